@@ -1,0 +1,111 @@
+"""The command line: one verb per command, each imported only when it is called."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+COMMANDS = {
+    "pretrain": "Everything: text to tokenizer, shards, training, held-out metrics, checkpoint and report.",
+    "tokenizer": "Train a WordPiece vocabulary on text.",
+    "prepare": "Turn text into shards that training maps into memory.",
+    "evaluate": "The held-out metrics of a run.",
+}
+HELP = """usage: electra COMMAND …
+
+Pre-train a text encoder by replaced token detection, from a folder of text to a Hugging Face checkpoint.
+
+commands:
+{commands}
+
+`electra COMMAND --help` explains every option of a command with its default.
+Try it:  electra pretrain builtin --preset tiny --hours 0.05 --out demo
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command. Exits with 0, with 2 after an error of the user's, with 128 + n after signal n."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        rows = "\n".join(f"  {name:<10} {line}" for name, line in COMMANDS.items())
+        print(HELP.format(commands=rows), end="")
+        return
+    if words[0] == "--version":
+        from electra import __version__
+
+        print(f"electra {__version__}")
+        return
+    from electra.errors import ElectraError
+
+    try:
+        command(words[0])(words[1:])
+    except ElectraError as error:
+        print(f"electra: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("electra: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def command(name: str) -> Callable[[list[str]], Any]:
+    """The function that takes a command's words.
+
+    Raises:
+        UsageError: there is no such command; the nearest one is named.
+    """
+    if name == "pretrain":
+        return run_pretrain
+    if name in COMMANDS:
+        return lambda words: run_function(name, words)
+    import difflib
+
+    from electra.errors import UsageError
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+    raise UsageError(f"there is no command {name!r}; {hint}")
+
+
+def run_function(name: str, words: list[str]) -> None:
+    """A command whose options are its function's parameters."""
+    from electra import commands
+    from electra.config import Parser
+
+    function = getattr(commands, name)
+    parser = Parser(prog=f"electra {name}", description=COMMANDS[name])
+    positional = "run" if name == "evaluate" else "text"
+    parser.add_argument(positional, **POSITIONALS[positional])
+    parser.add_function_arguments(function, skip={positional})
+    function(**vars(parser.instantiate(parser.read(words))))
+
+
+POSITIONALS: dict[str, dict[str, Any]] = {
+    "text": {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."},
+    "run": {"type": str, "help": "Run directory, finished or not."},
+}
+
+
+def run_pretrain(words: list[str]) -> None:
+    """`electra pretrain`: the defaults of its options depend on others of them, the preset and the config file."""
+    import argparse
+
+    from electra import commands
+    from electra.config import underscored
+    from electra.pretraining.run import pretrain
+
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in ("--preset", "--config", "--out", "--data"):
+        first.add_argument(option, nargs="?")
+    known, rest = first.parse_known_args([underscored(word) for word in words])
+    given = {name: value for name, value in vars(known).items() if value is not None}
+    given["text"] = [word for word in rest[:1] if not word.startswith("-")]
+
+    out = Path(given.get("out", ""))
+    parser = commands.pretrain_parser(given, given.get("config"), out)
+    parser.add_argument("--out", type=str, required=True, help="Run directory.")
+    parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
+    values = parser.read(words)
+    names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
+    for name, value in commands.settle_budget({name: values[name] for name in ("steps", "hours") if name in names}).items():
+        values[name] = value
+    pretrain(commands.instantiate(parser, values), out)

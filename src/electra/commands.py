@@ -1,0 +1,183 @@
+"""The commands as Python functions: what `electra NAME` does, with the same names and the same defaults."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from electra.config import Parser, load, parser_for
+from electra.errors import UsageError
+from electra.presets import PRESETS
+from electra.pretraining.config import PretrainConfig
+
+
+def tokenizer(
+    text: list[str],
+    *,
+    out: str,
+    vocab_size: int = 30_522,
+    cased: bool = False,
+    keep_accents: bool = False,
+    documents: Literal["blank-line", "file", "line"] = "blank-line",
+    text_field: str = "text",
+    encoding_errors: Literal["strict", "replace"] = "strict",
+) -> Path:
+    """Train a WordPiece vocabulary, the kind that BERT and ELECTRA use.
+
+    Args:
+        text: Files, folders, hf://owner/name, or builtin.
+        out: Directory for tokenizer.json, tokenizer_config.json and vocab.txt.
+        vocab_size: Entries of the vocabulary, special tokens included.
+        cased: Keep capital letters.
+        keep_accents: Keep accents although letters become small.
+        documents: What ends a document in a .txt file.
+        text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
+        encoding_errors: Stop at bytes that are not UTF-8, or replace them.
+
+    Returns:
+        The directory.
+    """
+    from electra.pretraining.sources import describe, train_with_progress
+    from electra.text.corpus import Corpus
+
+    corpus = Corpus(tuple(text), documents, text_field, encoding_errors)
+    corpus.check()
+    describe(corpus)
+    train_with_progress(corpus, vocab_size, cased, keep_accents).save(Path(out))
+    return Path(out)
+
+
+def prepare(
+    text: list[str],
+    *,
+    tokenizer: str,
+    out: str,
+    seq_len: int = 128,
+    workers: int | None = None,
+    seed: int = 0,
+    documents: Literal["blank-line", "file", "line"] = "blank-line",
+    text_field: str = "text",
+    encoding_errors: Literal["strict", "replace"] = "strict",
+) -> Path:
+    """Turn text into shards of examples that training maps into memory. Interrupted, the same call goes on.
+
+    Args:
+        text: Files, folders, hf://owner/name, or builtin.
+        tokenizer: Tokenizer directory or vocab.txt.
+        out: Directory for the shards.
+        seq_len: Tokens of the longest example.
+        workers: Processes; by default one a core. The result does not depend on it.
+        seed: Decides segment lengths and which documents are held out.
+        documents: What ends a document in a .txt file.
+        text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
+        encoding_errors: Stop at bytes that are not UTF-8, or replace them.
+
+    Returns:
+        The directory.
+    """
+    from electra.pretraining.sources import describe, prepare_with_progress
+    from electra.text.corpus import Corpus
+    from electra.text.tokenizer import load_tokenizer
+
+    corpus = Corpus(tuple(text), documents, text_field, encoding_errors)
+    corpus.check()
+    known = load_tokenizer(tokenizer)
+    describe(corpus)
+    prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)
+    return Path(out)
+
+
+def pretrain(
+    text: Iterable[str] | str = (),
+    *,
+    out: str,
+    preset: str | None = None,
+    config: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same `out`, it resumes.
+
+    Args:
+        text: Files, folders, hf://owner/name, or builtin.
+        out: Run directory.
+        preset: Sizes and hyperparameters to start from: tiny, small, small++, base, base++ or large (default: small).
+        config: Config file; it overrides the preset, and options override it.
+        options: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
+            in `optimizer={"learning_rate": 1e-4}` or `**{"optimizer.learning_rate": 1e-4}`.
+
+    Returns:
+        The run's summary: steps, seconds, FLOPs, held-out metrics, findings.
+    """
+    from electra.pretraining.run import pretrain as run
+
+    sources = [text] if isinstance(text, str) else list(text)
+    given = options | ({"text": sources} if sources else {}) | ({"preset": preset} if preset else {})
+    parser = pretrain_parser(given, config, Path(out))
+    return run(instantiate(parser, parser.parse_object(settle_budget(given))), Path(out))
+
+
+def evaluate(run: str, *, data: str | None = None) -> dict[str, float]:
+    """The held-out metrics of a run, from its newest checkpoint.
+
+    Args:
+        run: Run directory, finished or not.
+        data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
+
+    Returns:
+        The metrics by name.
+    """
+    from electra.pretraining.results import evaluate_run
+
+    return evaluate_run(Path(run), Path(data) if data else None)
+
+
+def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:
+    """The options of `pretrain`, with the values of the preset, then of the config file, as defaults.
+
+    Where neither a file nor anything to train on is given and `out` is a run already, its own configuration is the file.
+
+    Raises:
+        UsageError: there is no such preset, or the file has a wrong name or value.
+    """
+    path = Path(file) if file else None
+    own = out / "config.yaml"
+    if path is None and own.exists() and not given.get("text") and not given.get("data"):
+        path = own
+    from_file = settle_budget(load(path)) if path else {}
+    preset = given.get("preset") or from_file.get("preset") or "small"
+    if preset not in PRESETS:
+        raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+    parser = parser_for(
+        PretrainConfig, PRESETS[preset](), skip=["text"], prog="electra pretrain", description=PRETRAIN_HELP
+    )
+    parser.add_argument("text", nargs="*", type=str, default=[], help="Files, folders, hf://owner/name, or builtin.")
+    if path is not None:
+        try:
+            values = parser.parse_object(from_file | {"preset": preset})
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        parser.set_defaults(vars(values.as_flat()))
+    return parser
+
+
+PRETRAIN_HELP = (
+    "Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same --out, it resumes. "
+    "Precedence: preset, then --config file, then options."
+)
+
+
+def settle_budget(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps or hours: whoever names one of them means not the other one of the preset or file."""
+    given = dict(given)
+    if given.get("hours") is not None:
+        given.setdefault("steps", None)
+    elif given.get("steps") is not None:
+        given.setdefault("hours", None)
+    return given
+
+
+def instantiate(parser: Parser, values: Any) -> PretrainConfig:
+    """The dataclass out of parsed values."""
+    parsed = parser.instantiate(values)
+    config = PretrainConfig(**{field.name: parsed[field.name] for field in fields(PretrainConfig)})
+    return replace(config, text=tuple(config.text))

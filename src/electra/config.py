@@ -1,0 +1,134 @@
+"""Configurations are frozen dataclasses; this turns them into options, help texts and files, and back.
+
+One sentence of precedence: defaults, then preset, then config file, then command line (or keyword arguments).
+"""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jsonargparse
+import yaml
+
+from electra.errors import UsageError
+
+jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
+
+
+class Parser(jsonargparse.ArgumentParser):
+    """jsonargparse's parser, with errors as one line of ours and option names written with hyphens."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise a `UsageError` that names the nearest right option where a name is wrong."""
+        raise UsageError(one_line(message, self.option_names())) from None
+
+    def option_names(self) -> list[str]:
+        """Every option that can be given, dotted, with underscores."""
+        strings = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        return [name.removeprefix("--") for name in strings]
+
+    def format_help(self) -> str:
+        """The help text; `--seq_len` is shown as `--seq-len`, and both are understood."""
+        return re.sub(r"--[a-z0-9_.]+", lambda match: match[0].replace("_", "-"), super().format_help())
+
+    def read(self, argv: Iterable[str]) -> jsonargparse.Namespace:
+        """Parse a command line, in which a switch such as --cased may stand without a value."""
+        switches = {
+            name for action in self._actions if getattr(action, "_typehint", None) is bool for name in action.option_strings
+        }
+        words = [underscored(word) for word in argv]
+        following = [*words[1:], "--"]
+        return self.parse_args(
+            [
+                f"{word}=true" if word in switches and next_word not in ("true", "false") else word
+                for word, next_word in zip(words, following, strict=True)
+            ]
+        )
+
+
+def underscored(word: str) -> str:
+    """`--seq-len=64` as `--seq_len=64`."""
+    name, equals, value = word.partition("=")
+    return name[:2] + name[2:].replace("-", "_") + equals + value if word.startswith("--") else word
+
+
+def one_line(message: str, names: list[str]) -> str:
+    """What jsonargparse says of an error in several lines, in one, with the nearest right name."""
+    if stray := re.search(r"[Uu]nrecognized arguments?: (?!--)(\S+)", message):
+        return f"{stray[1]!r} stands behind options; name all text together"
+    wrong = re.search(r"[Uu]nrecognized arguments?: --()([\w.]+)", message) or re.search(
+        r"(?:Group '([\w.]+)' does not accept o|O)ption '([\w.]+)'", message
+    )
+    if wrong:
+        name = ".".join(part for part in wrong.groups() if part)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"did you mean {hyphenated(near[0])}?" if near else "--help lists all options"
+        return f"there is no option {hyphenated(name)}; {hint}"
+    if typed := re.search(r'Parser key "([\w.]+)":', message):
+        wanted = re.findall(r"[Ee]xpected an? (.+?)(?:\. Got value|$)", message, re.MULTILINE)
+        value = re.search(r"(?:Given|Got) value: (.*)", message)
+        if wanted and value:
+            kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
+            return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}"
+    return " ".join(message.split())
+
+
+def plain_type(text: str) -> str:
+    """`<class 'int'>` as `int`, `typing.Literal['a', 'b']` as `a or b`."""
+    if choices := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", text):
+        return " or ".join(choice.strip(" '") for choice in choices[1].split(","))
+    return re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null")
+
+
+def hyphenated(name: str) -> str:
+    """An option's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def parser_for(cls: type, defaults: Any, skip: Iterable[str] = (), **arguments: Any) -> Parser:
+    """A parser of the fields of a dataclass, nested ones by dotted names, with the values of `defaults` as defaults."""
+    parser = Parser(**arguments)
+    parser.add_class_arguments(cls, skip=set(skip))
+    values = flat(dataclasses.asdict(defaults))
+    parser.set_defaults({name: value for name, value in values.items() if name not in skip})
+    return parser
+
+
+def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a.b": 1}; keys that are dotted already stay."""
+    items: dict[str, Any] = {}
+    for key, value in nested.items():
+        items.update(flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+    return items
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The values of a config file, flat.
+
+    Raises:
+        UsageError: no such file, not YAML, or not a mapping.
+    """
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: not a config file ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: not a config file (expected names and values)")
+    return flat(values)
+
+
+def to_yaml(config: Any) -> str:
+    """A configuration as the text of a config file."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
+

@@ -1,0 +1,1 @@
+"""From a corpus to batches: examples, shards on disk, and the loader."""

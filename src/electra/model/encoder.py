@@ -1,0 +1,113 @@
+"""The encoder: embeddings, a projection where embedding and hidden sizes differ, and a stack of layers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from electra.errors import UsageError
+from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Sizes of an encoder (paper, Table 6)."""
+
+    vocab_size: int = 30_522
+    """Entries of the vocabulary; a given tokenizer decides, this is what a new one is trained to."""
+    embedding_size: int = 128
+    """Width of the embeddings; where it differs from hidden_size a linear layer projects."""
+    hidden_size: int = 256
+    """Width of the layers."""
+    num_layers: int = 12
+    """Number of layers."""
+    num_heads: int = 4
+    """Attention heads of a layer; they share hidden_size evenly."""
+    ffn_size: int = 1024
+    """Inner width of the feed-forward."""
+    max_positions: int = 512
+    """Longest sequence the position embeddings can tell apart."""
+    type_vocab_size: int = 2
+    """Token types: first and second segment."""
+    dropout: float = 0.1
+    """Dropout on the embeddings and on what attention and feed-forward add."""
+    attention_dropout: float = 0.1
+    """Dropout on the attention probabilities."""
+    layer_norm_eps: float = 1e-12
+    """Epsilon of every LayerNorm."""
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.hidden_size % self.num_heads:
+            raise UsageError(
+                f"model.hidden_size {self.hidden_size} cannot be shared evenly by model.num_heads {self.num_heads}"
+            )
+
+
+class Encoder(nn.Module):
+    """BERT's encoder (Devlin et al., 2019) with ELECTRA's factorised embeddings; no pooler.
+
+    `embeddings` are given where two networks share them. Hidden states come out after the last LayerNorm; the vector
+    of [CLS] is simply the first one.
+    """
+
+    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = embeddings or Embeddings(
+            config.vocab_size,
+            config.embedding_size,
+            config.max_positions,
+            config.type_vocab_size,
+            config.layer_norm_eps,
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        same = config.embedding_size == config.hidden_size
+        self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
+        self.layers = nn.ModuleList(
+            TransformerLayer(
+                config.hidden_size,
+                config.ffn_size,
+                config.num_heads,
+                config.dropout,
+                config.attention_dropout,
+                config.layer_norm_eps,
+            )
+            for _ in range(config.num_layers)
+        )
+
+    def forward(
+        self,
+        input_ids: Int64[Tensor, "B L"],
+        token_type_ids: Int64[Tensor, "B L"],
+        attention_mask: Bool[Tensor, "B L"] | None = None,
+        positions: Int64[Tensor, "B K"] | None = None,
+    ) -> Float[Tensor, "B Q H"]:
+        """Hidden states of every token, or only of those at `positions`.
+
+        `attention_mask` is true at real tokens; None says that nothing is padded, and costs nothing.
+        """
+        x = self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
+        for layer in self.layers[:-1]:
+            x = layer(x, attention_mask)
+        return self.layers[-1](x, attention_mask, positions)
+
+
+# How every parameter starts, by the end of its name; the first match counts. Glorot stands where the original code
+# names no initialiser, so that TensorFlow's default applied.
+INITIALISERS: tuple[tuple[str, Callable[[Tensor], object]], ...] = (
+    ("norm.weight", nn.init.ones_),
+    ("bias", nn.init.zeros_),
+    ("project.weight", nn.init.xavier_uniform_),
+    ("score.weight", nn.init.xavier_uniform_),
+    ("weight", truncated_normal_),
+)
+
+
+def initialise(module: nn.Module) -> None:
+    """Give every parameter of a network its initial value, drawn from torch's default generator."""
+    for name, parameter in module.named_parameters():
+        next(fill for ending, fill in INITIALISERS if name.endswith(ending))(parameter.data)

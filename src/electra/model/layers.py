@@ -1,0 +1,114 @@
+"""The bricks of the encoder: embeddings, self-attention, feed-forward, and the post-LayerNorm layer made of them.
+
+Letters of shapes, here and wherever tensors are annotated: B rows of a batch, L tokens of a row, Q tokens that ask
+(L, or K chosen ones), E embedding size, H hidden size, F feed-forward size, N heads, D head size, V vocabulary.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+
+def gather_positions(x: Float[Tensor, "B L H"], positions: Int64[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
+    """The vectors of `x` that stand at `positions` of their row."""
+    return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+
+
+class Embeddings(nn.Module):
+    """Word + position + token type, normalised. ELECTRA shares this whole block between its two networks."""
+
+    def __init__(
+        self, vocab_size: int, embedding_size: int, max_positions: int, type_vocab_size: int, norm_eps: float
+    ) -> None:
+        super().__init__()
+        self.word = nn.Embedding(vocab_size, embedding_size)
+        self.position = nn.Embedding(max_positions, embedding_size)
+        self.token_type = nn.Embedding(type_vocab_size, embedding_size)
+        self.norm = nn.LayerNorm(embedding_size, eps=norm_eps)
+
+    def forward(
+        self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]
+    ) -> Float[Tensor, "B L E"]:
+        positions = self.position.weight[: input_ids.shape[1]]
+        return self.norm(self.word(input_ids) + positions + self.token_type(token_type_ids))
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention with one fused projection for queries, keys and values."""
+
+    def __init__(self, hidden_size: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.head_size = hidden_size // num_heads
+        self.dropout = dropout
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L H"],
+        attention_mask: Bool[Tensor, "B L"] | None,
+        queries: Float[Tensor, "B Q H"] | None = None,
+    ) -> Float[Tensor, "B Q H"]:
+        """Each of `queries` (default: every vector of `x`) attends to the vectors of `x` where the mask is true."""
+        if queries is None:
+            q, k, v = self.qkv(x).chunk(3, dim=-1)
+        else:
+            sizes = [x.shape[-1], 2 * x.shape[-1]]
+            (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
+            q = F.linear(queries, w_q, b_q)
+            k, v = F.linear(x, w_kv, b_kv).chunk(2, dim=-1)
+        q, k, v = (t.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for t in (q, k, v))  # B N L D
+        mask = None if attention_mask is None else attention_mask[:, None, None, :]
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """Two linear maps around the exact (erf) GELU."""
+
+    def __init__(self, hidden_size: int, ffn_size: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden_size, ffn_size)
+        self.down = nn.Linear(ffn_size, hidden_size)
+
+    def forward(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+        return self.down(F.gelu(self.up(x)))
+
+
+class TransformerLayer(nn.Module):
+    """BERT's layer: LayerNorm after each residual sum."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        ffn_size: int,
+        num_heads: int,
+        dropout: float,
+        attention_dropout: float,
+        norm_eps: float,
+    ) -> None:
+        super().__init__()
+        self.attention = SelfAttention(hidden_size, num_heads, attention_dropout)
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=norm_eps)
+        self.ffn = FeedForward(hidden_size, ffn_size)
+        self.ffn_norm = nn.LayerNorm(hidden_size, eps=norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L H"],
+        attention_mask: Bool[Tensor, "B L"] | None,
+        positions: Int64[Tensor, "B K"] | None = None,
+    ) -> Float[Tensor, "B Q H"]:
+        """The layer's output at every token, or at `positions` only (all other work of the layer is then skipped)."""
+        queries = None if positions is None else gather_positions(x, positions)
+        attended = self.attention(x, attention_mask, queries)
+        y = self.attention_norm((x if queries is None else queries) + self.dropout(attended))
+        return self.ffn_norm(y + self.dropout(self.ffn(y)))
+
+
+def truncated_normal_(weight: Tensor) -> None:
+    """BERT's initial kernels: normal with deviation 0.02, cut at two deviations."""
+    torch.nn.init.trunc_normal_(weight, std=0.02, a=-0.04, b=0.04)

@@ -1,0 +1,213 @@
+"""Names and layouts of weights in other people's checkpoints, as reversible tables, and Hugging Face directories.
+
+Two layouts are known: Hugging Face's (`ElectraForPreTraining`, `ElectraForMaskedLM`) and that of the original
+TensorFlow code, whose names and transposed kernels follow from Hugging Face's by rule.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from electra.errors import ModelError
+from electra.model.encoder import EncoderConfig
+
+# Ours -> Hugging Face's; {i} is the layer. A row with several names on the right is their concatenation.
+ENCODER_NAMES: dict[str, tuple[str, ...]] = {
+    "embeddings.word.weight": ("embeddings.word_embeddings.weight",),
+    "embeddings.position.weight": ("embeddings.position_embeddings.weight",),
+    "embeddings.token_type.weight": ("embeddings.token_type_embeddings.weight",),
+    "embeddings.norm": ("embeddings.LayerNorm",),
+    "project": ("embeddings_project",),
+    "layers.{i}.attention.qkv": (
+        "encoder.layer.{i}.attention.self.query",
+        "encoder.layer.{i}.attention.self.key",
+        "encoder.layer.{i}.attention.self.value",
+    ),
+    "layers.{i}.attention.output": ("encoder.layer.{i}.attention.output.dense",),
+    "layers.{i}.attention_norm": ("encoder.layer.{i}.attention.output.LayerNorm",),
+    "layers.{i}.ffn.up": ("encoder.layer.{i}.intermediate.dense",),
+    "layers.{i}.ffn.down": ("encoder.layer.{i}.output.dense",),
+    "layers.{i}.ffn_norm": ("encoder.layer.{i}.output.LayerNorm",),
+}
+HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "ElectraForPreTraining": {
+        "head.dense": ("discriminator_predictions.dense",),
+        "head.score": ("discriminator_predictions.dense_prediction",),
+    },
+    "ElectraForMaskedLM": {
+        "head.dense": ("generator_predictions.dense",),
+        "head.norm": ("generator_predictions.LayerNorm",),
+        "head.bias": ("generator_lm_head.bias",),
+    },
+}
+# EncoderConfig -> Hugging Face's config.json.
+CONFIG_NAMES = {
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "ffn_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "layer_norm_eps": "layer_norm_eps",
+}
+
+
+def hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
+    """Every parameter of a network of ours -> its name, or the names it is the concatenation of, in Hugging Face's."""
+    table = {f"encoder.{ours}": tuple(f"electra.{name}" for name in hf) for ours, hf in ENCODER_NAMES.items()}
+    if config.embedding_size == config.hidden_size:
+        del table["encoder.project"]
+    names: dict[str, tuple[str, ...]] = {}
+    for ours, theirs in (table | HEAD_NAMES[architecture]).items():
+        endings = ("",) if ours.endswith((".weight", ".bias")) else (".weight", ".bias")
+        layers = range(config.num_layers) if "{i}" in ours else range(1)
+        for i in layers:
+            for ending in endings:
+                names[ours.format(i=i) + ending] = tuple(name.format(i=i) + ending for name in theirs)
+    return names
+
+
+def to_hf(state: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
+    """Parameters of a network of ours (`encoder.…`, `head.…`) under Hugging Face's names."""
+    weights = {}
+    for ours, theirs in hf_names(config, architecture).items():
+        for name, part in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
+            weights[name] = part.contiguous()
+    return weights
+
+
+def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
+    """The inverse of `to_hf`.
+
+    Raises:
+        KeyError: a weight is missing; the argument is its Hugging Face name.
+    """
+    return {
+        ours: torch.cat([weights[name] for name in theirs])
+        for ours, theirs in hf_names(config, architecture).items()
+    }
+
+
+def tf_to_hf(variables: Mapping[str, np.ndarray], network: str) -> dict[str, Tensor]:
+    """Variables of an original TensorFlow checkpoint under Hugging Face's names.
+
+    `network` is "electra" (the discriminator) or "generator"; the generator's embeddings are the discriminator's.
+    Optimiser slots and the other network are left out. Kernels are stored [in, out] there, so they are transposed.
+    """
+    head = "discriminator_predictions" if network == "electra" else "generator_predictions"
+    weights = {}
+    for name, value in variables.items():
+        scope, *path = name.split("/")
+        shared = scope == "electra" and path[0] == "embeddings" and "generator/embeddings/word_embeddings" not in variables
+        if path[-1] in ("adam_m", "adam_v") or not (scope in (network, head) or shared):
+            continue
+        weights[tf_name_to_hf(name)] = torch.from_numpy(value.T.copy() if path[-1] == "kernel" else value)
+    return weights
+
+
+def tf_name_to_hf(name: str) -> str:
+    """One variable's name: `electra/encoder/layer_0/output/dense/kernel` -> `electra.encoder.layer.0.output.dense.weight`."""
+    if name == "generator_predictions/output_bias":
+        return "generator_lm_head.bias"
+    name = name.removeprefix("generator/") if name.startswith("generator/") else name.removeprefix("electra/")
+    parts = ["dense_prediction" if part == "dense_1" else part.replace("layer_", "layer.") for part in name.split("/")]
+    last = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}.get(parts[-1])
+    parts = parts + ["weight"] if last is None else [*parts[:-1], last]
+    return ".".join(parts if parts[0].endswith("_predictions") else ["electra", *parts])
+
+
+def save_pretrained(
+    directory: Path, state: Mapping[str, Tensor], config: EncoderConfig, architecture: str, pad_id: int
+) -> None:
+    """Write `config.json` and `model.safetensors` so that Hugging Face's `from_pretrained(directory)` reads them."""
+    hf_config = {
+        "architectures": [architecture],
+        "model_type": "electra",
+        "hidden_act": "gelu",
+        "initializer_range": 0.02,
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+        **{theirs: getattr(config, ours) for ours, theirs in CONFIG_NAMES.items()},
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(to_hf(state, config, architecture), directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "config.json").write_text(json.dumps(hf_config, indent=2, sort_keys=True) + "\n")
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A Hugging Face directory read: its sizes and its weights, under Hugging Face's names."""
+
+    directory: Path
+    config: EncoderConfig
+    weights: dict[str, Tensor]
+
+    def state(self, architecture: str) -> dict[str, Tensor]:
+        """The weights under our names, for a network with the heads of `architecture`.
+
+        Raises:
+            ModelError: a weight is missing (the wrong kind of model, most often).
+        """
+        try:
+            return from_hf(self.weights, self.config, architecture)
+        except KeyError as missing:
+            raise ModelError(f"{self.directory}: no weight {missing}, which {architecture} needs") from None
+
+
+def load_pretrained(directory: Path) -> Pretrained:
+    """Read a Hugging Face ELECTRA directory (`model.safetensors` or `pytorch_model.bin`; nothing is unpickled freely).
+
+    Raises:
+        ModelError: no such directory, no or broken config.json, another architecture, no or broken weights.
+    """
+    return Pretrained(directory, load_config(directory), load_weights(directory))
+
+
+def load_config(directory: Path) -> EncoderConfig:
+    """The sizes in a Hugging Face directory's `config.json`."""
+    file = directory / "config.json"
+    try:
+        hf_config: dict[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise ModelError(f"{directory}: not a model directory, it has no config.json") from None
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{file}: cannot be read ({error})") from None
+    if hf_config.get("model_type") != "electra":
+        raise ModelError(f"{file}: model_type is {hf_config.get('model_type')!r}, expected 'electra'")
+    if hf_config.get("hidden_act", "gelu") != "gelu":
+        raise ModelError(f"{file}: hidden_act is {hf_config['hidden_act']!r}; only the exact 'gelu' is supported")
+    known = {ours: hf_config[theirs] for ours, theirs in CONFIG_NAMES.items() if theirs in hf_config}
+    return replace(EncoderConfig(), **known)
+
+
+def load_weights(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a Hugging Face directory, on the CPU, in float32."""
+    file = directory / "model.safetensors"
+    try:
+        if file.exists():
+            weights = load_file(file)
+        else:
+            file = directory / "pytorch_model.bin"
+            weights = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ModelError(f"{directory}: neither model.safetensors nor pytorch_model.bin is there") from None
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(f"{file}: cannot be read ({reason})") from None
+    # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta.
+    return {
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor.float()
+        for name, tensor in weights.items()
+    }

@@ -1,0 +1,82 @@
+"""The whole configuration of a pre-training run: every knob from the rooms below, composed."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from electra.errors import UsageError
+from electra.model.encoder import EncoderConfig
+from electra.pretraining.masking import MaskingConfig
+from electra.pretraining.networks import GeneratorConfig
+from electra.pretraining.objectives import OBJECTIVES
+from electra.runtime import RuntimeConfig
+from electra.train.loop import Recipe, TrainingConfig
+from electra.train.optimizer import OptimizerConfig
+from electra.train.schedule import Budget, ScheduleConfig
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """A pre-training run."""
+
+    text: tuple[str, ...] = ()
+    """Files, folders, hf://owner/name, or builtin."""
+    data: str | None = None
+    """Directory that `electra prepare` wrote, instead of text."""
+    tokenizer: str | None = None
+    """Tokenizer directory or vocab.txt; by default one is trained on the text."""
+    init: str | None = None
+    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/)."""
+    preset: str = "small"
+    """Sizes and hyperparameters to start from."""
+    objective: str = "electra"
+    """Pre-training task: electra, or mlm (BERT's)."""
+    steps: int | None = 1_000_000
+    """Updates."""
+    hours: float | None = None
+    """Hours of training instead of a number of updates; the learning rate follows the clock."""
+    seq_len: int = 128
+    """Tokens of the longest example."""
+    documents: Literal["blank-line", "file", "line"] = "blank-line"
+    """What ends a document in a .txt file."""
+    text_field: str = "text"
+    """Field of .jsonl, .parquet and hub data sets that holds the text."""
+    encoding_errors: Literal["strict", "replace"] = "strict"
+    """Stop at bytes that are not UTF-8, or replace them."""
+    cased: bool = False
+    """Keep capital letters (when a tokenizer is trained)."""
+    keep_accents: bool = False
+    """Keep accents (when a tokenizer is trained)."""
+    workers: int | None = None
+    """Processes that prepare; by default one a core."""
+    seed: int = 0
+    """Decides initial weights, data order, masks, samples and dropout."""
+    loss_weight: float | None = None
+    """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50)."""
+    model: EncoderConfig = field(default_factory=EncoderConfig)
+    """The encoder that is wanted."""
+    generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+    """The generator beside it."""
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    """Which tokens are chosen."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """Batches, logs and checkpoints."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """AdamW."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """The learning rate over time."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    """Device and precision."""
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
+        if self.seq_len > self.model.max_positions:
+            raise UsageError(
+                f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
+                f"lower it, or raise --model.max-positions"
+            )
+
+    def recipe(self) -> Recipe:
+        """The part that the training loop is told."""
+        budget = Budget(self.steps, self.hours)
+        return Recipe(budget, self.training, self.optimizer, self.schedule, self.seed)

@@ -1,0 +1,119 @@
+"""The run directory: what lies where, whose configuration it has, and whether the run is finished.
+
+    RUN/config.yaml          the resolved configuration; `electra pretrain --config` repeats the run from it
+    RUN/tokenizer/ data/     made from the text, where they were not given
+    RUN/checkpoints/         see train.checkpoint
+    RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ holds the same for TensorBoard
+    RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
+    RUN/generator/
+    RUN/report.html          with RUN/pictures/
+    RUN/summary.json         written last: the run is finished
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from electra.config import flat, hyphenated, load, to_yaml
+from electra.errors import DataError, RunError, TextError, TokenizerError, UsageError
+from electra.pretraining.config import PretrainConfig
+from electra.train.checkpoint import writing
+
+# These may differ when a run is resumed: they do not change what is learnt.
+FREE = ("runtime.", "workers", "training.log_every", "training.checkpoint_", "training.keep_checkpoints")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The paths of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def summary(self) -> Path:
+        """The final metrics; its presence says that the run is finished."""
+        return self.path / "summary.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer trained for this run."""
+        return self.path / "tokenizer"
+
+    @property
+    def data(self) -> Path:
+        """The text prepared for this run."""
+        return self.path / "data"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints of the training loop."""
+        return self.path / "checkpoints"
+
+    def check(self, config: PretrainConfig) -> None:
+        """See that the directory is new, empty, or of the same configuration.
+
+        Raises:
+            RunError: it is the run of another configuration, or holds other things.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: not a directory")
+        if not self.config.exists():
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise RunError(f"{self.path}: not empty and not a run; choose another --out")
+            return
+        theirs, ours = load(self.config), flat(yaml.safe_load(to_yaml(config)))
+        changed = {
+            name: (theirs.get(name), ours.get(name))
+            for name in theirs | ours
+            if theirs.get(name) != ours.get(name) and not name.startswith(FREE)
+        }
+        if changed:
+            name, (old, new) = next(iter(changed.items()))
+            more = f" and {len(changed) - 1} more options differ" if len(changed) > 1 else ""
+            raise RunError(
+                f"{self.path}: a run of another configuration: {hyphenated(name)} is {old} there, {new} here{more}; "
+                "choose another --out, or repeat the options it was started with"
+            )
+
+    @contextmanager
+    def claimed(self, config: PretrainConfig) -> Iterator[None]:
+        """Make the directory; if what the user gave turns out to be unusable, leave nothing of a new one behind."""
+        new = not self.config.exists()
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if new:
+                write_text(self.config, to_yaml(config))
+        try:
+            yield
+        except (TextError, TokenizerError, DataError, UsageError):
+            if new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def finished(self) -> dict[str, Any] | None:
+        """The summary of a finished run, None if there is still something to do."""
+        return json.loads(self.summary.read_text()) if self.summary.exists() else None
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Mark the run as finished."""
+        write_text(self.summary, json.dumps(summary, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    with writing(path):
+        aside = path.with_name(f".writing-{path.name}")
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)

@@ -1,0 +1,107 @@
+"""The held-out metrics of a pre-trained pair, and sentences that show what it does."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from electra.data.loader import Batch
+from electra.pretraining.detection import area_under_curve, score_histogram
+from electra.pretraining.objectives import PretrainingModel
+from electra.runtime import Runtime, seed_everything
+
+# Held-out masks and samples do not depend on the run's seed, so that runs can be compared.
+EVALUATION_SEED = 20_200_326
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics on held-out text, and the histograms of the discriminator's scores that its pictures are drawn from."""
+
+    metrics: dict[str, float]
+    histograms: dict[str, list[float]]
+
+
+def evaluate(
+    model: PretrainingModel,
+    batches: Iterable[Batch],
+    unigrams: Int64[Tensor, " V"],
+    runtime: Runtime,
+) -> Evaluation:
+    """Score `model` on held-out batches, dropout off, masks and samples always the same.
+
+    With a discriminator, `frequency_auc` is what the tokens' frequencies in the training text (`unigrams`: counts) alone
+    would reach: a token is called replaced the rarer, or the more frequent, it is, whichever works better.
+    """
+    was_training = model.training
+    model.eval()
+    seed_everything(EVALUATION_SEED)
+    rarity = -torch.log((unigrams + 0.5) / (unigrams.sum() + 0.5 * len(unigrams))).float().to(runtime.device)
+    sums: dict[str, Tensor] = {}
+    frequency = {True: torch.zeros(0), False: torch.zeros(0)}
+    for host_batch in batches:
+        batch = host_batch.to(runtime.device)
+        with torch.no_grad(), runtime.autocast():
+            chosen, corrupted, predicted = model.run(batch)
+        for name, tensor in model.sums(batch, chosen, corrupted, predicted).items():
+            sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+        if model.generator is not None:
+            for replaced, histogram in rarity_histograms(batch, corrupted.input_ids, rarity).items():
+                frequency[replaced] = histogram + frequency[replaced] if len(frequency[replaced]) else histogram
+    model.train(was_training)
+    metrics = model.metrics(sums)
+    if model.generator is not None:
+        auc = area_under_curve(frequency[True], frequency[False])
+        metrics["frequency_auc"] = max(auc, 1 - auc)
+    histograms = {name: tensor.tolist() for name, tensor in sums.items() if name.startswith("scores_")}
+    return Evaluation(metrics | {"evaluated_tokens": float(sums["tokens"])}, histograms)
+
+
+def rarity_histograms(
+    batch: Batch, corrupted_ids: Int64[Tensor, "B L"], rarity: Tensor
+) -> dict[bool, Float64[Tensor, " bins"]]:
+    """Histograms of how rare the replaced and the original tokens of a corrupted batch are."""
+    real = torch.arange(corrupted_ids.shape[1], device=corrupted_ids.device) < batch.lengths[:, None]
+    changed = corrupted_ids != batch.input_ids
+    score = rarity[corrupted_ids] - 10  # the histogram reaches from -10 to 10, -log(frequency) from 0 to about 20
+    return {True: score_histogram(score, real & changed), False: score_histogram(score, real & ~changed)}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One held-out sentence as the discriminator saw it, token by token."""
+
+    tokens: list[str]
+    originals: list[str | None]
+    """The token that stood there, where it was replaced."""
+    probabilities: list[float]
+    """The discriminator's probability that the token was replaced."""
+
+
+def samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtime: Runtime) -> list[Sample]:
+    """What generator and discriminator do with each row of `batch`; nothing for an objective without them."""
+    if model.generator is None:
+        return []
+    was_training = model.training
+    model.eval()
+    seed_everything(EVALUATION_SEED)
+    batch = batch.to(runtime.device)
+    with torch.no_grad(), runtime.autocast():
+        _, corrupted, predicted = model.run(batch)
+    model.train(was_training)
+    rows = []
+    for row, length in enumerate(batch.lengths.tolist()):
+        seen = corrupted.input_ids[row, :length].tolist()
+        original = batch.input_ids[row, :length].tolist()
+        rows.append(
+            Sample(
+                tokens=[vocabulary[i] for i in seen],
+                originals=[
+                    None if a == b else vocabulary[b] for a, b in zip(seen, original, strict=True)
+                ],
+                probabilities=predicted.scores[row, :length].float().sigmoid().tolist(),
+            )
+        )
+    return rows

@@ -1,0 +1,91 @@
+"""Is my loss normal? Watches the metrics of a run for what goes wrong with ELECTRA, and says so in plain words.
+
+The figures of a healthy run: an untrained model has a loss of ln V + 50 ln 2 (45 for 30,522 words); the discriminator's
+part falls below that of always saying "original" within the first tenth of a run; about 10 % of all tokens are replaced
+at first and 6 to 7 % in the end; the discriminator's recall stays near 0 for the first few thousand steps while its AUC
+already rises, because replaced tokens are rare.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    step: int
+    problem: str
+    """A few words; the same problem has the same ones."""
+    advice: str
+    """What it means and what to try."""
+
+
+@dataclass
+class Health:
+    """Looks at each row of metrics as it comes; `vocab_size` and `mask_fraction` are those of the run."""
+
+    vocab_size: int
+    mask_fraction: float
+    norms: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def check(self, step: int, done: float, metrics: Mapping[str, float]) -> list[Finding]:
+        """What is wrong at `step`, when the share `done` of the run is over."""
+        advice = {**self.check_numbers(metrics), **(self.check_learning(metrics) if done > 0.2 else {})}
+        self.norms = [*self.norms, metrics["gradient_norm"]][-100:]
+        self.losses = [*self.losses, metrics["loss"]][-100:]
+        return [Finding(step, problem, text) for problem, text in advice.items()]
+
+    def check_numbers(self, metrics: Mapping[str, float]) -> dict[str, str]:
+        """Problems of the optimisation, at any time."""
+        found = {}
+        norm, loss = metrics["gradient_norm"], metrics["loss"]
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            found["not a number"] = (
+                "the loss or the gradients are not finite. Lower optimizer.learning_rate (halve it), warm up longer, "
+                "or use runtime.precision float32"
+            )
+        elif len(self.norms) >= 5 and norm > max(10.0, 20 * statistics.median(self.norms)):
+            found["exploding gradients"] = (
+                f"the gradient norm is {norm:.3g}, usually {statistics.median(self.norms):.3g}. One such step is clipped "
+                "and harmless; if they come often, lower optimizer.learning_rate or warm up longer"
+            )
+        if len(self.losses) >= 10 and loss > 1.25 * min(self.losses):
+            found["rising loss"] = (
+                f"the loss is {loss:.2f}, it was {min(self.losses):.2f}. Lower optimizer.learning_rate"
+            )
+        return found
+
+    def check_learning(self, metrics: Mapping[str, float]) -> dict[str, str]:
+        """Problems that only show when a good part of the run is over."""
+        found = {}
+        uniform = math.log(self.vocab_size)
+        for key in ("generator_loss", "mlm_loss"):
+            if metrics.get(key, 0.0) > 0.9 * uniform:
+                found["the masked-LM loss does not fall"] = (
+                    f"{key} is {metrics[key]:.2f}, and knowing nothing gives ln V = {uniform:.2f}. Raise "
+                    "optimizer.learning_rate, train longer, or look at the text: is it what you think it is?"
+                )
+        if "auc" not in metrics:
+            return found
+        if metrics["auc"] < 0.55:
+            found["the discriminator only says original"] = (
+                f"its AUC is {metrics['auc']:.3f} (0.5 is guessing) and its recall {metrics['recall']:.3f}. Normal early in "
+                "a long run; if it stays, lower optimizer.learning_rate, enlarge training.batch_size, or check that "
+                "loss_weight is not too small"
+            )
+        share = metrics["replaced"] / self.mask_fraction
+        if share < 0.15:
+            found["too few replacements"] = (
+                f"only {metrics['replaced']:.1%} of the tokens are replaced: the generator guesses right too often. "
+                "Raise masking.fraction (the paper's Large has 0.25) or make generator.size smaller"
+            )
+        if share > 0.97:
+            found["too many replacements"] = (
+                f"{share:.0%} of the generator's samples are wrong: it has hardly learnt, and its fakes are easy to tell. "
+                "Train longer, raise optimizer.learning_rate, or make generator.size larger"
+            )
+        return found

@@ -1,0 +1,88 @@
+"""What is shown and written while a run trains: a progress display, rows of metrics, findings."""
+
+import time
+from pathlib import Path
+
+from rich.progress import TaskID
+
+from electra.console import console, training_progress, warned
+from electra.pretraining.health import Finding, Health
+from electra.runtime import Runtime, matmul_rate
+from electra.train.checkpoint import TrainingState
+from electra.train.log import MetricsLog
+from electra.train.schedule import Budget
+
+# Seconds between two lines where the output is no terminal that a bar could live on.
+LINE_EVERY = 15.0
+
+
+class RunObserver:
+    """Shows and logs the run in `directory`; in all but the main process it does nothing."""
+
+    def __init__(self, directory: Path, budget: Budget, health: Health, runtime: Runtime) -> None:
+        self.directory = directory
+        self.budget = budget
+        self.health = health
+        self.runtime = runtime
+        self.findings: list[Finding] = []
+        self.seen: set[str] = set()
+        self.detail = ""
+        self.last_line = 0.0
+        self.log: MetricsLog | None = None
+        self.progress = training_progress()
+        self.task = TaskID(0)
+        self.peak_flops = 0.0
+
+    def started(self, state: TrainingState) -> None:
+        """Open the log where the run stands, and the display."""
+        if not self.runtime.is_main:
+            return
+        self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
+        self.log = MetricsLog(self.directory, state.step)
+        if console.is_terminal:
+            self.progress.start()
+        self.task = self.progress.add_task("training", total=1.0, completed=self.done(state), detail="")
+
+    def stepped(self, state: TrainingState) -> None:
+        """Move the display."""
+        if self.runtime.is_main:
+            self.progress.update(self.task, completed=self.done(state), detail=f"step {state.step:,} {self.detail}")
+
+    def logged(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Write a row, say what is wrong, show the losses."""
+        if not self.runtime.is_main:
+            return
+        assert self.log is not None
+        metrics["mfu"] = metrics["flops_per_second"] / self.peak_flops
+        self.log.write(state.step, metrics)
+        found = self.health.check(state.step, self.done(state), metrics)
+        for finding in found:
+            if finding.problem not in self.seen:
+                self.findings.append(finding)
+                warned(f"step {finding.step}: {finding.problem}: {finding.advice}")
+        self.seen = {finding.problem for finding in found}
+        self.detail = headline(metrics)
+        self.stepped(state)
+        if not console.is_terminal and time.monotonic() - self.last_line > LINE_EVERY:
+            self.last_line = time.monotonic()
+            left = state.seconds / self.done(state) - state.seconds if self.done(state) else 0.0
+            console.print(f"  step {state.step:,} {self.detail} · {self.done(state):.0%} · ETA {left:,.0f} s")
+
+    def done(self, state: TrainingState) -> float:
+        """The share of the run that is over."""
+        return min(1.0, self.budget.done(state.step, state.seconds))
+
+    def close(self) -> None:
+        """Put the display away and flush the log."""
+        if self.log is not None:
+            self.progress.stop()
+            self.log.close()
+
+
+def headline(metrics: dict[str, float]) -> str:
+    """The few numbers that matter while a run trains."""
+    parts = [f"loss {metrics['loss']:.2f}"]
+    if "auc" in metrics:
+        parts.append(f"gen {metrics['generator_loss']:.2f} disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}")
+    parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
+    return " · ".join(parts)

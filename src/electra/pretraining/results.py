@@ -1,0 +1,136 @@
+"""What a finished run leaves: held-out metrics, Hugging Face directories, a report, a summary."""
+
+import platform
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+import electra
+from electra.console import console
+from electra.data.loader import Batch, evaluation_batches
+from electra.data.shards import ExampleSet, PreparedData
+from electra.model.weights import save_pretrained
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.directory import RunDirectory
+from electra.pretraining.evaluate import Evaluation, Sample, evaluate, samples
+from electra.pretraining.health import Finding
+from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.report import MEANINGS, Report, sentence_markup, shown, write_report
+from electra.runtime import Runtime
+from electra.text.tokenizer import Tokenizer
+from electra.train.checkpoint import TrainingState, writing
+from electra.train.log import read_metrics
+
+# Held-out examples that are scored: enough for three digits, and seconds.
+MAX_EXAMPLES = 2_000
+EVALUATION_ROWS = 32
+
+
+def finish(
+    config: PretrainConfig,
+    directory: RunDirectory,
+    model: PretrainingModel,
+    data: PreparedData,
+    tokenizer: Tokenizer,
+    state: TrainingState,
+    findings: list[Finding],
+    where: Runtime,
+) -> dict[str, Any]:
+    """Evaluate, save, report and show; the main process does it, the others return at once with nothing."""
+    if not where.is_main:
+        return {}
+    evaluation = score(model, data, tokenizer, where)
+    shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
+    saved = save_networks(directory, model, tokenizer)
+    summary = {
+        "step": state.step,
+        "seconds": state.seconds,
+        "tokens": state.tokens,
+        "flops": state.flops,
+        "heldout": evaluation.metrics,
+        "findings": [asdict(finding) for finding in findings],
+        "hardware": where.describe(),
+        "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    report = Report(
+        title=f"{config.objective} {config.preset}: {directory.path.name}",
+        facts=facts(config, model, data, summary),
+        rows=list(read_metrics(directory.path / "metrics.jsonl")),
+        evaluation=evaluation,
+        samples=shown_samples,
+        findings=findings,
+    )
+    path = write_report(report, directory.path)
+    show(evaluation, shown_samples)
+    console.print(f"Checkpoint: [bold]{saved[0]}[/bold]" + "".join(f", {other}" for other in saved[1:]))
+    console.print(f"Report:     [bold]{path}[/bold]")
+    directory.finish(summary)
+    return summary
+
+
+def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, where: Runtime) -> Evaluation:
+    """The held-out metrics."""
+    batches = evaluation_batches(
+        data.heldout, batch_size=EVALUATION_ROWS, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
+    )
+    return evaluate(model, batches, torch.from_numpy(data.unigrams), where)
+
+
+def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
+    """The held-out examples that are shown: short enough to read, long enough to say something."""
+    lengths = torch.from_numpy(examples.lengths.astype("int64"))
+    order = (lengths - 24).abs().argsort(stable=True)[:number]
+    return examples_batch(examples, order.tolist(), tokenizer.pad_id)
+
+
+def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer) -> list[Path]:
+    """Write the Hugging Face directories of the networks; returns their paths, the main one's first."""
+    main = "discriminator" if model.generator is not None else "masked_lm"
+    networks = {main: (model.prediction.network, model.prediction.architecture)}
+    if model.generator is not None:
+        networks["generator"] = (model.generator, "ElectraForMaskedLM")
+    paths = []
+    for name, (network, architecture) in networks.items():
+        path, aside = directory.path / name, directory.path / f".writing-{name}"
+        with writing(path):
+            shutil.rmtree(aside, ignore_errors=True)
+            save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id)
+            tokenizer.save(aside)
+            shutil.rmtree(path, ignore_errors=True)
+            aside.rename(path)
+        paths.append(path)
+    return paths
+
+
+def facts(
+    config: PretrainConfig, model: PretrainingModel, data: PreparedData, summary: dict[str, Any]
+) -> dict[str, str]:
+    """The head of a report."""
+    parameters = sum(p.numel() for p in model.parameters())
+    return {
+        "text": ", ".join(config.text) or str(config.data),
+        "data": f"{len(data.train):,} examples, {data.train.tokens:,} tokens; {len(data.heldout):,} examples held out",
+        "parameters": f"{parameters / 1e6:.2f} M",
+        "trained": f"{summary['step']:,} steps, {summary['tokens']:.3g} tokens, {summary['flops']:.3g} FLOPs, "
+        f"{summary['seconds'] / 60:.1f} minutes",
+        "seed": str(config.seed),
+        "hardware": summary["hardware"],
+    }
+
+
+def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
+    """The held-out metrics and the sentences, on the terminal."""
+    table = Table(title="held-out text", title_justify="left", show_header=False, box=None)
+    for name, meaning in MEANINGS.items():
+        if name in evaluation.metrics:
+            table.add_row(meaning, shown(name, evaluation.metrics[name]))
+    console.print(table)
+    if shown_samples:
+        console.print("Held-out sentences: each token with the probability that it was replaced; replaced ones are marked.")
+    for sample in shown_samples:
+        console.print(sentence_markup(sample))
+        console.print()

@@ -1,0 +1,139 @@
+"""A pre-training run from text to checkpoint: tokenizer, data, training, evaluation, report. Every part resumes."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from electra.console import console, decided, warned
+from electra.data.loader import BatchLoader
+from electra.data.shards import PreparedData
+from electra.errors import UsageError
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.directory import RunDirectory
+from electra.pretraining.health import Finding, Health
+from electra.pretraining.initial import check_init, continue_from
+from electra.pretraining.networks import generator_sizes
+from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.observer import RunObserver
+from electra.pretraining.results import finish
+from electra.pretraining.sources import prepared_text
+from electra.runtime import Runtime, main_process_first, runtime, seed_everything, stop_on_signal
+from electra.text.tokenizer import Tokenizer
+from electra.train.checkpoint import Checkpoints, TrainingState
+from electra.train.loop import train
+
+# Sequences that pass the model at once on a CPU: larger batches gain nothing there, and logits take memory.
+CPU_ROWS, GPU_ROWS = 32, 256
+
+
+def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
+    """Run `config` in the directory `out`, or what is left of it to do; returns the run's summary.
+
+    Raises:
+        ElectraError: see `electra.errors`; the message says what to do.
+        SystemExit: a signal asked to stop; the run is saved, and the same call goes on.
+    """
+    directory = RunDirectory(out)
+    with runtime(config.runtime) as where:
+        config = replace(config, training=replace(config.training, micro_batch_size=rows_at_once(config, where)))
+        directory.check(config)
+        if config.init:
+            check_init(Path(config.init), config.model)
+        if (summary := directory.finished()) is not None:
+            decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
+            return summary
+        with main_process_first(where), directory.claimed(config):
+            data, tokenizer = prepared_text(config, directory)
+        model = build_model(config, tokenizer)
+        if config.init:
+            continue_from(Path(config.init), model)
+        state, findings = train_model(config, directory, model.to(where.device), data, tokenizer, where)
+        return finish(config, directory, model, data, tokenizer, state, findings, where)
+
+
+def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
+    """The micro-batch size: as given, or the largest that divides a process's share and suits the device."""
+    if config.training.micro_batch_size is not None:
+        return config.training.micro_batch_size
+    share, rest = divmod(config.training.batch_size, where.world_size)
+    if rest or not share:
+        raise UsageError(
+            f"--training.batch-size {config.training.batch_size} cannot be shared evenly by {where.world_size} processes"
+        )
+    limit = GPU_ROWS if where.device.type == "cuda" else CPU_ROWS
+    return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
+
+
+def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainingModel:
+    """The objective and its networks, with the initial weights that the seed decides."""
+    objective = OBJECTIVES[config.objective]
+    if config.loss_weight is not None:
+        objective = replace(objective, weight=config.loss_weight)
+    main = replace(config.model, vocab_size=tokenizer.vocab_size)
+    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, special)
+    seed_everything(config.seed)
+    model = PretrainingModel(Setting(objective, main, config.generator, config.masking, vocabulary))
+    millions = sum(p.numel() for p in model.parameters()) / 1e6
+    sizes = [f"{main.num_layers} layers of {main.hidden_size}"]
+    if model.generator is not None:
+        sizes.append(f"generator of {generator_sizes(main, config.generator).hidden_size}")
+    decided(f"objective {config.objective}, {millions:.2f} M parameters", ", ".join(sizes))
+    return model
+
+
+def train_model(
+    config: PretrainConfig,
+    directory: RunDirectory,
+    model: PretrainingModel,
+    data: PreparedData,
+    tokenizer: Tokenizer,
+    where: Runtime,
+) -> tuple[TrainingState, list[Finding]]:
+    """Train to the end of the budget; returns where that is, and what was unusual on the way.
+
+    Raises:
+        SystemExit: a signal asked to stop; 128 plus its number, as shells do.
+    """
+    recipe = config.recipe()
+    assert recipe.training.micro_batch_size is not None
+    loader = BatchLoader(
+        data.train,
+        batch_size=recipe.training.batch_size,
+        micro_batch_size=recipe.training.micro_batch_size,
+        pad_id=tokenizer.pad_id,
+        seed=config.seed,
+        rank=where.rank,
+        world_size=where.world_size,
+    )
+    checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, warned)
+    health = Health(tokenizer.vocab_size, config.masking.fraction)
+    observer = RunObserver(directory.path, recipe.budget, health, where)
+    announce(config, loader, where)
+    with stop_on_signal() as stop_signal:
+        try:
+            state = train(model, loader.iterate, recipe, where, checkpoints, observer, lambda: stop_signal() != 0)
+        finally:
+            observer.close()
+        if recipe.budget.done(state.step, state.seconds) < 1:
+            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
+    return state, observer.findings
+
+
+def announce(config: PretrainConfig, loader: BatchLoader, where: Runtime) -> None:
+    """Say how the run will be trained, and why."""
+    training, schedule = config.training, config.schedule
+    decided(f"training on {where.describe()}")
+    decided(
+        f"batches of {training.batch_size} in micro-batches of {training.micro_batch_size}",
+        "gradients accumulate; the losses are means over the whole batch",
+    )
+    warmup = schedule.warmup(config.steps)
+    if config.steps is None:
+        decided(f"{config.hours} h of training; the learning rate follows the clock", f"warm-up {warmup:.0%} of it")
+        return
+    why = "schedule.warmup_steps" if schedule.warmup_steps <= warmup * config.steps else f"at most {warmup:.0%} of the run"
+    decided(f"{config.steps:,} steps, {loader.epoch(config.steps):.2f} epochs; warm-up {warmup * config.steps:,.0f} steps", why)
+

@@ -1,0 +1,190 @@
+"""Where a run happens: device, precision, threads, the processes that take part, and the random seeds."""
+
+import os
+import platform
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from electra.errors import UsageError
+
+# Preparing a large corpus takes the first process hours; the others wait for it.
+PATIENCE = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """Device, precision and threads. None of them changes what is computed, beyond rounding."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute: auto takes a GPU if there is one."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the matrix products; weights stay in float32. auto is bfloat16 on a GPU that has it."""
+    threads: int | None = None
+    """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A resolved `RuntimeConfig` and this process's place among the processes that `torchrun` started."""
+
+    device: torch.device
+    dtype: torch.dtype
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """True in the one process that prepares, reports and saves."""
+        return self.rank == 0
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Context in which matrix products run in this runtime's precision."""
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+
+    def synchronise(self) -> None:
+        """Wait until the device has done what it was told, so that a clock read next means something."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def sum_over_ranks(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place; nothing to do for a single one."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def agree(self, *values: float) -> tuple[float, ...]:
+        """The largest of the processes' values, on all of them; for decisions that must be taken together."""
+        if self.world_size == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return tuple(tensor.tolist())
+
+    def describe(self) -> str:
+        """Hardware and versions in one line, for reports."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else cpu_name()
+        many = f" x {self.world_size}" if self.world_size > 1 else f", {torch.get_num_threads()} threads"
+        precision = str(self.dtype).removeprefix("torch.")
+        return f"{name}{many}, {precision}, PyTorch {torch.__version__}, Python {platform.python_version()}"
+
+
+@contextmanager
+def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
+    """Resolve a configuration, join the process group if `torchrun` started several processes, and leave it at the end.
+
+    Raises:
+        UsageError: a GPU or a precision is asked for that is not there.
+    """
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    has_gpu = torch.cuda.is_available()
+    if config.device == "cuda" and not has_gpu:
+        raise UsageError("runtime.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
+    use_gpu = has_gpu and config.device != "cpu"
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
+    if use_gpu:
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
+    if world_size == 1:
+        yield Runtime(device, precision(config, device))
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
+    try:
+        yield Runtime(device, precision(config, device), rank, world_size)
+    finally:
+        dist.destroy_process_group()
+
+
+def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
+    """The dtype of matrix products on `device`."""
+    if config.precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    return torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+
+
+@contextmanager
+def main_process_first(runtime: Runtime) -> Iterator[None]:
+    """The main process runs the block while the others wait, however long it takes; then they run it too."""
+    if runtime.world_size == 1:
+        yield
+        return
+    patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+    if not runtime.is_main:
+        dist.barrier(group=patient)
+    yield
+    if runtime.is_main:
+        dist.barrier(group=patient)
+
+
+def seed_everything(*key: int) -> None:
+    """Seed Python, NumPy and PyTorch (all devices) with a hash of `key`.
+
+    Training seeds with (seed, step, micro-batch), so the random state never has to be saved, and neither a resumed run
+    nor another arrangement of the same micro-batches over processes changes any draw, dropout included.
+    """
+    state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    random.seed(state)
+    np.random.seed(state % 2**32)
+    torch.manual_seed(state)
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Callable[[], int]]:
+    """Turn Ctrl-C and SIGTERM into a wish to stop, for a loop that asks; the second one acts as usual.
+
+    Yields a function that tells the number of the signal that came, 0 before one did.
+    """
+    signals, came = (signal.SIGINT, signal.SIGTERM), [0]
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        came[0] = number
+        for each in signals:
+            signal.signal(each, before[each])
+
+    before = {each: signal.getsignal(each) for each in signals}
+    if threading.current_thread() is threading.main_thread():  # only there may Python set handlers
+        for each in signals:
+            signal.signal(each, handle)
+    try:
+        yield lambda: came[0]
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for each in signals:
+                signal.signal(each, before[each])
+
+
+def matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
+    """FLOP/s of a large square matrix product on this device: the yardstick of model FLOP utilisation."""
+    size = 8192 if runtime.device.type == "cuda" else 1024
+    a = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
+    torch.mm(a, a)
+    runtime.synchronise()
+    start, products = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < seconds:
+        torch.mm(a, a)
+        runtime.synchronise()
+        products += 1
+    return products * 2 * size**3 / elapsed
+
+
+def cpu_name() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,116 @@
+"""English prose that every installation has: the documentation of the standard library and of installed packages."""
+
+import atexit
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+
+from electra.errors import StorageError, TextError
+from electra.text import prose
+from electra.text.files import write_atomically
+
+VERSION = 1
+"""Of the extraction; a new one makes what is cached out of date."""
+
+MIN_DOCUMENT_CHARS = 200
+DOCUMENTS = {".rst", ".md", ".txt"}
+NOT_PROSE = {"__pycache__", "test", "tests", "site-packages", "licenses", "LICENSES"}
+OURS = "electra"
+
+
+@cache
+def builtin_text() -> Path:
+    """A file of the installation's prose in paragraphs, a document for each module or file, blank lines between.
+
+    It is extracted once (seconds, on all cores) for each set of installed packages, and kept in
+    `$XDG_CACHE_HOME/electra` (`~/.cache/electra`), or, where that cannot be written, until this process ends.
+    """
+    path = cache_directory() / f"builtin-{fingerprint()}.txt"
+    if path.is_file():
+        return path
+    text = extract(list(documentation_files()))
+    if not text:
+        raise TextError("builtin: this installation has no documentation; name a file or a folder of text instead")
+    try:
+        write_atomically(path, text)
+    except StorageError as error:
+        folder = Path(tempfile.mkdtemp(prefix="electra-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        logging.getLogger(__name__).warning("%s; the built-in text is kept in a temporary folder", error)
+        path = folder / path.name
+        write_atomically(path, text)
+    return path
+
+
+def cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "electra"
+
+
+def fingerprint() -> str:
+    """Of all that decides what the text is: Python, the installed packages and the extraction."""
+    installed = {f"{package.name}=={package.version}" for package in distributions() if package.name != OURS}
+    facts = [VERSION, platform.python_version(), *sorted(installed)]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def documentation_files() -> Iterator[Path]:
+    """Modules and documents of the standard library, then of the installed packages, each in sorted order."""
+    folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    for folder in dict.fromkeys(map(Path, folders)):
+        yield from _below(folder)
+
+
+def extract(files: list[Path]) -> bytes:
+    """The prose of files, in their order, without the paragraphs that stood before."""
+    seen: set[str] = set()
+    documents: list[str] = []
+    for paragraphs in _on_all_cores(files):
+        new = list(dict.fromkeys(paragraph for paragraph in paragraphs if paragraph not in seen))
+        if sum(map(len, new)) >= MIN_DOCUMENT_CHARS:
+            seen.update(new)
+            documents.append("".join(f"{paragraph}\n" for paragraph in new))
+    return "\n".join(documents).encode("utf-8", "replace")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if entry.name.startswith(".") or entry.name in NOT_PROSE or (entry.is_symlink() and entry.is_dir()):
+            continue
+        if entry.is_dir():
+            if entry.name != OURS:
+                yield from _below(entry)
+        elif entry.suffix == ".py" or entry.suffix in DOCUMENTS or entry.name == "METADATA":
+            yield entry
+
+
+def _on_all_cores(files: list[Path]) -> Iterable[list[str]]:
+    # Processes of a script of our own rather than multiprocessing: its spawn runs the user's script anew, which has to be
+    # written for that, and its fork is not safe once PyTorch has threads.
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    shares = [files[worker::workers] for worker in range(workers)]
+    with ThreadPoolExecutor(workers) as threads:
+        results = [iter(lines) for lines in threads.map(_paragraphs, shares)]
+    return [json.loads(next(results[index % workers])) for index in range(len(files))]
+
+
+def _paragraphs(files: list[Path]) -> list[str]:
+    # -I: the script's folder is not searched for modules, in which ours would hide those of the standard library.
+    command = [sys.executable, "-I", prose.__file__]
+    paths = json.dumps([str(file) for file in files])
+    done = subprocess.run(command, input=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise TextError(f"builtin: extracting the documentation of installed packages failed: {reason}")
+    return done.stdout.splitlines()

@@ -1,0 +1,140 @@
+"""A corpus: documents out of files, folders, hub data sets and the built-in text, as one stream flat in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from electra.errors import TextError, UsageError
+from electra.text import hub
+from electra.text.builtin import builtin_text
+from electra.text.files import FORMATS, KNOWN_ENDINGS, file_format, files_below, unreadable
+from electra.text.readers import Documents, Encoding, Piece, read_jsonl, read_parquet, read_txt
+
+__all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece"]
+
+BUILTIN = "builtin"
+
+
+class SourceFile(NamedTuple):
+    name: str
+    path: Path
+    size: int
+    documents: Documents
+
+
+class Listing(NamedTuple):
+    files: tuple[SourceFile, ...]
+    skipped: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Text to read, in the order of `sources`; the same files give the same stream every time.
+
+    Folders are read recursively in sorted order, without what is hidden in them; a file that is named twice, by itself or
+    by its folder, is read once, where it comes first. The files are listed once per Corpus, at its first use.
+    """
+
+    sources: tuple[str, ...]
+    """Files, folders, hub data sets (hf://owner/name[:config][@split], or hf:///folder for one on disk), or "builtin"."""
+    documents: Documents = "blank-line"
+    """What ends a document of a .txt file, besides its end: a blank line, nothing else, or every line."""
+    text_field: str = "text"
+    """The field of .jsonl records, the column of .parquet files and hub data sets, that holds a document's text."""
+    encoding_errors: Encoding = "strict"
+    """What becomes of bytes that are not UTF-8: an error, or U+FFFD."""
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise UsageError("no text given: name files, folders, hf://owner/name, or builtin")
+        for name, value, known in (
+            ("documents", self.documents, get_args(Documents)),
+            ("encoding_errors", self.encoding_errors, get_args(Encoding)),
+        ):
+            if value not in known:
+                raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Raises TextError at the first thing that cannot be read; what it named is in the message."""
+        before = 0
+        for file in self._listing.files:
+            for piece in self._read(file):
+                yield piece._replace(bytes_read=before + piece.bytes_read) if before else piece
+            before += file.size
+        for source in self._hub_sources:
+            for piece in hub.read_dataset(source, self.text_field):
+                yield piece._replace(bytes_read=before)
+
+    def check(self) -> None:
+        """Raises TextError or UsageError where a source is not there, not readable or of no known kind.
+
+        Files are opened but not read. Of a hub data set the description is fetched and its columns are checked.
+        """
+        for file in self._listing.files:
+            try:
+                file.path.open("rb").close()
+            except OSError as error:
+                raise unreadable(file.path, error) from error
+        for source in self._hub_sources:
+            hub.open_dataset(source, self.text_field)
+
+    def total_bytes(self) -> int | None:
+        """Bytes on the disk, as Piece.bytes_read counts them; None where a hub data set is among the sources."""
+        return None if self._hub_sources else sum(file.size for file in self._listing.files)
+
+    def describe(self) -> list[tuple[str, int | None]]:
+        """Name and size of every file, and every hub data set with None: another list means another corpus."""
+        files: list[tuple[str, int | None]] = [(file.name, file.size) for file in self._listing.files]
+        return files + [(source, None) for source in self._hub_sources]
+
+    def skipped(self) -> tuple[Path, ...]:
+        """Files in the folders that were left out because their endings are not known."""
+        return self._listing.skipped
+
+    @property
+    def _hub_sources(self) -> list[str]:
+        return list(dict.fromkeys(source for source in self.sources if source.startswith(hub.PREFIX)))
+
+    @cached_property
+    def _listing(self) -> Listing:
+        files: dict[Path, SourceFile] = {}
+        skipped: list[Path] = []
+        for source in self.sources:
+            if source.startswith(hub.PREFIX):
+                continue
+            for file in self._find(source, skipped):
+                files.setdefault(file.path.resolve(), file)
+        return Listing(tuple(files.values()), tuple(skipped))
+
+    def _find(self, source: str, skipped: list[Path]) -> Iterator[SourceFile]:
+        if source == BUILTIN:
+            path = builtin_text()
+            yield SourceFile(BUILTIN, path, path.stat().st_size, "blank-line")
+            return
+        path = Path(source)
+        try:
+            path.stat()
+        except OSError as error:
+            raise unreadable(path, error) from error
+        found = list(files_below(path)) if path.is_dir() else [path]
+        known = [file for file in found if file_format(file)]
+        if not path.is_dir() and not known:
+            raise TextError(f"{path}: not a kind of text file that is known; these are {KNOWN_ENDINGS}")
+        if not known:
+            raise TextError(f"{path}: no text in this folder: none of its {len(found):,} files is one of {KNOWN_ENDINGS}")
+        skipped.extend(file for file in found if not file_format(file))
+        for file in known:
+            yield SourceFile(str(file), file, file.stat().st_size, self.documents)
+
+    def _read(self, file: SourceFile) -> Iterator[Piece]:
+        match file_format(file.path):
+            case ".txt":
+                return read_txt(file.path, file.documents, self.encoding_errors)
+            case ".jsonl":
+                return read_jsonl(file.path, self.text_field, self.encoding_errors)
+            case ".parquet":
+                return read_parquet(file.path, self.text_field)
+            case ending:
+                raise AssertionError(f"{ending} is not one of {FORMATS}")

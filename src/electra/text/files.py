@@ -1,0 +1,137 @@
+"""Files of text: which kinds there are, where they lie, and their bytes, decompressed, in blocks of whole lines."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from electra.errors import StorageError, TextError
+
+FORMATS = (".txt", ".jsonl", ".parquet")
+COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
+KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each plain, .gz or .zst"
+
+BLOCK_BYTES = 1 << 20
+MAX_LINE_BYTES = 10_000_000
+"""A longer line is most likely not text; it would have to be held in memory whole, several times over."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class LineBlock(NamedTuple):
+    """Whole lines of a file, line ends included (the last line of a file may lack its own)."""
+
+    data: bytes
+    offset: int
+    """Of the first byte, in the decompressed file."""
+    first_line: int
+    """Counted from 1."""
+    bytes_read: int
+    """On disk, so far."""
+
+
+def file_format(path: Path) -> str | None:
+    """The entry of FORMATS that a file's name ends in, under any compression; None for other files."""
+    stem, compression = split_compression(path)
+    ending = os.path.splitext(stem)[1].lower()
+    return ending if compression in COMPRESSIONS and ending in FORMATS else None
+
+
+def split_compression(path: Path) -> tuple[str, str]:
+    """`corpus.txt.gz` to (`corpus.txt`, `.gz`); the second is empty where there is no compression."""
+    stem, ending = os.path.splitext(path.name)
+    return (stem, ending.lower()) if ending.lower() in COMPRESSIONS else (path.name, "")
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file below a folder in sorted order, but nothing hidden, and no folder that is a symbolic link."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            if not entry.is_symlink():
+                yield from files_below(entry)
+        else:
+            yield entry
+
+
+def unreadable(path: Path, error: OSError) -> TextError:
+    """For an error of the operating system: no such file, no permission."""
+    return TextError(f"{path}: cannot be read: {error.strerror or error}")
+
+
+def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Decompressed blocks of at most BLOCK_BYTES, each with the number of bytes read from the disk so far.
+
+    Arrow's streams are used rather than the modules gzip and zstandard: they take files of several members or frames and
+    windows up to 2^27, decompress without the GIL, and tell a file that was cut short, which zstandard's reader does not.
+    """
+    compression = COMPRESSIONS[split_compression(path)[1]]
+    done = 0
+    try:
+        with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, compression) if compression else raw as stream:
+            while block := stream.read(BLOCK_BYTES):
+                done += len(block)
+                yield block, raw.tell()
+    except PermissionError as error:
+        raise unreadable(path, error) from error
+    except OSError as error:
+        if error.errno is not None or compression is None:
+            raise unreadable(path, error) from error
+        raise TextError(
+            f"{path}: broken {compression} data after {done:,} decompressed bytes ({error}); "
+            "the file is damaged or was cut short: copy or download it again"
+        ) from error
+
+
+def line_blocks(path: Path) -> Iterator[LineBlock]:
+    """A file as blocks of whole lines, a byte order mark at its start removed.
+
+    A line over MAX_LINE_BYTES raises TextError with its number, before it is in memory whole.
+    """
+    offset, line, bytes_read = 0, 1, 0
+    pending: list[bytes] = []  # the start of a line whose end has not been read
+    pending_bytes = 0
+    for block, bytes_read in read_blocks(path):
+        if offset == 0 and not pending and block.startswith(BYTE_ORDER_MARK):
+            offset, block = len(BYTE_ORDER_MARK), block[len(BYTE_ORDER_MARK) :]
+        first_end = block.find(b"\n")
+        if pending_bytes + (first_end if first_end >= 0 else len(block)) > MAX_LINE_BYTES:
+            raise TextError(
+                f"{path}:{line}: a line of more than {MAX_LINE_BYTES:,} bytes; "
+                "text comes in lines of a sentence or a paragraph each: break it up, or leave the file out"
+            )
+        end = block.rfind(b"\n") + 1
+        if end:
+            data = b"".join([*pending, block[:end]])
+            yield LineBlock(data, offset, line, bytes_read)
+            offset += len(data)
+            line += data.count(b"\n")
+            pending, pending_bytes, block = [], 0, block[end:]
+        if block:
+            pending.append(block)
+            pending_bytes += len(block)
+    if pending:
+        yield LineBlock(b"".join(pending), offset, line, bytes_read)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file is whole or not there, whatever happens meanwhile. Raises StorageError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True) if path.parent.is_dir() else None

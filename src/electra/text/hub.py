@@ -1,0 +1,51 @@
+"""Data sets of the Hugging Face hub, streamed: `hf://owner/name[:config][@split]`."""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from electra.errors import TextError, UsageError
+from electra.text.readers import Piece, check_text, document_pieces
+
+PREFIX = "hf://"
+BATCH_ROWS = 64
+
+
+def open_dataset(source: str, text_field: str) -> Any:
+    """The streaming `datasets.IterableDataset`, with its text column alone."""
+    match = re.fullmatch(r"hf://(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<split>[^:@]+))?", source)
+    if match is None:
+        raise UsageError(f"{source}: a hub data set is written hf://owner/name, hf://owner/name:config or hf://owner/name@split")
+    if importlib.util.find_spec("datasets") is None:
+        raise UsageError(f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]'")
+    import datasets
+
+    try:
+        dataset = datasets.load_dataset(match["name"], match["config"], split=match["split"] or "train", streaming=True)
+        columns = dataset.column_names or list(next(iter(dataset.take(1)), {}))
+    except Exception as error:  # what it raises is as varied as its file formats and file systems
+        raise TextError(f"{source}: cannot be opened: {_one_line(error)}") from error
+    if text_field not in columns:
+        raise TextError(f"{source}: no column {text_field!r}; it has {', '.join(map(repr, columns))}: choose with --text-field")
+    return dataset.select_columns([text_field])
+
+
+def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
+    """A document a row. Its size is not known: bytes_read is 0 throughout."""
+    batches = open_dataset(source, text_field).iter(BATCH_ROWS)
+    rows = 0
+    while True:
+        try:
+            texts = next(batches)[text_field]
+        except StopIteration:
+            return
+        except Exception as error:
+            raise TextError(f"{source}: reading failed after row {rows:,}: {_one_line(error)}") from error
+        for row, text in enumerate(texts, rows + 1):
+            yield from document_pieces(check_text(text, text_field, f"{source}: row {row:,}"), 0)
+        rows += len(texts)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

@@ -1,0 +1,173 @@
+"""One reader per kind of file: from the bytes of a file to the documents in it."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from electra.errors import TextError
+from electra.text.files import LineBlock, line_blocks, read_blocks, split_compression, unreadable
+
+Documents = Literal["blank-line", "file", "line"]
+Encoding = Literal["strict", "replace"]
+
+PIECE_CHARS = 1 << 20
+"""A longer document is given in several pieces, so that memory stays flat whatever its length."""
+
+PARQUET_ROWS = 64
+"""Rows decoded at a time: few, since a row may be a whole book."""
+
+
+class Piece(NamedTuple):
+    """A document, or a part of one longer than PIECE_CHARS that ends at a line's end."""
+
+    lines: list[str]
+    """A paragraph or a sentence each, in order; at least one; stripped and not empty."""
+    ends_document: bool
+    """False: the document goes on in the next piece."""
+    bytes_read: int
+    """Of the file so far, on the disk (of the whole corpus, out of Corpus), for a display of progress."""
+
+
+def read_txt(path: Path, documents: Documents, errors: Encoding) -> Iterator[Piece]:
+    """The end of the file ends its last document."""
+    lines: list[str] = []
+    chars = bytes_read = 0
+    for block in line_blocks(path):
+        bytes_read = block.bytes_read
+        for line in _split_lines(_decode(path, block, errors)):
+            # A piece is given only once the next line shows whether its document goes on: none is ever empty.
+            if not line:
+                if lines and documents == "blank-line":
+                    yield Piece(lines, True, bytes_read)
+                    lines, chars = [], 0
+            elif documents == "line":
+                yield Piece([line], True, bytes_read)
+            else:
+                if chars >= PIECE_CHARS:
+                    yield Piece(lines, False, bytes_read)
+                    lines, chars = [], 0
+                lines.append(line)
+                chars += len(line)
+    if lines:
+        yield Piece(lines, True, bytes_read)
+
+
+def read_jsonl(path: Path, text_field: str, errors: Encoding) -> Iterator[Piece]:
+    """A record a line; blank lines are passed over."""
+    for block in line_blocks(path):
+        records = _decode(path, block, errors).split("\n")
+        for number, record in enumerate(records, block.first_line):
+            if record and not record.isspace():
+                text = _json_text(record, text_field, f"{path}:{number}", errors)
+                yield from document_pieces(text, block.bytes_read)
+
+
+def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
+    """A record a row. A compressed file is unpacked into a temporary one first: the format is read from its end."""
+    size = path.stat().st_size
+    with ExitStack() as stack:
+        source: Path | BinaryIO = path
+        if split_compression(path)[1]:
+            source = stack.enter_context(tempfile.TemporaryFile())
+            for data, _ in read_blocks(path):
+                source.write(data)
+            source.seek(0)
+        try:
+            file = stack.enter_context(pq.ParquetFile(source, pre_buffer=False))
+            check_column(file.schema_arrow, text_field, str(path))
+            rows = 0
+            for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
+                bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
+                for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
+                    yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
+                rows += batch.num_rows
+        except PermissionError as error:
+            raise unreadable(path, error) from error
+        except UnicodeDecodeError as error:
+            raise TextError(f"{path}: after row {rows:,}: the text is not UTF-8") from error
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise TextError(f"{path}: not a Parquet file, or a damaged one ({reason})") from error
+
+
+def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
+    """A record's text as one document; none at all where it is blank."""
+    lines: list[str] = []
+    chars = 0
+    for line in _split_lines(text):
+        if line:
+            if chars >= PIECE_CHARS:
+                yield Piece(lines, False, bytes_read)
+                lines, chars = [], 0
+            lines.append(line)
+            chars += len(line)
+    if lines:
+        yield Piece(lines, True, bytes_read)
+
+
+def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
+    if text_field not in schema.names:
+        raise TextError(f"{place}: no column {text_field!r}; it has {_listed(schema.names)}: choose with --text-field")
+    kind = schema.field(text_field).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise TextError(f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field")
+
+
+def check_text(text: Any, text_field: str, place: str) -> str:
+    if not isinstance(text, str):
+        kind = "null" if text is None else type(text).__name__
+        raise TextError(f"{place}: field {text_field!r} is {kind}, not a string")
+    return text
+
+
+def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
+    try:
+        value = json.loads(record)
+    except json.JSONDecodeError as error:
+        raise TextError(f"{place}: not JSON: {error.msg} (column {error.colno}); a .jsonl file has a record a line") from error
+    except RecursionError as error:
+        raise TextError(f"{place}: not JSON that can be read: nested too deeply") from error
+    if not isinstance(value, dict):
+        raise TextError(f"{place}: a record must be an object like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}")
+    if text_field not in value:
+        raise TextError(f"{place}: no field {text_field!r}; it has {_listed(value)}: choose with --text-field")
+    text = check_text(value[text_field], text_field, place)
+    try:
+        text.encode()  # JSON can spell half a surrogate pair, which no encoding can
+    except UnicodeEncodeError as error:
+        if errors == "strict":
+            raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character") from error
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
+    try:
+        return block.data.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise TextError(
+            f"{path}: not UTF-8 at byte offset {block.offset + error.start:,} (0x{block.data[error.start]:02x}): "
+            "convert the file, or go on with --encoding-errors replace"
+        ) from error
+
+
+def _split_lines(text: str) -> Iterable[str]:
+    # Not str.splitlines: form feeds, U+2028 and others are not line ends in these formats. strip() takes the "\r".
+    return map(str.strip, text.split("\n"))
+
+
+def _json_kind(value: Any) -> str:
+    return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+
+
+def _listed(names: Iterable[str], limit: int = 10) -> str:
+    names = list(names)
+    return ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "") or "none"

@@ -1,0 +1,237 @@
+"""BERT's WordPiece: a vocabulary and how words are normalised; its encoding, its files."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers.decoders import WordPiece as WordPieceDecoder
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
+
+from electra.errors import TokenizerError
+from electra.text.files import write_atomically
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What happens to text before its words are looked up. Control characters always go."""
+
+    lowercase: bool = True
+    strip_accents: bool = True
+    split_chinese: bool = True
+    """Every Chinese character is a word of its own."""
+    max_word_chars: int = 200
+    """A longer word is [UNK]; 200 as in BERT's code (transformers' BertTokenizer has 100)."""
+
+    def normalizer(self) -> Any:
+        return BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=self.split_chinese,
+            strip_accents=self.strip_accents,
+            lowercase=self.lowercase,
+        )
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Made by train_tokenizer or load_tokenizer."""
+
+    vocabulary: tuple[str, ...]
+    """In the order of the ids."""
+    normalisation: Normalisation
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary)
+
+    @property
+    def pad_id(self) -> int:
+        return self._ids["[PAD]"]
+
+    @property
+    def unk_id(self) -> int:
+        return self._ids["[UNK]"]
+
+    @property
+    def cls_id(self) -> int:
+        return self._ids["[CLS]"]
+
+    @property
+    def sep_id(self) -> int:
+        return self._ids["[SEP]"]
+
+    @property
+    def mask_id(self) -> int:
+        return self._ids["[MASK]"]
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """Of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+        return tuple(self._ids[token] for token in SPECIAL_TOKENS)
+
+    @property
+    def lowercase(self) -> bool:
+        return self.normalisation.lowercase
+
+    @property
+    def strip_accents(self) -> bool:
+        return self.normalisation.strip_accents
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over all that decides which ids a text gets: the vocabulary in the order of ids, and the normalisation."""
+        return hashlib.sha256(json.dumps([self.vocabulary, asdict(self.normalisation)]).encode()).hexdigest()
+
+    def encode_lines(self, lines: list[str]) -> list[list[int]]:
+        """Ids without special tokens, on all cores unless TOKENIZERS_PARALLELISM is false.
+
+        "[MASK]" in a text is no special token but, as in BERT's code, the word between two brackets: the special tokens
+        are made known to the tokenizer that is saved, for those who mean them, and not to the one used here.
+        """
+        return [encoding.ids for encoding in self._plain.encode_batch_fast(lines, add_special_tokens=False)]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self.vocabulary[id] for id in ids]
+
+    def save(self, directory: Path) -> None:
+        """Write tokenizer.json, tokenizer_config.json and vocab.txt, for load_tokenizer and transformers' AutoTokenizer.
+
+        Raises StorageError. Other files in the directory are left alone.
+        """
+        tokens = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
+        config = {
+            # Not BertTokenizer: transformers would build that one anew from the vocabulary, with 100 characters a word.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **tokens,
+            "do_lower_case": self.lowercase,
+            "strip_accents": self.strip_accents,
+            "tokenize_chinese_chars": self.normalisation.split_chinese,
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            "padding_side": "right",
+            "clean_up_tokenization_spaces": True,
+        }
+        directory = Path(directory)
+        write_atomically(directory / "vocab.txt", "".join(f"{token}\n" for token in self.vocabulary).encode())
+        write_atomically(directory / "tokenizer_config.json", json.dumps(config, indent=2).encode())
+        # Last, because it is the one that is read where it exists.
+        write_atomically(directory / "tokenizer.json", self._complete().to_str(pretty=True).encode())
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: id for id, token in enumerate(self.vocabulary)}
+
+    @cached_property
+    def _plain(self) -> Any:
+        return self._backend()
+
+    def _backend(self) -> Any:
+        model = WordPiece(
+            self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalisation.max_word_chars
+        )
+        backend = tokenizers.Tokenizer(model)
+        backend.normalizer = self.normalisation.normalizer()
+        backend.pre_tokenizer = BertPreTokenizer()
+        return backend
+
+    def _complete(self) -> Any:
+        backend = self._backend()
+        backend.add_special_tokens(list(SPECIAL_TOKENS))
+        backend.decoder = WordPieceDecoder(prefix="##")
+        backend.post_processor = TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", self.cls_id), ("[SEP]", self.sep_id)],
+        )
+        return backend
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """From a directory with tokenizer.json or vocab.txt, or from one of these files.
+
+    Beside a vocab.txt, tokenizer_config.json says whether text is lowercased and accents stripped; by default both are.
+    Raises TokenizerError.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise TokenizerError(f"{path}: no such file or directory")
+    candidates = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
+        raise TokenizerError(f"{path}: no tokenizer here: neither tokenizer.json nor vocab.txt")
+    tokenizer = _from_json(file) if file.suffix == ".json" else _from_vocabulary(file)
+    missing = [token for token in SPECIAL_TOKENS if token not in tokenizer._ids]
+    if missing:
+        raise TokenizerError(f"{file}: not in the vocabulary: {', '.join(missing)}; ELECTRA needs BERT's special tokens")
+    return tokenizer
+
+
+def _from_vocabulary(file: Path) -> Tokenizer:
+    tokens = [line.removesuffix("\r") for line in _read(file).removesuffix("\n").split("\n")]
+    first: dict[str, int] = {}
+    for number, token in enumerate(tokens, 1):
+        if first.setdefault(token, number) != number:
+            raise TokenizerError(f"{file}:{number}: {token!r} stands on line {first[token]} already; a token has one id")
+    config_file = file.parent / "tokenizer_config.json"
+    config = _object(config_file) if config_file.is_file() else {}
+    lowercase = bool(config.get("do_lower_case", True))
+    strip = config.get("strip_accents")
+    split_chinese = bool(config.get("tokenize_chinese_chars", True))
+    return Tokenizer(tuple(tokens), Normalisation(lowercase, lowercase if strip is None else bool(strip), split_chinese))
+
+
+def _from_json(file: Path) -> Tokenizer:
+    """Only what BERT's tokenizers vary is taken; padding and truncation, which some files ask for, are not."""
+    content = _object(file)
+    model, normalizer, pre_tokenizer = (content.get(key) or {} for key in ("model", "normalizer", "pre_tokenizer"))
+    if model.get("type", "WordPiece") != "WordPiece" or "max_input_chars_per_word" not in model:
+        raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece can be used")
+    for part, expected in ((normalizer, "BertNormalizer"), (pre_tokenizer, "BertPreTokenizer")):
+        if part.get("type") != expected:
+            raise TokenizerError(f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these can be used")
+    if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
+        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in model["vocab"]]
+    if added:
+        raise TokenizerError(f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary")
+    if [model["vocab"][token] for token in tokens] != list(range(len(tokens))):
+        raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
+    lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
+    return Tokenizer(
+        tuple(tokens),
+        Normalisation(
+            lowercase,
+            lowercase if strip is None else strip,
+            normalizer["handle_chinese_chars"],
+            model["max_input_chars_per_word"],
+        ),
+    )
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(_read(file))
+    except json.JSONDecodeError as error:
+        raise TokenizerError(f"{file}:{error.lineno}: not JSON: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{file}: not a JSON object")
+    return value
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except OSError as error:
+        raise TokenizerError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{file}: not UTF-8 at byte offset {error.start:,}") from error

@@ -1,0 +1,138 @@
+"""Training a WordPiece vocabulary on a sample of a corpus, the same one every time."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+
+from electra.errors import TextError, UsageError
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+
+SAMPLE_BYTES = 64 << 20
+HUB_BYTES = 2 << 30
+"""Of a hub data set, which may have no end that one wants to wait for, no more is looked at."""
+MIN_VOCAB_SIZE = 64
+MIN_FREQUENCY = 2
+COVERAGE = 0.9999
+"""The rarest characters, which together make up less than the rest of this, are [UNK] (after SentencePiece's
+character_coverage). A fixed number of characters, as in other trainers, is too few for Chinese, where thousands are in
+use, and for English hundreds of entries wasted on foreign names."""
+
+
+def train_tokenizer(
+    corpus: Corpus,
+    vocab_size: int,
+    cased: bool = False,
+    keep_accents: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Tokenizer:
+    """A vocabulary of `vocab_size` entries, or fewer where the corpus does not have so many words (the caller says so).
+
+    Uncased, accents are stripped unless `keep_accents`; cased, they are always kept, as in BERT. The corpus is read once,
+    whole, and `on_progress` is given Piece.bytes_read; what is kept for training is `sample_corpus`'s. Every character of
+    the alphabet is in the vocabulary both as the start and inside of a word, so that no word made of them is [UNK].
+
+    Raises:
+        UsageError: `vocab_size` is under MIN_VOCAB_SIZE.
+        TextError: the corpus is empty, or cannot be read.
+    """
+    if vocab_size < MIN_VOCAB_SIZE:
+        raise UsageError(f"a vocabulary of {vocab_size} is too small; it takes at least {MIN_VOCAB_SIZE}")
+    sample = sample_corpus(corpus, on_progress=on_progress)
+    if not sample:
+        raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
+    normalisation = Normalisation(lowercase=not cased, strip_accents=not (cased or keep_accents))
+    starts, continuations = alphabet(sample, normalisation, limit=vocab_size // 3)
+    backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalisation.normalizer()
+    backend.pre_tokenizer = BertPreTokenizer()
+    # The library numbers the characters it meets, and breaks ties among the rarest, in an order that differs from process
+    # to process, and its merges depend on these numbers. Given all of them first, it has nothing left to choose.
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MIN_FREQUENCY,
+        special_tokens=[*SPECIAL_TOKENS, *starts, *(f"##{char}" for char in continuations)],
+        initial_alphabet=starts,
+        limit_alphabet=len(starts),
+        show_progress=False,
+    )
+    backend.train_from_iterator((piece.decode().split("\n") for piece in sample), trainer)
+    ids: dict[str, int] = backend.get_vocab()
+    return Tokenizer(tuple(sorted(ids, key=ids.__getitem__)), normalisation)
+
+
+def sample_corpus(
+    corpus: Corpus, limit: int = SAMPLE_BYTES, on_progress: Callable[[int], None] | None = None
+) -> list[bytes]:
+    """At most `limit` bytes of text, at least about half of that if there is as much, spread evenly over the corpus.
+
+    A piece of the corpus (a document, or 1 MB of a long one) is kept where a hash of its number is below a threshold.
+    The threshold is halved, and what lies above it dropped, whenever the limit is reached: the sample depends on nothing
+    but the corpus, whose size need not be known. Each element is the lines of a piece.
+    """
+    kept: list[tuple[int, bytes]] = []
+    threshold, size, read = 1 << 64, 0, 0
+    ends = corpus.total_bytes() is not None
+    for number, piece in enumerate(corpus):
+        if on_progress:
+            on_progress(piece.bytes_read)
+        read += sum(map(len, piece.lines))
+        if read > HUB_BYTES and not ends:
+            break
+        rank = int.from_bytes(hashlib.blake2b(b"%d" % number, digest_size=8).digest(), "big")
+        if rank >= threshold:
+            continue
+        kept.append((rank, "\n".join(piece.lines).encode()))
+        size += len(kept[-1][1])
+        while size > limit and len(kept) > 1:
+            threshold //= 2
+            kept = [entry for entry in kept if entry[0] < threshold]
+            size = sum(len(text) for _, text in kept)
+    return [text for _, text in kept]
+
+
+def alphabet(sample: Iterable[bytes], normalisation: Normalisation, limit: int) -> tuple[list[str], list[str]]:
+    """The characters for a vocabulary, most frequent first, and those of them that occur within words.
+
+    They are as many as it takes to cover COVERAGE of the sample's characters, as they are after normalisation, but at
+    most `limit`.
+    """
+    codes = np.zeros(0x110000, np.int64)
+    for text in sample:
+        codes += np.bincount(np.frombuffer(text.decode().encode("utf-32-le"), np.uint32), minlength=len(codes))
+    counts: Counter[str] = Counter()
+    within: set[str] = set()
+    normalizer, splitter = normalisation.normalizer(), BertPreTokenizer()
+    for code in np.flatnonzero(codes).tolist():
+        chars, continues = _normalised(chr(code), normalizer, splitter)
+        for char in chars:
+            counts[char] += int(codes[code])
+        if continues:
+            within.update(chars)
+    total = counts.total()
+    starts: list[str] = []
+    covered = 0
+    for char, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= COVERAGE * total or len(starts) == limit:
+            break
+        starts.append(char)
+        covered += count
+    return starts, [char for char in starts if char in within]
+
+
+def _normalised(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
+    """What a character becomes (nothing, one or several), and whether it can stand within a word.
+
+    Normalisation looks at each character by itself, so that counts of characters can be normalised instead of text.
+    """
+    pieces = [piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(f"0{char}0"))]
+    if len(pieces) == 1:
+        return pieces[0][1:-1], True
+    return "".join(pieces)[1:-1], False

@@ -1,0 +1,193 @@
+"""Checkpoints that survive anything: written aside and renamed, checked by checksum, the newest few kept.
+
+    checkpoints/step-00000300/
+        model.safetensors      every parameter, once, under its name in the module
+        optimizer.safetensors  AdamW's moments and the running sums of the metrics
+        state.json             step, seconds, tokens, FLOPs; size and SHA-256 of the two files above
+
+`state.json` is written last and carries the checksums, so a directory is whole or recognisably not. The data order and
+the random state are functions of the step (see `runtime.seed_everything`) and need no file.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from electra.errors import RunError, StorageError
+
+PREFIX = "step-"
+SCALARS = ("step", "seconds", "tokens", "flops")
+
+
+@dataclass
+class TrainingState:
+    """Where a run stands, beside its parameters and moments."""
+
+    step: int = 0
+    """Updates made."""
+    seconds: float = 0.0
+    """Time spent in training, over all restarts."""
+    tokens: float = 0.0
+    """Tokens seen so far, by all processes, padding not counted."""
+    flops: float = 0.0
+    """Floating point operations so far, of all processes."""
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    """Metric sums since they were last logged."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system says of a failed write into one clear `StorageError` that names `path`."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise StorageError(f"{path}: cannot be written ({error})") from None
+    except OSError as error:
+        advice = "; make room and run the same command again" if error.errno == errno.ENOSPC else ""
+        raise StorageError(f"{error.filename or path}: cannot be written ({error.strerror}){advice}") from None
+
+
+class Checkpoints:
+    """The checkpoints of one run, in `directory`, at most `keep` of them."""
+
+    def __init__(self, directory: Path, keep: int, warn: Callable[[str], None]) -> None:
+        self.directory = directory
+        self.keep = keep
+        self.warn = warn
+
+    def paths(self) -> list[Path]:
+        """All finished checkpoints, oldest first."""
+        return sorted(self.directory.glob(f"{PREFIX}*"))
+
+    def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
+        """Write a checkpoint, then remove those beyond the newest `keep`.
+
+        Raises:
+            StorageError: the disk is full or writing is not allowed; earlier checkpoints are untouched.
+        """
+        path = self.directory / f"{PREFIX}{state.step:08d}"
+        aside = self.directory / f".writing-{path.name}"
+        with writing(path):
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            try:
+                self._write(aside, module, optimizer, state)
+                shutil.rmtree(path, ignore_errors=True)  # a damaged one of the same step
+                aside.rename(path)
+                sync(self.directory)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+        for old in self.paths()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
+
+    def _write(
+        self, aside: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState
+    ) -> None:
+        tensors = {
+            "model.safetensors": {name: p.detach() for name, p in module.named_parameters()},
+            "optimizer.safetensors": {
+                **{f"{kind}/{name}": t for name, kind, t in moments(module, optimizer)},
+                **{f"sums/{name}": t for name, t in state.sums.items()},
+            },
+        }
+        need = sum(t.nbytes for group in tensors.values() for t in group.values())
+        if (free := shutil.disk_usage(aside).free) < need:
+            message = f"No space left on device: a checkpoint needs {need / 1e6:.0f} MB, {free / 1e6:.0f} MB are free"
+            raise OSError(errno.ENOSPC, message, str(self.directory))
+        files = {}
+        for name, group in tensors.items():
+            save_file({key: t.contiguous().cpu() for key, t in group.items()}, aside / name)
+            files[name] = {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)}
+            sync(aside / name)
+        known = {name: getattr(state, name) for name in SCALARS} | {"files": files}
+        (aside / "state.json").write_text(json.dumps(known, indent=2) + "\n")
+        sync(aside / "state.json")
+        sync(aside)
+
+    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
+        """Load the newest whole checkpoint into `module` (and `optimizer`); a fresh state if there is none.
+
+        A damaged checkpoint is named in a warning and the one before it is used.
+
+        Raises:
+            RunError: the checkpoint is whole, but of another model.
+        """
+        for path in reversed(self.paths()):
+            if (damage := damaged(path)) is not None:
+                self.warn(f"{path}: damaged ({damage}); going back to the checkpoint before it")
+                continue
+            return load(path, module, optimizer)
+        return TrainingState()
+
+
+def moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:
+    """(parameter name, kind of moment, tensor) of everything the optimiser remembers."""
+    for name, parameter in module.named_parameters():
+        for kind, tensor in optimizer.state[parameter].items():
+            yield name, kind, tensor
+
+
+def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> TrainingState:
+    """Load one whole checkpoint."""
+    weights = load_file(path / "model.safetensors")
+    parameters = dict(module.named_parameters())
+    if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in weights.items()}:
+        raise RunError(f"{path}: holds the parameters of another model")
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            parameters[name].copy_(tensor)
+    known = json.loads((path / "state.json").read_text())
+    state = TrainingState(**{name: known[name] for name in SCALARS})
+    for key, tensor in load_file(path / "optimizer.safetensors").items():
+        kind, name = key.split("/", 1)
+        if kind == "sums":
+            state.sums[name] = tensor
+        elif optimizer is not None:
+            parameter = parameters[name]
+            optimizer.state[parameter][kind] = tensor.to(parameter.device)
+    return state
+
+
+def damaged(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or None if its files are those that were written."""
+    try:
+        files = json.loads((path / "state.json").read_text())["files"]
+        for name, expected in files.items():
+            if (size := (path / name).stat().st_size) != expected["bytes"]:
+                return f"{name} has {size} bytes, expected {expected['bytes']}"
+            if checksum(path / name) != expected["sha256"]:
+                return f"{name} does not have the checksum that was written"
+    except (OSError, ValueError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Make a file, or a directory's list of names, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

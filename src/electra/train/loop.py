@@ -1,0 +1,251 @@
+"""The training loop. It drives any module that returns a loss, for a number of steps or by the clock."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from electra.errors import DivergedError, UsageError
+from electra.runtime import Runtime, seed_everything
+from electra.train.checkpoint import Checkpoints, TrainingState
+from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, set_learning_rate
+from electra.train.parallel import global_counts, global_sums, parallelise, without_reduction
+from electra.train.schedule import Budget, ScheduleConfig, learning_rate_factor, multiplied_factor
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Batches, and how often the loop logs and saves."""
+
+    batch_size: int = 128
+    """Sequences of one update, over all processes."""
+    micro_batch_size: int | None = None
+    """Sequences that pass the model at once; more of them accumulate gradients. By default what suits the device."""
+    means: Literal["global", "local"] = "global"
+    """Losses are means over the whole batch, or (as the original code) means of each micro-batch's means."""
+    log_every: int = 50
+    """Updates between two rows of metrics."""
+    checkpoint_every: int = 1000
+    """Updates between two checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints, if that is sooner."""
+    keep_checkpoints: int = 3
+    """Checkpoints kept, the newest ones."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+
+
+class Trainable(Protocol):
+    """What the loop asks of a module, beside being an `nn.Module`."""
+
+    def counts(self, batch: Any) -> dict[str, float]:
+        """What the losses are means over, from a micro-batch on the host; "tokens" is among them."""
+
+    def __call__(self, batch: Any, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+        """This micro-batch's share of the loss, and sums from which `metrics` are made."""
+
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Readable numbers out of sums over any number of batches."""
+
+    def flops(self, batch: Any) -> float:
+        """Floating point operations of forward and backward for a micro-batch."""
+
+
+class Observer(Protocol):
+    """Who is told how the run goes. Called in every process; only the main one should speak."""
+
+    def started(self, state: TrainingState) -> None:
+        """The first step is about to begin."""
+
+    def stepped(self, state: TrainingState) -> None:
+        """An update was made."""
+
+    def logged(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """The metrics of all steps since the last call."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides how a module is trained."""
+
+    budget: Budget
+    training: TrainingConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    seed: int
+
+
+def train(
+    module: nn.Module,
+    batches_from: Callable[[int], Iterable[list[Any]]],
+    recipe: Recipe,
+    runtime: Runtime,
+    checkpoints: Checkpoints,
+    observer: Observer,
+    stop_asked: Callable[[], bool],
+) -> TrainingState:
+    """Train `module`, a `Trainable`, until the budget is spent or `stop_asked()`; resumes where a run stopped.
+
+    `batches_from(step)` gives this process's micro-batches of step `step` and of all that follow. The state returned
+    is saved. A run that stopped early is one of which `budget.done(state.step, state.seconds)` is less than 1.
+
+    Raises:
+        DivergedError: the gradients are not finite; the newest checkpoint is from before that was seen.
+        StorageError: a checkpoint or log cannot be written.
+    """
+    optimizer = build_optimizer(module.named_parameters(), recipe.optimizer)
+    state = checkpoints.restore(module, optimizer)
+    wrapped = parallelise(module, runtime)
+    module.train()
+    clock = Clock(state.seconds)
+    window = Window(state)
+    saved = (state.step, state.seconds)
+
+    observer.started(state)
+    for micro_batches in batches_from(state.step):
+        seconds, stop = runtime.agree(clock.seconds(), float(stop_asked()))
+        if stop or recipe.budget.done(state.step, seconds) >= 1:
+            break
+        rate = learning_rate(recipe, state.step, seconds)
+        set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
+        accumulate_gradients(wrapped, module, micro_batches, recipe, runtime, state)
+        norm = clip_gradients(module.parameters(), recipe.optimizer)
+        optimizer.step()
+        optimizer.zero_grad()
+        add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
+        state.step += 1
+        state.seconds = clock.seconds()
+        observer.stepped(state)
+
+        last = state.step == recipe.budget.steps
+        if last or state.step % recipe.training.log_every == 0:
+            observer.logged(state, window.metrics(module, state, rate, runtime))
+            check_finite(state)
+            state.sums.clear()
+        overdue = seconds - saved[1] >= 60 * recipe.training.checkpoint_minutes
+        if last or overdue or state.step % recipe.training.checkpoint_every == 0:
+            save(module, optimizer, state, runtime, checkpoints)
+            saved = (state.step, seconds)
+
+    if state.step != saved[0]:
+        save(module, optimizer, state, runtime, checkpoints)
+    return state
+
+
+def learning_rate(recipe: Recipe, step: int, seconds: float) -> float:
+    """The rate of the update after `step` updates and `seconds` of training."""
+    warmup, peak = recipe.schedule.warmup(recipe.budget.steps), recipe.optimizer.learning_rate
+    if recipe.schedule.multiply:
+        return peak * multiplied_factor(recipe.budget.done(step, seconds), warmup)
+    # Seen from the middle of the step, so that neither the first nor the last update has rate zero.
+    return peak * learning_rate_factor(recipe.budget.done(step + 0.5, seconds), warmup)
+
+
+def accumulate_gradients(
+    wrapped: nn.Module,
+    module: nn.Module,
+    micro_batches: list[Any],
+    recipe: Recipe,
+    runtime: Runtime,
+    state: TrainingState,
+) -> None:
+    """Forward and backward of one step's micro-batches; adds to the gradients, the metric sums and the FLOPs.
+
+    Losses are divided by counts over the whole global batch before the backward pass: micro-batches hold different
+    numbers of tokens, so a mean of their means would be another loss.
+    """
+    counts = [module.counts(batch) for batch in micro_batches]  # type: ignore[operator]
+    in_all = len(micro_batches) * runtime.world_size
+    total = global_counts({name: sum(each[name] for each in counts) for name in counts[0]}, runtime)
+    state.tokens += total["tokens"]
+    for i, batch in enumerate(micro_batches):
+        # Micro-batch i of this process is number i * world_size + rank of the step, whatever the arrangement.
+        seed_everything(recipe.seed, state.step, i * runtime.world_size + runtime.rank)
+        local = {name: count * in_all for name, count in counts[i].items()}
+        with without_reduction(wrapped, last=i == len(micro_batches) - 1), runtime.autocast():
+            loss, sums = wrapped(batch.to(runtime.device), total if recipe.training.means == "global" else local)
+            # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
+            (loss * runtime.world_size).backward()
+        add(state.sums, sums)
+        state.flops += module.flops(batch) * runtime.world_size  # type: ignore[operator]
+
+
+def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
+    """Add to running sums, in double precision, without fetching anything from the device."""
+    for name, tensor in more.items():
+        value = tensor.detach().double()
+        sums[name] = sums[name].to(value.device) + value if name in sums else value
+
+
+def check_finite(state: TrainingState) -> None:
+    """Stop a run whose gradients have become meaningless, before a checkpoint of it is written.
+
+    Raises:
+        DivergedError: a gradient norm since the last log is NaN or infinite.
+    """
+    if "gradient_norm" in state.sums and not torch.isfinite(state.sums["gradient_norm"]):
+        raise DivergedError(
+            f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is from before that. "
+            "Try a lower --optimizer.learning-rate, a longer --schedule.warmup-steps or --runtime.precision float32"
+        )
+
+
+def save(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: TrainingState,
+    runtime: Runtime,
+    checkpoints: Checkpoints,
+) -> None:
+    """Write a checkpoint from the main process, which takes over the metric sums of the others."""
+    check_finite(state)
+    sums = global_sums(state.sums, runtime)
+    state.sums = sums if runtime.is_main else {}
+    if runtime.is_main:
+        checkpoints.save(module, optimizer, state)
+
+
+class Clock:
+    """Seconds of training over all restarts."""
+
+    def __init__(self, before: float) -> None:
+        self.start = time.perf_counter() - before
+
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self.start
+
+
+class Window:
+    """The time since the last log, for rates."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self.open(state)
+
+    def open(self, state: TrainingState) -> None:
+        """Begin a window here."""
+        self.seconds, self.tokens, self.flops = state.seconds, state.tokens, state.flops
+
+    def metrics(self, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> dict[str, float]:
+        """All metrics of the steps since the last log; opens the next window."""
+        sums = global_sums(state.sums, runtime)
+        seconds = state.seconds - self.seconds
+        metrics = {
+            **module.metrics(sums),  # type: ignore[operator]
+            # Every process counts the same step and the same norm; their quotient does not mind.
+            "gradient_norm": float(sums["gradient_norm"] / sums["steps"]),
+            "learning_rate": rate,
+            "seconds": state.seconds,
+            "tokens": state.tokens,
+            "tokens_per_second": (state.tokens - self.tokens) / seconds,
+            "flops": state.flops,
+            "flops_per_second": (state.flops - self.flops) / seconds,
+        }
+        self.open(state)
+        return metrics

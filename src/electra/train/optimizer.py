@@ -1,0 +1,65 @@
+"""AdamW as BERT and ELECTRA use it: decay on kernels and embeddings only, one clip for all gradients."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW (paper, Table 6)."""
+
+    learning_rate: float = 5e-4
+    """Peak learning rate."""
+    beta1: float = 0.9
+    """Decay of the mean of the gradients."""
+    beta2: float = 0.999
+    """Decay of the mean of their squares."""
+    eps: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay; biases and LayerNorms have none."""
+    clip_norm: float = 1.0
+    """Largest norm of all gradients together."""
+    bias_correction: bool = True
+    """Correct the moments for starting at zero; the original code does not."""
+
+
+def no_decay(name: str) -> bool:
+    """True for parameters that do not decay: biases and LayerNorms."""
+    return name.endswith(("bias", "norm.weight"))
+
+
+def build_optimizer(
+    parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
+) -> torch.optim.AdamW:
+    """torch's own AdamW, in its fused form, over named parameters."""
+    named = list(parameters)
+    groups = [
+        {"params": [p for name, p in named if not no_decay(name)], "weight_decay": config.weight_decay},
+        {"params": [p for name, p in named if no_decay(name)], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.AdamW, config: OptimizerConfig, rate: float, step: int) -> None:
+    """Set the rate of update number `step` (from 1).
+
+    Without bias correction the update is rate * m / (sqrt(v) + eps). torch's AdamW computes it when its rate, epsilon
+    and decay are scaled by the corrections that it applies.
+    """
+    eps, scale = config.eps, 1.0
+    if not config.bias_correction:
+        root = (1 - config.beta2**step) ** 0.5
+        eps, scale = config.eps / root, (1 - config.beta1**step) / root
+    for group, decay in zip(optimizer.param_groups, (config.weight_decay, 0.0), strict=True):
+        group.update(lr=rate * scale, eps=eps, weight_decay=decay / scale)
+
+
+def clip_gradients(parameters: Iterable[Tensor], config: OptimizerConfig) -> Tensor:
+    """Scale all gradients so that their common norm is at most `clip_norm`; returns the norm before, a scalar tensor."""
+    return nn.utils.clip_grad_norm_(parameters, config.clip_norm)

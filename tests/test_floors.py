@@ -1,0 +1,54 @@
+"""The house rule: imports only go down, and rooms on one floor do not import each other."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import electra
+
+PACKAGE = Path(electra.__file__).parent
+FLOORS = [
+    {"errors"},
+    {"config", "runtime"},
+    {"text", "model", "train"},
+    {"data"},
+    {"pretraining"},
+    {"presets"},
+    {"commands"},
+    {"cli"},
+    {"__main__"},
+]
+HEIGHT = {room: height for height, floor in enumerate(FLOORS) for room in floor}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms a module imports, wherever in the file the import stands (lazy and type-only ones too)."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module == "electra":
+            names |= {f"electra.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            names.add(node.module or "")
+    return {name.split(".")[1] for name in names if name.startswith("electra.")}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_only_go_down(path: Path) -> None:
+    here = room_of(path)
+    if here == "__init__":
+        return  # the root exposes the public names lazily, from the commands alone; see test_api.py
+    for there in imported_rooms(path):
+        assert there == here or HEIGHT[there] < HEIGHT[here], f"{here} imports {there}"
+
+
+def test_every_room_stands_on_a_floor() -> None:
+    rooms = {room_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
+    assert rooms == set(HEIGHT)
