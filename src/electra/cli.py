@@ -91,6 +91,7 @@ def run_pretrain(words: list[str]) -> None:
 
     from electra import commands
     from electra.config import underscored
+    from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
 
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -108,4 +109,4 @@ def run_pretrain(words: list[str]) -> None:
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
     for name, value in commands.settle_budget({name: values[name] for name in ("steps", "hours") if name in names}).items():
         values[name] = value
-    pretrain(commands.instantiate(parser, values), out)
+    pretrain(build(parser, values), out)

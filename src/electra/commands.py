@@ -1,14 +1,13 @@
 """The commands as Python functions: what `electra NAME` does, with the same names and the same defaults."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.config import Parser, load, parser_for
+from electra.config import Parser, load
 from electra.errors import UsageError
 from electra.presets import PRESETS
-from electra.pretraining.config import PretrainConfig
+from electra.pretraining.config import build, options
 
 
 def tokenizer(
@@ -93,7 +92,7 @@ def pretrain(
     out: str,
     preset: str | None = None,
     config: str | None = None,
-    **options: Any,
+    **others: Any,
 ) -> dict[str, Any]:
     """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same `out`, it resumes.
 
@@ -102,7 +101,7 @@ def pretrain(
         out: Run directory.
         preset: Sizes and hyperparameters to start from: tiny, small, small++, base, base++ or large (default: small).
         config: Config file; it overrides the preset, and options override it.
-        options: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
+        others: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
             in `optimizer={"learning_rate": 1e-4}` or `**{"optimizer.learning_rate": 1e-4}`.
 
     Returns:
@@ -111,9 +110,9 @@ def pretrain(
     from electra.pretraining.run import pretrain as run
 
     sources = [text] if isinstance(text, str) else list(text)
-    given = options | ({"text": sources} if sources else {}) | ({"preset": preset} if preset else {})
+    given = others | ({"text": sources} if sources else {}) | ({"preset": preset} if preset else {})
     parser = pretrain_parser(given, config, Path(out))
-    return run(instantiate(parser, parser.parse_object(settle_budget(given))), Path(out))
+    return run(build(parser, parser.parse_object(settle_budget(given))), Path(out))
 
 
 def evaluate(run: str, *, data: str | None = None) -> dict[str, float]:
@@ -147,10 +146,7 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     preset = given.get("preset") or from_file.get("preset") or "small"
     if preset not in PRESETS:
         raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
-    parser = parser_for(
-        PretrainConfig, PRESETS[preset](), skip=["text"], prog="electra pretrain", description=PRETRAIN_HELP
-    )
-    parser.add_argument("text", nargs="*", type=str, default=[], help="Files, folders, hf://owner/name, or builtin.")
+    parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP)
     if path is not None:
         try:
             values = parser.parse_object(from_file | {"preset": preset})
@@ -175,9 +171,3 @@ def settle_budget(given: Mapping[str, Any]) -> dict[str, Any]:
         given.setdefault("hours", None)
     return given
 
-
-def instantiate(parser: Parser, values: Any) -> PretrainConfig:
-    """The dataclass out of parsed values."""
-    parsed = parser.instantiate(values)
-    config = PretrainConfig(**{field.name: parsed[field.name] for field in fields(PretrainConfig)})
-    return replace(config, text=tuple(config.text))

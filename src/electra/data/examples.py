@@ -1,9 +1,10 @@
 """Pre-training examples `[CLS] a [SEP] b [SEP]`, cut out of a document's lines of token ids.
 
-After the paper's builder, with two differences. Nothing is thrown away: what does not fit starts the next example. And the
-order of the text is kept: once segment b has begun, no later line joins segment a.
+After the paper's builder, with two differences. Nothing is thrown away: what does not fit starts the next
+example. And the order of the text is kept: once segment b has begun, no later line joins segment a.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,20 +20,23 @@ SINGLE_SEGMENT_SHARE = 0.1
 class Examples:
     """Examples end to end: example i is `ids[offsets[i]:offsets[i + 1]]`, special tokens included."""
 
-    ids: UInt[np.ndarray, "T"]
-    offsets: Int64[np.ndarray, "N+1"]
-    segment_a: Int32[np.ndarray, "N"]  # length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there
+    ids: UInt[np.ndarray, " T"]
+    offsets: Int64[np.ndarray, " N+1"]
+    segment_a: Int32[np.ndarray, " N"]
+    """Length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there."""
 
     def __len__(self) -> int:
         return len(self.segment_a)
 
 
-def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Generator) -> Int64[np.ndarray, "N 3"]:
+def cut_examples(
+    line_lengths: Sequence[int], seq_len: int, rng: np.random.Generator
+) -> Int64[np.ndarray, "N 3"]:
     """Cut one document, given the number of tokens in each of its lines.
 
-    Returns (start, boundary, end) for every example, as positions in the document's tokens: segment a is
-    `[start, boundary)`, b is `[boundary, end)` and may be empty. The examples tile the document, and each has room for
-    its two or three special tokens within `seq_len`.
+    Returns (start, boundary, end) for every example, as positions in the document's tokens: segment a
+    is `[start, boundary)`, b is `[boundary, end)` and may be empty. The examples tile the document, and each
+    has room for its two or three special tokens within `seq_len`.
     """
     assert seq_len >= LEAST_SEQ_LEN
     cuts = []
@@ -43,10 +47,10 @@ def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Gener
         rest = line_length
         while rest:
             length = position - start
-            if boundary is None and length and length + rest >= first_target:
-                # The line would carry a past its target: it may, half of the time, if a is still short of it.
-                if length >= first_target or rng.random() >= 0.5:
-                    boundary = position
+            fits = length == 0 or length + rest < first_target
+            # A line that carries a past its target is let in half of the time, if a is still short of it.
+            if boundary is None and not fits and (length >= first_target or rng.random() >= 0.5):
+                boundary = position
             room = seq_len - length - (2 if boundary is None else 3)
             taken = min(rest, max(room, 0))
             position += taken
@@ -65,21 +69,21 @@ def _draw_targets(seq_len: int, rng: np.random.Generator) -> tuple[int, int]:
     target = seq_len
     if rng.random() < SHORT_EXAMPLE_SHARE:
         target = int(rng.integers(LEAST_SEQ_LEN, seq_len, endpoint=True))
-    first_target = seq_len if rng.random() < SINGLE_SEGMENT_SHARE else (target - 3) // 2
+    first_target = sys.maxsize if rng.random() < SINGLE_SEGMENT_SHARE else (target - 3) // 2
     return target, first_target
 
 
 def pack_examples(
-    tokens: UInt[np.ndarray, "T"], cuts: Int64[np.ndarray, "N 3"], cls_id: int, sep_id: int
+    tokens: UInt[np.ndarray, " T"], cuts: Int64[np.ndarray, "N 3"], cls_id: int, sep_id: int
 ) -> Examples:
-    """Put the special tokens in. `cuts` tile `tokens`, in order (of several documents: each shifted by where it starts)."""
+    """Put the special tokens in. `cuts` tile `tokens`, in order (those of several documents are shifted)."""
     start, boundary, end = cuts.T
     segment_a = boundary - start + 2
     lengths = end - start + 2 + (end > boundary)
     offsets = np.zeros(len(cuts) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     ids = np.full(offsets[-1], sep_id, dtype=tokens.dtype)
-    is_text: Bool[np.ndarray, "T"] = np.ones(len(ids), dtype=bool)
+    is_text: Bool[np.ndarray, " T"] = np.ones(len(ids), dtype=bool)
     is_text[offsets[:-1]] = False
     is_text[offsets[:-1] + segment_a - 1] = False
     is_text[offsets[1:] - 1] = False

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,8 @@ def load_weights(directory: Path) -> dict[str, Tensor]:
             weights = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ModelError(f"{directory}: neither model.safetensors nor pytorch_model.bin is there") from None
+    except UnpicklingError:
+        raise ModelError(f"{file}: holds more than tensors, and nothing else is loaded from it") from None
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(f"{file}: cannot be read ({reason})") from None

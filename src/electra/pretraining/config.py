@@ -1,8 +1,10 @@
 """The whole configuration of a pre-training run: every knob from the rooms below, composed."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
 
+from electra.config import Parser, load, parser_for
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.masking import MaskingConfig
@@ -80,3 +82,27 @@ class PretrainConfig:
         """The part that the training loop is told."""
         budget = Budget(self.steps, self.hours)
         return Recipe(budget, self.training, self.optimizer, self.schedule, self.seed)
+
+
+def options(defaults: PretrainConfig, **about: Any) -> Parser:
+    """A parser of all the fields; `about` names the program and describes it."""
+    parser = parser_for(PretrainConfig, defaults, skip=["text"], **about)
+    parser.add_argument("text", nargs="*", type=str, default=[], help="Files, folders, hf://owner/name, or builtin.")
+    return parser
+
+
+def build(parser: Parser, values: Any) -> PretrainConfig:
+    """The configuration out of what `options` parsed."""
+    parsed = parser.instantiate(values)
+    known = {each.name: parsed[each.name] for each in fields(PretrainConfig)}
+    return PretrainConfig(**known | {"text": tuple(known["text"])})
+
+
+def saved_config(path: Path) -> PretrainConfig:
+    """The configuration that a run saved.
+
+    Raises:
+        UsageError: no such file, or it has a wrong name or value.
+    """
+    parser = options(PretrainConfig())
+    return build(parser, parser.parse_object(load(path)))

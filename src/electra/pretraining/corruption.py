@@ -35,15 +35,20 @@ def mask_like_bert(
 
 
 @torch.no_grad()
-def sample_tokens(logits: Float[Tensor, "B K V"], temperature: float) -> Int64[Tensor, "B K"]:
+def sample_tokens(
+    logits: Float[Tensor, "B K V"], temperature: float, never: int | None = None
+) -> Int64[Tensor, "B K"]:
     """One token a position from softmax(logits / temperature), as the argmax after Gumbel noise, in float32.
 
-    No gradient flows back: the generator learns from its own loss alone.
+    The token `never` does not come up. No gradient flows back: the generator learns from its own loss alone.
     """
     # -log(e) with e ~ Exp(1) is Gumbel noise. A draw of exactly 0 comes up once in 2^24, often enough in a vocabulary
     # times a batch to matter; unclamped it would make its token win whatever its logit.
     exponential = torch.empty_like(logits, dtype=torch.float32).exponential_().clamp_(min=2.0**-24)
-    return (logits.float() / temperature - exponential.log_()).argmax(dim=-1)
+    scores = logits.float() / temperature - exponential.log_()
+    if never is not None:
+        scores[..., never] = -math.inf
+    return scores.argmax(dim=-1)
 
 
 class Corrupted(NamedTuple):
@@ -70,7 +75,8 @@ class GeneratorSamples(nn.Module):
         masked_ids = mask_for_generator(batch.input_ids, chosen, self.mask_id, self.masking)
         logits = self.generator(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
         original = batch.input_ids.gather(1, chosen.positions)
-        sampled = sample_tokens(logits, self.temperature)
+        # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
+        sampled = sample_tokens(logits, self.temperature, never=self.mask_id)
         nll = token_nll(logits, original) * chosen.used
         sums = {
             "generator_nll": nll.sum(),

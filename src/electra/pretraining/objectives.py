@@ -99,6 +99,17 @@ class PretrainingModel(nn.Module):
         """The generator, where the objective has one."""
         return self.corruption.generator if isinstance(self.corruption, GeneratorSamples) else None
 
+    def summary(self) -> str:
+        """Its size in a few words."""
+        main = self.setting.main
+        parts = [
+            f"{sum(p.numel() for p in self.parameters()) / 1e6:.2f} M parameters",
+            f"{main.num_layers} layers of {main.hidden_size}",
+        ]
+        if self.generator is not None:
+            parts.append(f"generator of {self.generator.config.hidden_size}")
+        return ", ".join(parts)
+
     def run(self, batch: Batch) -> tuple[Chosen, Corrupted, Predicted]:
         """Choose positions, corrupt them, and let the main network speak."""
         chosen = choose_positions(
@@ -121,7 +132,7 @@ class PretrainingModel(nn.Module):
     ) -> dict[str, Tensor]:
         """Everything that `metrics` is made from, for one batch."""
         counted = {"tokens": batch.lengths.sum(), "masked": chosen.used.sum()}
-        return {**counted, **corrupted.sums, **predicted.sums}
+        return {name: t.detach() for name, t in (counted | corrupted.sums | predicted.sums).items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Tokens that are not padding, and chosen ones; from the lengths alone, on the host."""

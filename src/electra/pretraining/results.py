@@ -10,19 +10,21 @@ import torch
 from rich.table import Table
 
 import electra
-from electra.console import console
-from electra.data.loader import Batch, evaluation_batches
+from electra.console import console, decided, warned
+from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
+from electra.errors import RunError
 from electra.model.weights import save_pretrained
-from electra.pretraining.config import PretrainConfig
+from electra.pretraining.build import build_model
+from electra.pretraining.config import PretrainConfig, saved_config
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.evaluate import Evaluation, Sample, evaluate, samples
 from electra.pretraining.health import Finding
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.report import MEANINGS, Report, sentence_markup, shown, write_report
-from electra.runtime import Runtime
-from electra.text.tokenizer import Tokenizer
-from electra.train.checkpoint import TrainingState, writing
+from electra.runtime import Runtime, runtime
+from electra.text.tokenizer import Tokenizer, load_tokenizer
+from electra.train.checkpoint import Checkpoints, TrainingState, writing
 from electra.train.log import read_metrics
 
 # Held-out examples that are scored: enough for three digits, and seconds.
@@ -78,6 +80,31 @@ def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, whe
         data.heldout, batch_size=EVALUATION_ROWS, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
     )
     return evaluate(model, batches, torch.from_numpy(data.unigrams), where)
+
+
+def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
+    """The held-out metrics of a run's newest checkpoint, on its own data or on other data; shown and returned.
+
+    Raises:
+        RunError: not a run directory, or it has no checkpoint yet.
+        DataError: no such data, or prepared with another tokenizer.
+    """
+    directory = RunDirectory(run)
+    if not directory.config.exists():
+        raise RunError(f"{run}: not a run directory, it has no {directory.config.name}")
+    config = saved_config(directory.config)
+    with runtime(config.runtime) as where:
+        data = PreparedData.open(data_directory or Path(config.data or directory.data))
+        tokenizer = load_tokenizer(directory.tokenizer)
+        data.check_tokenizer(tokenizer.fingerprint)
+        model = build_model(config, tokenizer)
+        state = Checkpoints(directory.checkpoints, 1, warned).restore(model)
+        if state.step == 0:
+            raise RunError(f"{run}: has no checkpoint yet")
+        evaluation = score(model.to(where.device), data, tokenizer, where)
+    decided(f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens")
+    show(evaluation, [])
+    return evaluation.metrics
 
 
 def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:

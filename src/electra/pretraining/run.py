@@ -9,16 +9,16 @@ from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import UsageError
+from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.health import Finding, Health
 from electra.pretraining.initial import check_init, continue_from
-from electra.pretraining.networks import generator_sizes
-from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.observer import RunObserver
 from electra.pretraining.results import finish
 from electra.pretraining.sources import prepared_text
-from electra.runtime import Runtime, main_process_first, runtime, seed_everything, stop_on_signal
+from electra.runtime import Runtime, main_process_first, runtime, stop_on_signal
 from electra.text.tokenizer import Tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
@@ -46,6 +46,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         with main_process_first(where), directory.claimed(config):
             data, tokenizer = prepared_text(config, directory)
         model = build_model(config, tokenizer)
+        decided(f"objective {config.objective}, {model.summary()}")
         if config.init:
             continue_from(Path(config.init), model)
         state, findings = train_model(config, directory, model.to(where.device), data, tokenizer, where)
@@ -63,24 +64,6 @@ def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
         )
     limit = GPU_ROWS if where.device.type == "cuda" else CPU_ROWS
     return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
-
-
-def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainingModel:
-    """The objective and its networks, with the initial weights that the seed decides."""
-    objective = OBJECTIVES[config.objective]
-    if config.loss_weight is not None:
-        objective = replace(objective, weight=config.loss_weight)
-    main = replace(config.model, vocab_size=tokenizer.vocab_size)
-    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-    vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, special)
-    seed_everything(config.seed)
-    model = PretrainingModel(Setting(objective, main, config.generator, config.masking, vocabulary))
-    millions = sum(p.numel() for p in model.parameters()) / 1e6
-    sizes = [f"{main.num_layers} layers of {main.hidden_size}"]
-    if model.generator is not None:
-        sizes.append(f"generator of {generator_sizes(main, config.generator).hidden_size}")
-    decided(f"objective {config.objective}, {millions:.2f} M parameters", ", ".join(sizes))
-    return model
 
 
 def train_model(

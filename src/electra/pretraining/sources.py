@@ -16,7 +16,7 @@ from electra.text.vocabulary import train_tokenizer
 
 
 def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[PreparedData, Tokenizer]:
-    """Prepared data and its tokenizer, made from text where they are not there yet.
+    """Prepared data and its tokenizer, made from text where they are not there yet; the run gets a copy of the tokenizer.
 
     Raises:
         UsageError: neither text nor data is given, or both; sequences longer than the model has positions.
@@ -25,7 +25,9 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     if bool(config.text) == (config.data is not None):
         raise UsageError("say what to train on: text (files, folders, hf://owner/name or builtin), or --data DIR, not both")
     if config.data is not None:
-        return opened_data(config, Path(config.data))
+        data, tokenizer = opened_data(config, Path(config.data))
+        tokenizer.save(directory.tokenizer)
+        return data, tokenizer
     corpus = Corpus(config.text, config.documents, config.text_field, config.encoding_errors)
     corpus.check()
     describe(corpus)
@@ -65,6 +67,7 @@ def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirec
     if given is not None:
         tokenizer = load_tokenizer(given)
         decided(f"tokenizer {given}, {tokenizer.vocab_size:,} entries", "" if config.tokenizer else "it belongs to --init")
+        tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():
         return load_tokenizer(directory.tokenizer)

@@ -1,4 +1,4 @@
-"""English prose that every installation has: the documentation of the standard library and of installed packages."""
+"""English prose that every installation has: the documentation in it."""
 
 import atexit
 import hashlib
@@ -32,7 +32,7 @@ OURS = "electra"
 
 @cache
 def builtin_text() -> Path:
-    """A file of the installation's prose in paragraphs, a document for each module or file, blank lines between.
+    """A file of the installation's prose: a paragraph a line, a document for each module or file.
 
     It is extracted once (seconds, on all cores) for each set of installed packages, and kept in
     `$XDG_CACHE_HOME/electra` (`~/.cache/electra`), or, where that cannot be written, until this process ends.
@@ -42,7 +42,9 @@ def builtin_text() -> Path:
         return path
     text = extract(list(documentation_files()))
     if not text:
-        raise TextError("builtin: this installation has no documentation; name a file or a folder of text instead")
+        raise TextError(
+            "builtin: this installation has no documentation; name a file or a folder of text instead"
+        )
     try:
         write_atomically(path, text)
     except StorageError as error:
@@ -96,8 +98,8 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _on_all_cores(files: list[Path]) -> Iterable[list[str]]:
-    # Processes of a script of our own rather than multiprocessing: its spawn runs the user's script anew, which has to be
-    # written for that, and its fork is not safe once PyTorch has threads.
+    # Processes of a script of our own rather than multiprocessing: its spawn runs the user's script anew,
+    # which has to be written for that, and its fork is not safe once PyTorch has threads.
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     shares = [files[worker::workers] for worker in range(workers)]
     with ThreadPoolExecutor(workers) as threads:
@@ -106,10 +108,11 @@ def _on_all_cores(files: list[Path]) -> Iterable[list[str]]:
 
 
 def _paragraphs(files: list[Path]) -> list[str]:
-    # -I: the script's folder is not searched for modules, in which ours would hide those of the standard library.
+    # -I: the script's folder is not searched for modules, in which ours would hide those of the standard
+    # library.
     command = [sys.executable, "-I", prose.__file__]
     paths = json.dumps([str(file) for file in files])
-    done = subprocess.run(command, input=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    done = subprocess.run(command, input=paths, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise TextError(f"builtin: extracting the documentation of installed packages failed: {reason}")

@@ -1,10 +1,10 @@
-"""A corpus: documents out of files, folders, hub data sets and the built-in text, as one stream flat in memory."""
+"""A corpus: documents out of files, folders, hub data sets and built-in text, as one stream."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from electra.errors import TextError, UsageError
 from electra.text import hub
@@ -33,16 +33,19 @@ class Listing(NamedTuple):
 class Corpus:
     """Text to read, in the order of `sources`; the same files give the same stream every time.
 
-    Folders are read recursively in sorted order, without what is hidden in them; a file that is named twice, by itself or
-    by its folder, is read once, where it comes first. The files are listed once per Corpus, at its first use.
+    Folders are read recursively in sorted order, without what is hidden in them; a file that is named twice,
+    by itself or by its folder, is read once, where it comes first. The files are listed once per Corpus, at
+    its first use.
     """
 
     sources: tuple[str, ...]
-    """Files, folders, hub data sets (hf://owner/name[:config][@split], or hf:///folder for one on disk), or "builtin"."""
+    """Files, folders, hub data sets (hf://owner/name[:config][@split], or hf:///folder for one on disk), or
+    "builtin"."""
     documents: Documents = "blank-line"
     """What ends a document of a .txt file, besides its end: a blank line, nothing else, or every line."""
     text_field: str = "text"
-    """The field of .jsonl records, the column of .parquet files and hub data sets, that holds a document's text."""
+    """The field of .jsonl records, the column of .parquet files and hub data sets, that holds a document's
+    text."""
     encoding_errors: Encoding = "strict"
     """What becomes of bytes that are not UTF-8: an error, or U+FFFD."""
 
@@ -70,7 +73,8 @@ class Corpus:
     def check(self) -> None:
         """Raises TextError or UsageError where a source is not there, not readable or of no known kind.
 
-        Files are opened but not read. Of a hub data set the description is fetched and its columns are checked.
+        Files are opened but not read. Of a hub data set the description is fetched and its columns are
+        checked.
         """
         for file in self._listing.files:
             try:
@@ -81,11 +85,11 @@ class Corpus:
             hub.open_dataset(source, self.text_field)
 
     def total_bytes(self) -> int | None:
-        """Bytes on the disk, as Piece.bytes_read counts them; None where a hub data set is among the sources."""
+        """Bytes on the disk, as Piece.bytes_read counts them; None with a hub data set among the sources."""
         return None if self._hub_sources else sum(file.size for file in self._listing.files)
 
     def describe(self) -> list[tuple[str, int | None]]:
-        """Name and size of every file, and every hub data set with None: another list means another corpus."""
+        """Name and size of every file, None for a hub data set; another list means another corpus."""
         files: list[tuple[str, int | None]] = [(file.name, file.size) for file in self._listing.files]
         return files + [(source, None) for source in self._hub_sources]
 
@@ -123,7 +127,9 @@ class Corpus:
         if not path.is_dir() and not known:
             raise TextError(f"{path}: not a kind of text file that is known; these are {KNOWN_ENDINGS}")
         if not known:
-            raise TextError(f"{path}: no text in this folder: none of its {len(found):,} files is one of {KNOWN_ENDINGS}")
+            raise TextError(
+                f"{path}: no text in this folder: none of its {len(found):,} files is one of {KNOWN_ENDINGS}"
+            )
         skipped.extend(file for file in found if not file_format(file))
         for file in known:
             yield SourceFile(str(file), file, file.stat().st_size, self.documents)

@@ -1,7 +1,8 @@
-"""Files of text: which kinds there are, where they lie, and their bytes, decompressed, in blocks of whole lines."""
+"""Files of text: their kinds, and their decompressed bytes in blocks of whole lines."""
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def split_compression(path: Path) -> tuple[str, str]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Every file below a folder in sorted order, but nothing hidden, and no folder that is a symbolic link."""
+    """Files below a folder in sorted order; nothing hidden, no folder that is a symbolic link."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -63,19 +64,24 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def unreadable(path: Path, error: OSError) -> TextError:
     """For an error of the operating system: no such file, no permission."""
-    return TextError(f"{path}: cannot be read: {error.strerror or error}")
+    # Arrow's have the number and a text of several lines.
+    return TextError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
 
 
 def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     """Decompressed blocks of at most BLOCK_BYTES, each with the number of bytes read from the disk so far.
 
-    Arrow's streams are used rather than the modules gzip and zstandard: they take files of several members or frames and
-    windows up to 2^27, decompress without the GIL, and tell a file that was cut short, which zstandard's reader does not.
+    Arrow's streams are used rather than the modules gzip and zstandard: they take files of several members or
+    frames and windows up to 2^27, decompress without the GIL, and tell a file that was cut short, which
+    zstandard's reader does not.
     """
     compression = COMPRESSIONS[split_compression(path)[1]]
     done = 0
     try:
-        with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, compression) if compression else raw as stream:
+        with (
+            pa.OSFile(str(path)) as raw,
+            pa.CompressedInputStream(raw, compression) if compression else raw as stream,
+        ):
             while block := stream.read(BLOCK_BYTES):
                 done += len(block)
                 yield block, raw.tell()
@@ -134,4 +140,5 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        partial.unlink(missing_ok=True) if path.parent.is_dir() else None
+        with suppress(OSError):  # where not even the directory could be made
+            partial.unlink(missing_ok=True)

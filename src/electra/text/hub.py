@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from electra.errors import TextError, UsageError
-from electra.text.readers import Piece, check_text, document_pieces
+from electra.text.readers import Piece, check_text, document_pieces, listed
 
 PREFIX = "hf://"
 BATCH_ROWS = 64
@@ -16,18 +16,24 @@ def open_dataset(source: str, text_field: str) -> Any:
     """The streaming `datasets.IterableDataset`, with its text column alone."""
     match = re.fullmatch(r"hf://(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<split>[^:@]+))?", source)
     if match is None:
-        raise UsageError(f"{source}: a hub data set is written hf://owner/name, hf://owner/name:config or hf://owner/name@split")
+        raise UsageError(
+            f"{source}: a hub data set is written hf://owner/name, hf://owner/name:config or hf://owner/name@split"
+        )
     if importlib.util.find_spec("datasets") is None:
         raise UsageError(f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]'")
     import datasets
 
     try:
-        dataset = datasets.load_dataset(match["name"], match["config"], split=match["split"] or "train", streaming=True)
+        dataset = datasets.load_dataset(
+            match["name"], match["config"], split=match["split"] or "train", streaming=True
+        )
         columns = dataset.column_names or list(next(iter(dataset.take(1)), {}))
     except Exception as error:  # what it raises is as varied as its file formats and file systems
         raise TextError(f"{source}: cannot be opened: {_one_line(error)}") from error
     if text_field not in columns:
-        raise TextError(f"{source}: no column {text_field!r}; it has {', '.join(map(repr, columns))}: choose with --text-field")
+        raise TextError(
+            f"{source}: no column {text_field!r}; it has {listed(columns)}: choose with --text-field"
+        )
     return dataset.select_columns([text_field])
 
 

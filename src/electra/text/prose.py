@@ -1,7 +1,7 @@
 """Prose out of Python modules and documentation files, without importing them.
 
-Run as a script, it reads a JSON list of paths and writes, for each, a JSON list of paragraphs on a line of its own.
-Only the standard library is imported, so that many processes of it start fast.
+Run as a script, it reads a JSON list of paths and writes, for each, a JSON list of paragraphs on a line of
+its own. Only the standard library is imported, so that many processes of it start fast.
 """
 
 import ast
@@ -11,28 +11,34 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MIN_STRING_CHARS = 300
 """A string that is no docstring is documentation if it is longer (torch and pydoc keep theirs in such)."""
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MIN_WORDS = 6
-MIN_PROSE = 0.9
+MIN_PROSE = 0.8
 """Share of words that are made of letters, punctuation aside."""
 MIN_FUNCTION_WORDS = 0.15
 """English has about 40 in 100 words; lists, tables, code and other languages have next to none of these."""
-FUNCTION_WORDS = frozenset(
-    "a an and are as at be been but by can do does for from has have if in into is it its may must no not of on only or "
-    "should so such than that the their them then there these they this to was we when where which will with you your".split()
-)
+ENGLISH = """
+a an and are as at be been but by can do does for from has have if in into is it its may must no not of on
+only or should so such than that the their them then there these they this to was we when where which will
+with you your
+"""
+FUNCTION_WORDS = frozenset(ENGLISH.split())
 
 FENCE = re.compile(r"^\s*(```|~~~)")
 UNDERLINE = re.compile(r"^\s*([=\-~^\"'*#+])\1{2,}\s*$")
 ENTRY = re.compile(
-    r"^(:\w+[^:]*:|@\w+\s+\w+:?|\*{0,2}`{0,2}\w+`{0,2}\*{0,2} ?\([^()]*(\([^()]*\)[^()]*)*\)\s?(:|--|–)|[\w*, .]{1,30}\s:\s)\s*"
+    r"^(:\w+[^:]*:"  # :param name:
+    r"|@\w+\s+\w+:?"  # @param name
+    r"|\*{0,2}`{0,2}\w+`{0,2}\*{0,2} ?\([^()]*(\([^()]*\)[^()]*)*\)\s?(:|--|–)"  # name (type):
+    r"|[a-z_]\w*:\s"  # name: text
+    r"|[\w*, .]{1,30}\s:\s)\s*"  # name : type
 )
 NUMPY_ENTRY = re.compile(r"^[\w*, .]+ : ")
+LITERAL = (".. code", ".. math", ".. testcode", ".. plot", ".. seealso", ".. image", ".. figure")
 BULLET = re.compile(r"^(?:[-*+•]|\(?\d{1,2}[.)]|#+)\s+")
 MARKUP = (
     (re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)"), r"\1"),  # [text](address), the image of it too
@@ -69,29 +75,33 @@ def documentation(source: str) -> Iterator[str]:
 
 def _strings(node: ast.AST, in_function: bool) -> Iterator[str]:
     """Statement by statement: walking all expressions takes several times as long as parsing."""
-    if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node, clean=False)):
-        yield docstring
-    in_function = in_function or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        in_function = True
+        yield ast.get_docstring(node, clean=False) or ""
     for field in ("body", "handlers", "orelse", "finalbody"):
         for statement in getattr(node, field, ()):
             if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)):
                 yield from _strings(statement, in_function)
             elif not in_function:
-                yield from _long_strings(statement)
+                yield from _documenting(statement)
 
 
-def _long_strings(statement: ast.stmt) -> Iterator[str]:
+def _documenting(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[str]:
+    """A string that is a statement (of a module, class or attribute), or long ones within one."""
+    alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     for node in ast.walk(statement):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= MIN_STRING_CHARS:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and (alone or len(node.value) >= MIN_STRING_CHARS)
+        ):
             yield node.value
 
 
 def clean(document: str) -> Iterator[str]:
-    """Paragraphs of reStructuredText, Markdown or plain text that are prose, each unwrapped and without markup."""
+    """The prose in reStructuredText, Markdown or plain text: paragraphs, unwrapped and without markup."""
     for block in blocks(inspect.cleandoc(document)):
-        text = block
-        text = BULLET.sub("", text)
-        text = ENTRY.sub("", text)
+        text = ENTRY.sub("", BULLET.sub("", block))
         for pattern, replacement in MARKUP:
             text = pattern.sub(replacement, text)
         text = text.strip()
@@ -102,44 +112,52 @@ def clean(document: str) -> Iterator[str]:
 def blocks(document: str) -> Iterator[str]:
     """Runs of lines that belong together, joined; no headings, code, doctests or tables.
 
-    A run ends at a blank line, at a list item, and where the indentation changes (after the first line of a list item or
-    of a parameter's entry, the indentation may grow).
+    A run ends at a blank line, where a list item or the entry of a parameter begins, and where the
+    indentation changes, except below a first line that is such a beginning or leaves a sentence open.
     """
-    lines: list[str] = []
+    run: list[str] = []
     indent = 0
-    fenced = False
-    literal: int | None = None  # lines indented by more than this are code
-    for line in [*document.split("\n"), ""]:
+    for line in [*_without_code(document.split("\n")), ""]:
         stripped = line.strip()
+        if UNDERLINE.match(line):
+            run = []  # a heading
+            continue
+        if not stripped or stripped.startswith(("|", "+-", "..")):
+            yield from _joined(run)
+            run = []
+            continue
+        depth = len(line) - len(line.lstrip())
+        hangs = len(run) == 1 and depth > indent and (_is_item(run[0]) or not run[0].endswith((".", ":")))
+        if _is_item(stripped) or (depth != indent and not hangs):
+            yield from _joined(run)
+            run = []
+        indent = depth
+        if not (NUMPY_ENTRY.match(stripped) and not stripped.endswith(".")):  # name : type, its text follows
+            run.append(stripped)
+
+
+def _without_code(lines: Iterable[str]) -> Iterator[str]:
+    """Blank lines for those in fences, in doctests and indented below `::` or a directive."""
+    fenced = doctest = False
+    outer: int | None = None  # indentation of the line that a literal block belongs to
+    for line in lines:
+        stripped = line.strip()
+        depth = len(line) - len(line.lstrip())
         if FENCE.match(line):
             fenced = not fenced
-        depth = len(line) - len(line.lstrip())
-        if literal is not None and stripped and depth <= literal:
-            literal = None
-        dropped = fenced or literal is not None or bool(FENCE.match(line))
-        if UNDERLINE.match(line):
-            lines, dropped = lines[:-1], True  # and with it the heading
-        if not stripped or dropped or stripped.startswith((">>>", "... ", "|", "+-", "..")):
-            yield from _joined(lines)
-            lines = []
-            if stripped.startswith((".. code", ".. math", ".. testcode", ".. plot", ".. seealso", ".. image", ".. figure")):
-                literal = depth
-            elif stripped.startswith(">>>"):
-                literal = depth - 1  # until the blank line
-            if not stripped and literal is not None and literal == depth - 1:
-                literal = None
+            yield ""
             continue
-        starts = bool(BULLET.match(stripped) or ENTRY.match(stripped))
-        if lines and (starts or (depth != indent and not (len(lines) == 1 and depth > indent and _opens(lines[0])))):
-            yield from _joined(lines)
-            lines = []
-        indent = depth
-        if NUMPY_ENTRY.match(stripped) and not stripped.endswith("."):
-            continue  # name : type, whose description follows
-        lines.append(stripped)
-        if stripped.endswith("::"):
-            literal = depth
-            lines[-1] = stripped.removesuffix(":")
+        if not stripped:
+            doctest = False
+        elif outer is not None and depth <= outer:
+            outer = None
+        doctest = doctest or stripped.startswith(">>>")
+        if fenced or doctest or outer is not None:
+            yield ""
+            continue
+        if stripped.startswith(LITERAL) or stripped.endswith("::"):
+            outer = depth
+        yield line.rstrip().removesuffix(":") if stripped.endswith("::") else line
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
@@ -147,7 +165,7 @@ def _joined(lines: list[str]) -> Iterator[str]:
         yield " ".join(lines)
 
 
-def _opens(line: str) -> bool:
+def _is_item(line: str) -> bool:
     return bool(BULLET.match(line) or ENTRY.match(line))
 
 

@@ -1,7 +1,6 @@
 """One reader per kind of file: from the bytes of a file to the documents in it."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -70,7 +69,8 @@ def read_jsonl(path: Path, text_field: str, errors: Encoding) -> Iterator[Piece]
 
 
 def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
-    """A record a row. A compressed file is unpacked into a temporary one first: the format is read from its end."""
+    """A record a row. A compressed file is unpacked into a temporary one first: the format is read from its
+    end."""
     size = path.stat().st_size
     with ExitStack() as stack:
         source: Path | BinaryIO = path
@@ -86,7 +86,9 @@ def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
             for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
                 bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
                 for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
-                    yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
+                    yield from document_pieces(
+                        check_text(text, text_field, f"{path}: row {row:,}"), bytes_read
+                    )
                 rows += batch.num_rows
         except PermissionError as error:
             raise unreadable(path, error) from error
@@ -114,11 +116,15 @@ def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
 
 def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
     if text_field not in schema.names:
-        raise TextError(f"{place}: no column {text_field!r}; it has {_listed(schema.names)}: choose with --text-field")
+        raise TextError(
+            f"{place}: no column {text_field!r}; it has {listed(schema.names)}: choose with --text-field"
+        )
     kind = schema.field(text_field).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise TextError(f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field")
+        raise TextError(
+            f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field"
+        )
 
 
 def check_text(text: Any, text_field: str, place: str) -> str:
@@ -132,19 +138,26 @@ def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> st
     try:
         value = json.loads(record)
     except json.JSONDecodeError as error:
-        raise TextError(f"{place}: not JSON: {error.msg} (column {error.colno}); a .jsonl file has a record a line") from error
+        raise TextError(
+            f"{place}: not JSON: {error.msg} (column {error.colno}); a .jsonl file has a record a line"
+        ) from error
     except RecursionError as error:
         raise TextError(f"{place}: not JSON that can be read: nested too deeply") from error
     if not isinstance(value, dict):
-        raise TextError(f"{place}: a record must be an object like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}")
+        raise TextError(
+            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, "
+            f"not {_json_kind(value)}"
+        )
     if text_field not in value:
-        raise TextError(f"{place}: no field {text_field!r}; it has {_listed(value)}: choose with --text-field")
+        raise TextError(f"{place}: no field {text_field!r}; it has {listed(value)}: choose with --text-field")
     text = check_text(value[text_field], text_field, place)
     try:
         text.encode()  # JSON can spell half a surrogate pair, which no encoding can
     except UnicodeEncodeError as error:
         if errors == "strict":
-            raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character") from error
+            raise TextError(
+                f"{place}: {text_field!r} has half a surrogate pair, which is no character"
+            ) from error
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -154,20 +167,28 @@ def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
         return block.data.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise TextError(
-            f"{path}: not UTF-8 at byte offset {block.offset + error.start:,} (0x{block.data[error.start]:02x}): "
-            "convert the file, or go on with --encoding-errors replace"
+            f"{path}: not UTF-8 at byte offset {block.offset + error.start} "
+            f"(0x{block.data[error.start]:02x}): convert the file, or go on with --encoding-errors replace"
         ) from error
 
 
 def _split_lines(text: str) -> Iterable[str]:
-    # Not str.splitlines: form feeds, U+2028 and others are not line ends in these formats. strip() takes the "\r".
-    return map(str.strip, text.split("\n"))
+    # Not str.splitlines: form feeds, U+2028 and others are not line ends in these formats. strip() takes the
+    # "\r".
+    # The line end at the end begins no other line; it is no blank line between two blocks of a file either.
+    return map(str.strip, text.removesuffix("\n").split("\n"))
 
 
 def _json_kind(value: Any) -> str:
-    return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+    return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )
 
 
-def _listed(names: Iterable[str], limit: int = 10) -> str:
+def listed(names: Iterable[str], limit: int = 10) -> str:
     names = list(names)
-    return ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "") or "none"
+    return (
+        ", ".join(map(repr, names[:limit]))
+        + (f" and {len(names) - limit} more" if len(names) > limit else "")
+        or "none"
+    )

@@ -89,14 +89,16 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over all that decides which ids a text gets: the vocabulary in the order of ids, and the normalisation."""
+        """SHA-256 over all that decides which ids a text gets: the vocabulary in the order of ids, and the
+        normalisation."""
         return hashlib.sha256(json.dumps([self.vocabulary, asdict(self.normalisation)]).encode()).hexdigest()
 
     def encode_lines(self, lines: list[str]) -> list[list[int]]:
         """Ids without special tokens, on all cores unless TOKENIZERS_PARALLELISM is false.
 
-        "[MASK]" in a text is no special token but, as in BERT's code, the word between two brackets: the special tokens
-        are made known to the tokenizer that is saved, for those who mean them, and not to the one used here.
+        "[MASK]" in a text is no special token but, as in BERT's code, the word between two brackets: the
+        special tokens are made known to the tokenizer that is saved, for those who mean them, and not to the
+        one used here.
         """
         return [encoding.ids for encoding in self._plain.encode_batch_fast(lines, add_special_tokens=False)]
 
@@ -104,13 +106,15 @@ class Tokenizer:
         return [self.vocabulary[id] for id in ids]
 
     def save(self, directory: Path) -> None:
-        """Write tokenizer.json, tokenizer_config.json and vocab.txt, for load_tokenizer and transformers' AutoTokenizer.
+        """Write tokenizer.json, tokenizer_config.json and vocab.txt, for load_tokenizer and transformers'
+        AutoTokenizer.
 
         Raises StorageError. Other files in the directory are left alone.
         """
         tokens = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
         config = {
-            # Not BertTokenizer: transformers would build that one anew from the vocabulary, with 100 characters a word.
+            # Not BertTokenizer: transformers would build that one anew from the vocabulary, with 100
+            # characters a word.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **tokens,
             "do_lower_case": self.lowercase,
@@ -158,8 +162,8 @@ class Tokenizer:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """From a directory with tokenizer.json or vocab.txt, or from one of these files.
 
-    Beside a vocab.txt, tokenizer_config.json says whether text is lowercased and accents stripped; by default both are.
-    Raises TokenizerError.
+    Beside a vocab.txt, tokenizer_config.json says whether text is lowercased and accents stripped; by default
+    both are. Raises TokenizerError.
     """
     path = Path(path)
     if not path.exists():
@@ -171,7 +175,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     tokenizer = _from_json(file) if file.suffix == ".json" else _from_vocabulary(file)
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer._ids]
     if missing:
-        raise TokenizerError(f"{file}: not in the vocabulary: {', '.join(missing)}; ELECTRA needs BERT's special tokens")
+        raise TokenizerError(
+            f"{file}: not in the vocabulary: {', '.join(missing)}; ELECTRA needs BERT's special tokens"
+        )
     return tokenizer
 
 
@@ -180,30 +186,50 @@ def _from_vocabulary(file: Path) -> Tokenizer:
     first: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if first.setdefault(token, number) != number:
-            raise TokenizerError(f"{file}:{number}: {token!r} stands on line {first[token]} already; a token has one id")
+            raise TokenizerError(
+                f"{file}:{number}: {token!r} stands on line {first[token]} already; a token has one id"
+            )
     config_file = file.parent / "tokenizer_config.json"
     config = _object(config_file) if config_file.is_file() else {}
     lowercase = bool(config.get("do_lower_case", True))
     strip = config.get("strip_accents")
     split_chinese = bool(config.get("tokenize_chinese_chars", True))
-    return Tokenizer(tuple(tokens), Normalisation(lowercase, lowercase if strip is None else bool(strip), split_chinese))
+    return Tokenizer(
+        tuple(tokens), Normalisation(lowercase, lowercase if strip is None else bool(strip), split_chinese)
+    )
 
 
 def _from_json(file: Path) -> Tokenizer:
-    """Only what BERT's tokenizers vary is taken; padding and truncation, which some files ask for, are not."""
+    """Only what BERT's tokenizers vary is taken; not padding and truncation, which some files ask for."""
     content = _object(file)
-    model, normalizer, pre_tokenizer = (content.get(key) or {} for key in ("model", "normalizer", "pre_tokenizer"))
+    model, normalizer, pre_tokenizer = (
+        content.get(key) or {} for key in ("model", "normalizer", "pre_tokenizer")
+    )
     if model.get("type", "WordPiece") != "WordPiece" or "max_input_chars_per_word" not in model:
         raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece can be used")
     for part, expected in ((normalizer, "BertNormalizer"), (pre_tokenizer, "BertPreTokenizer")):
         if part.get("type") != expected:
-            raise TokenizerError(f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these can be used")
-    if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
-        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
+            raise TokenizerError(
+                f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these can be used"
+            )
+    if (
+        not normalizer["clean_text"]
+        or model["continuing_subword_prefix"] != "##"
+        or model["unk_token"] != "[UNK]"
+    ):
+        raise TokenizerError(
+            f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers"
+        )
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in model["vocab"]]
+    added = [
+        token["content"]
+        for token in content.get("added_tokens", [])
+        if token["content"] not in model["vocab"]
+    ]
     if added:
-        raise TokenizerError(f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary")
+        raise TokenizerError(
+            f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"
+        )
     if [model["vocab"][token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
     lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ MIN_VOCAB_SIZE = 64
 MIN_FREQUENCY = 2
 COVERAGE = 0.9999
 """The rarest characters, which together make up less than the rest of this, are [UNK] (after SentencePiece's
-character_coverage). A fixed number of characters, as in other trainers, is too few for Chinese, where thousands are in
-use, and for English hundreds of entries wasted on foreign names."""
+character_coverage). A fixed number of characters, as in other trainers, is too few for Chinese, where
+thousands are in use, and wastes hundreds of entries on foreign names in English."""
 
 
 def train_tokenizer(
@@ -33,11 +33,13 @@ def train_tokenizer(
     keep_accents: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Tokenizer:
-    """A vocabulary of `vocab_size` entries, or fewer where the corpus does not have so many words (the caller says so).
+    """A vocabulary of `vocab_size` entries, or fewer where the corpus does not have so many words (the caller
+    says so).
 
-    Uncased, accents are stripped unless `keep_accents`; cased, they are always kept, as in BERT. The corpus is read once,
-    whole, and `on_progress` is given Piece.bytes_read; what is kept for training is `sample_corpus`'s. Every character of
-    the alphabet is in the vocabulary both as the start and inside of a word, so that no word made of them is [UNK].
+    Uncased, accents are stripped unless `keep_accents`; cased, they are always kept, as in BERT. The corpus
+    is read once, whole, and `on_progress` is given Piece.bytes_read; what is kept for training is
+    `sample_corpus`'s. Every character of the alphabet is in the vocabulary both as the start and inside of a
+    word, so that no word made of them is [UNK].
 
     Raises:
         UsageError: `vocab_size` is under MIN_VOCAB_SIZE.
@@ -53,8 +55,9 @@ def train_tokenizer(
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalisation.normalizer()
     backend.pre_tokenizer = BertPreTokenizer()
-    # The library numbers the characters it meets, and breaks ties among the rarest, in an order that differs from process
-    # to process, and its merges depend on these numbers. Given all of them first, it has nothing left to choose.
+    # The library numbers the characters it meets, and breaks ties among the rarest, in an order that differs
+    # from process to process, and its merges depend on these numbers. Given all of them first, it has nothing
+    # left to choose.
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=MIN_FREQUENCY,
@@ -71,11 +74,13 @@ def train_tokenizer(
 def sample_corpus(
     corpus: Corpus, limit: int = SAMPLE_BYTES, on_progress: Callable[[int], None] | None = None
 ) -> list[bytes]:
-    """At most `limit` bytes of text, at least about half of that if there is as much, spread evenly over the corpus.
+    """At most `limit` bytes of text, at least about half of that if there is as much, spread evenly over the
+    corpus.
 
-    A piece of the corpus (a document, or 1 MB of a long one) is kept where a hash of its number is below a threshold.
-    The threshold is halved, and what lies above it dropped, whenever the limit is reached: the sample depends on nothing
-    but the corpus, whose size need not be known. Each element is the lines of a piece.
+    A piece of the corpus (a document, or 1 MB of a long one) is kept where a hash of its number is below a
+    threshold. The threshold is halved, and what lies above it dropped, whenever the limit is reached: the
+    sample depends on nothing but the corpus, whose size need not be known. Each element is the lines of a
+    piece.
     """
     kept: list[tuple[int, bytes]] = []
     threshold, size, read = 1 << 64, 0, 0
@@ -98,15 +103,15 @@ def sample_corpus(
     return [text for _, text in kept]
 
 
-def alphabet(sample: Iterable[bytes], normalisation: Normalisation, limit: int) -> tuple[list[str], list[str]]:
+def alphabet(
+    sample: Sequence[bytes], normalisation: Normalisation, limit: int
+) -> tuple[list[str], list[str]]:
     """The characters for a vocabulary, most frequent first, and those of them that occur within words.
 
-    They are as many as it takes to cover COVERAGE of the sample's characters, as they are after normalisation, but at
-    most `limit`.
+    They are as many as it takes to cover COVERAGE of the sample's characters, as they are after
+    normalisation, but at most `limit`.
     """
-    codes = np.zeros(0x110000, np.int64)
-    for text in sample:
-        codes += np.bincount(np.frombuffer(text.decode().encode("utf-32-le"), np.uint32), minlength=len(codes))
+    codes = count_characters(sample)
     counts: Counter[str] = Counter()
     within: set[str] = set()
     normalizer, splitter = normalisation.normalizer(), BertPreTokenizer()
@@ -127,10 +132,20 @@ def alphabet(sample: Iterable[bytes], normalisation: Normalisation, limit: int) 
     return starts, [char for char in starts if char in within]
 
 
+def count_characters(sample: Sequence[bytes], batch: int = 1000) -> np.ndarray:
+    """How often each Unicode character occurs, int64 [0x110000], line ends included."""
+    counts = np.zeros(0x110000, np.int64)
+    for start in range(0, len(sample), batch):
+        text = b"".join(sample[start : start + batch]).decode()
+        counts += np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32), minlength=len(counts))
+    return counts
+
+
 def _normalised(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
     """What a character becomes (nothing, one or several), and whether it can stand within a word.
 
-    Normalisation looks at each character by itself, so that counts of characters can be normalised instead of text.
+    Normalisation looks at each character by itself, so that counts of characters can be normalised instead of
+    text.
     """
     pieces = [piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(f"0{char}0"))]
     if len(pieces) == 1:

@@ -3,7 +3,7 @@
     checkpoints/step-00000300/
         model.safetensors      every parameter, once, under its name in the module
         optimizer.safetensors  AdamW's moments and the running sums of the metrics
-        state.json             step, seconds, tokens, FLOPs; size and SHA-256 of the two files above
+        state.json             step, seconds, tokens, FLOPs; size and SHA-256 of the two files above, and of itself
 
 `state.json` is written last and carries the checksums, so a directory is whole or recognisably not. The data order and
 the random state are functions of the step (see `runtime.seed_everything`) and need no file.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -113,7 +114,8 @@ class Checkpoints:
             files[name] = {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)}
             sync(aside / name)
         known = {name: getattr(state, name) for name in SCALARS} | {"files": files}
-        (aside / "state.json").write_text(json.dumps(known, indent=2) + "\n")
+        sealed = known | {"sha256": seal(known)}
+        (aside / "state.json").write_text(json.dumps(sealed, indent=2) + "\n")
         sync(aside / "state.json")
         sync(aside)
 
@@ -164,8 +166,10 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
 def damaged(path: Path) -> str | None:
     """What is wrong with a checkpoint, or None if its files are those that were written."""
     try:
-        files = json.loads((path / "state.json").read_text())["files"]
-        for name, expected in files.items():
+        known = json.loads((path / "state.json").read_text())
+        if known.pop("sha256") != seal(known):
+            return "state.json does not have the checksum that was written"
+        for name, expected in known["files"].items():
             if (size := (path / name).stat().st_size) != expected["bytes"]:
                 return f"{name} has {size} bytes, expected {expected['bytes']}"
             if checksum(path / name) != expected["sha256"]:
@@ -173,6 +177,11 @@ def damaged(path: Path) -> str | None:
     except (OSError, ValueError, KeyError) as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def seal(known: dict[str, Any]) -> str:
+    """SHA-256 of what `state.json` says."""
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def checksum(path: Path) -> str:

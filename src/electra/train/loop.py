@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,7 @@ class Trainable(Protocol):
         """Floating point operations of forward and backward for a micro-batch."""
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Who is told how the run goes. Called in every process; only the main one should speak."""
 
@@ -179,7 +180,7 @@ def accumulate_gradients(
 def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
     """Add to running sums, in double precision, without fetching anything from the device."""
     for name, tensor in more.items():
-        value = tensor.detach().double()
+        value = tensor.double()
         sums[name] = sums[name].to(value.device) + value if name in sums else value
 
 

@@ -38,7 +38,7 @@ class Budget:
         if (self.steps or self.hours or 0) <= 0:
             raise UsageError(f"--{'hours' if self.steps is None else 'steps'} must be more than 0")
 
-    def done(self, step: int, seconds: float) -> float:
+    def done(self, step: int | float, seconds: float) -> float:
         """The share of the run that is over after `step` updates and `seconds` of training; 1.0 or more: stop."""
         return step / self.steps if self.steps else seconds / (3600 * (self.hours or 0))
 

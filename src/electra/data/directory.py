@@ -1,0 +1,96 @@
+"""The directory that text is prepared in: whose it is, what may stay in it, what goes."""
+
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_settings, save_json
+from electra.data.shards import TOKENIZER
+from electra.data.tokenising import CHUNKS
+from electra.errors import DataError
+from electra.text.tokenizer import Tokenizer
+
+PARTIAL = ".*.partial"
+
+
+def is_finished(directory: Path, settings: Settings) -> bool:
+    """Whether data of these settings is complete; False where it is to be begun or gone on with.
+
+    An unfinished preparation may go on with other sizes of its sources: a file that could not be read may
+    have been mended, and every chunk is compared with the text it was made of.
+
+    Raises:
+        DataError: the directory holds other files, or data of other settings.
+    """
+    if not directory.exists():
+        return False
+    if not directory.is_dir():
+        raise DataError(f"{directory}: a file; prepared data needs a directory of its own")
+    if not (directory / SETTINGS).exists():
+        if others := sorted(path.name for path in directory.iterdir() if not path.match(PARTIAL)):
+            raise DataError(
+                f"{directory}: holds other files ({others[0]} for one); "
+                "prepared data needs a directory of its own: choose a new or empty one"
+            )
+        return False
+    finished = (directory / MANIFEST).exists()
+    differing = _differences(load_settings(directory), settings, finished)
+    if differing:
+        raise DataError(
+            f"{directory}: holds data prepared with other settings: {'; '.join(differing)}; "
+            "choose another directory, or delete this one"
+        )
+    return finished
+
+
+def begin(directory: Path, settings: Settings, tokenizer: Tokenizer) -> None:
+    """Make the directory, or go on in it: without a manifest, until all is done. Raises StorageError."""
+    save_json(directory / SETTINGS, settings)
+    tokenizer.save(directory / TOKENIZER)
+
+
+def remove_partial(directory: Path) -> None:
+    """Remove what workers that were killed, now or in an earlier call, had half written."""
+    for path in directory.rglob(PARTIAL):
+        path.unlink(missing_ok=True)
+
+
+def remove_leftovers(directory: Path, names: set[str]) -> None:
+    """Remove shards and records that are not among `names`: of text that has been changed since."""
+    for folder in (*SPLITS, CHUNKS):
+        for path in (directory / folder).glob("*"):
+            if f"{folder}/{path.name}" not in names:
+                path.unlink()
+
+
+def clear(directory: Path) -> None:
+    """Remove all that is ours, and the directory if nothing else is in it."""
+    for folder in (*SPLITS, CHUNKS, TOKENIZER):
+        shutil.rmtree(directory / folder, ignore_errors=True)
+    (directory / SETTINGS).unlink(missing_ok=True)
+    if not any(directory.iterdir()):
+        directory.rmdir()
+
+
+def _differences(there: Settings, wanted: Settings, sizes_too: bool) -> list[str]:
+    """What differs, in words."""
+    differing = []
+    before, now = dict(there.sources), dict(wanted.sources)
+    if list(before) != list(now):
+        other = sorted(before.keys() ^ now.keys())
+        differing.append(
+            f"{len(before):,} sources, now {len(now):,}" + (f", {other[0]} for one" if other else "")
+        )
+    elif sizes_too:
+        changed = [name for name in now if before[name] != now[name]]
+        differing += [f"{name} of {before[name]:,} bytes, now {now[name]:,}" for name in changed[:1]]
+    for field in fields(Settings):
+        values = getattr(there, field.name), getattr(wanted, field.name)
+        if field.name != "sources" and values[0] != values[1]:
+            differing.append(f"{field.name} {_short(values[0])}, now {_short(values[1])}")
+    return differing
+
+
+def _short(value: object) -> str:
+    """A fingerprint by its beginning."""
+    return str(value)[:12]

@@ -1,0 +1,157 @@
+"""Batches of examples as a pure function of the step, so that there is no position to save.
+
+Dimensions: B rows, T tokens.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from electra.data.shards import ExampleSet
+from electra.errors import UsageError
+
+PREFETCHED_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch, padded on the right to its longest row."""
+
+    input_ids: Int64[Tensor, "B T"]
+    token_type_ids: Int64[Tensor, "B T"]
+    lengths: Int64[Tensor, " B"]
+    """Tokens of each row, special ones included, without padding."""
+    attention_mask: Bool[Tensor, "B T"] | None
+    """True where a token stands; None where nothing is padded."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """To a GPU from pinned memory, so that the host does not wait."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return (
+                tensor.pin_memory().to(device, non_blocking=True)
+                if device.type == "cuda"
+                else tensor.to(device)
+            )
+
+        mask = None if self.attention_mask is None else move(self.attention_mask)
+        return Batch(move(self.input_ids), move(self.token_type_ids), move(self.lengths), mask)
+
+
+class BatchLoader:
+    """An endless sequence of epochs, each a permutation of the examples that its number and the seed decide.
+
+    A global batch is the next `batch_size` of them (it may span two epochs), sorted by length and cut into
+    micro-batches, of which rank r of n takes numbers r, r + n, r + 2n, …: neither the padding that sorting
+    saves nor the number of ranks changes what a step sees.
+
+    Raises:
+        UsageError: ranks and micro-batches do not divide the batch, or the examples do not fill one.
+    """
+
+    def __init__(
+        self,
+        examples: ExampleSet,
+        *,
+        batch_size: int,
+        micro_batch_size: int,
+        pad_id: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if min(batch_size, micro_batch_size) < 1 or batch_size % (micro_batch_size * world_size):
+            raise UsageError(
+                f"batch_size={batch_size} is not a multiple of micro_batch_size={micro_batch_size} "
+                f"times {world_size} processes; change one of them"
+            )
+        if len(examples) < batch_size:
+            raise UsageError(
+                f"{len(examples):,} training examples do not fill one batch of {batch_size:,}; "
+                "add text, or lower batch_size or the sequence length"
+            )
+        self._examples = examples
+        self._batch_size = batch_size
+        self._micro_batch_size = micro_batch_size
+        self._pad_id = pad_id
+        self._rank = rank
+        self._world_size = world_size
+        # A batch spans two epochs at most.
+        self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(len(examples), seed, epoch))
+
+    def epoch(self, step: int) -> float:
+        """How many times the examples have been seen when `step` steps are done."""
+        return step * self._batch_size / len(self._examples)
+
+    def batches(self, step: int) -> list[Batch]:
+        """This rank's micro-batches of a global step."""
+        rows = self._global_batch(step)
+        rows = rows[np.argsort(self._examples.lengths[rows], kind="stable")]
+        mine = rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
+        return [examples_batch(self._examples, micro_batch, self._pad_id) for micro_batch in mine]
+
+    def iterate(self, first_step: int) -> Iterator[list[Batch]]:
+        """`batches` of `first_step` and all after it, made ahead in a thread that ends with the iterator."""
+        with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
+            steps = count(first_step)
+            ahead = deque(pool.submit(self.batches, next(steps)) for _ in range(PREFETCHED_STEPS))
+            while True:
+                ready = ahead.popleft().result()
+                ahead.append(pool.submit(self.batches, next(steps)))
+                yield ready
+
+    def _global_batch(self, step: int) -> Int64[np.ndarray, " B"]:
+        """Which examples a step sees, in the order of their epoch."""
+        first, size = step * self._batch_size, len(self._examples)
+        epoch, start = divmod(first, size)
+        rows = self._order(epoch)[start : start + self._batch_size]
+        missing = self._batch_size - len(rows)
+        return np.concatenate([rows, self._order(epoch + 1)[:missing]]) if missing else rows
+
+
+def epoch_order(size: int, seed: int, epoch: int) -> Int64[np.ndarray, " N"]:
+    """The order of `size` examples in an epoch."""
+    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)
+
+
+def examples_batch(examples: ExampleSet, rows: Sequence[int] | Int64[np.ndarray, " B"], pad_id: int) -> Batch:
+    """The examples at `rows` (at least one) as one batch, in this order."""
+    lengths = examples.lengths[np.asarray(rows)].astype(np.int64)
+    longest = int(lengths.max())
+    ids = np.full((len(rows), longest), pad_id, dtype=np.int64)
+    segment_a = np.empty(len(rows), dtype=np.int64)
+    for i, example in enumerate(examples.rows(rows)):
+        ids[i, : len(example.ids)] = example.ids
+        segment_a[i] = example.segment_a
+    positions = np.arange(longest)
+    real = positions < lengths[:, None]
+    types = (positions >= segment_a[:, None]) & real
+    return Batch(
+        torch.from_numpy(ids),
+        torch.from_numpy(types.astype(np.int64)),
+        torch.from_numpy(lengths),
+        None if int(lengths.min()) == longest else torch.from_numpy(real),
+    )
+
+
+def evaluation_batches(
+    examples: ExampleSet, *, batch_size: int, pad_id: int, max_examples: int | None = None
+) -> Iterator[Batch]:
+    """Every example once, from short to long, the last batch smaller; always the same.
+
+    Where there are more than `max_examples`, that many are taken at even distances, from all of the text.
+    """
+    size = len(examples)
+    number = size if max_examples is None else min(size, max_examples)
+    rows = np.arange(number) * size // max(number, 1)
+    rows = rows[np.argsort(examples.lengths[rows], kind="stable")]
+    for start in range(0, number, batch_size):
+        yield examples_batch(examples, rows[start : start + batch_size], pad_id)

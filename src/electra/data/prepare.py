@@ -1,0 +1,166 @@
+"""From a corpus to prepared data: tokenised and cut into examples on all cores, chunk by chunk.
+
+Chunk j becomes shard j of each split and `chunks/j.json`, which says what was made of which text. So what an
+interrupted preparation has finished is not done again, and the number of workers changes nothing.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from electra.data.chunks import Chunk, read_chunks
+from electra.data.directory import begin, clear, is_finished, remove_leftovers, remove_partial
+from electra.data.examples import LEAST_SEQ_LEN
+from electra.data.manifest import MANIFEST, Manifest, Settings, save_json
+from electra.data.shards import PreparedData, write_unigrams
+from electra.data.tokenising import ChunkRecord, ChunkWriter, finished_chunk, record_name
+from electra.data.workers import map_unordered
+from electra.errors import TextError, UsageError
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class PrepareProgress:
+    """What is done, earlier calls that were interrupted included."""
+
+    bytes_read: int
+    """Of the corpus on the disk."""
+    total_bytes: int | None
+    """None where it is not known."""
+    documents: int
+    examples: int
+    tokens: int
+    chunks: int
+    found_chunks: int
+    """How many of the chunks an earlier call had finished."""
+
+
+def prepare(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    seq_len: int = 128,
+    workers: int | None = None,
+    seed: int = 0,
+    heldout: float = 0.01,
+    on_progress: Callable[[PrepareProgress], None] | None = None,
+) -> PreparedData:
+    """Prepare a corpus in the directory `out`, or go on with it there, or open it if it is finished.
+
+    `workers` processes are used, by default one per core; memory is about 150 MB each, whatever the size of
+    the corpus. `heldout` is the share of documents that are held out; there is always one at least, or the end
+    of one (`read_chunks` says which).
+
+    Raises:
+        UsageError: a setting out of its range.
+        TextError: of the corpus, or there is no text in it. What is finished by then stays, to go on from.
+        DataError: `out` holds other files, or data of other settings; a worker was killed.
+        StorageError: the disk is full, or writing is not allowed.
+    """
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    _check_usage(seq_len, workers, heldout)
+    out = Path(out)
+    corpus.check()
+    settings = Settings(
+        sources=corpus.describe(),
+        documents=corpus.documents,
+        text_field=corpus.text_field,
+        tokenizer=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        seq_len=seq_len,
+        seed=seed,
+        heldout=heldout,
+    )
+    if is_finished(out, settings):
+        return PreparedData.open(out)
+    chunks = read_chunks(corpus, seed, heldout)
+    first = next(chunks, None)  # before anything is written
+    if first is None:
+        raise TextError(f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
+    begin(out, settings, tokenizer)
+    try:
+        records = _write_chunks(
+            chain([first], chunks),
+            ChunkWriter(out, tokenizer, seq_len, seed),
+            workers,
+            corpus.total_bytes(),
+            on_progress or (lambda progress: None),
+        )
+        if not any(record.train for record in records):
+            clear(out)
+            raise TextError(f"{', '.join(corpus.sources)}: no text in it that gives a token to train on")
+        return _finish(out, settings, tokenizer, records)
+    finally:
+        remove_partial(out)
+
+
+def _check_usage(seq_len: int, workers: int, heldout: float) -> None:
+    if seq_len < LEAST_SEQ_LEN:
+        raise UsageError(f"seq_len={seq_len}: at least {LEAST_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
+    if workers < 1:
+        raise UsageError(f"workers={workers}: at least 1, or leave it out for one per core")
+    if not 0 < heldout < 1:
+        raise UsageError(f"heldout={heldout}: a share of the documents, above 0 and below 1")
+
+
+def _write_chunks(
+    chunks: Iterator[Chunk],
+    writer: ChunkWriter,
+    workers: int,
+    total_bytes: int | None,
+    on_progress: Callable[[PrepareProgress], None],
+) -> list[ChunkRecord]:
+    """Write what is not there yet; returns the records of all chunks, in their order."""
+    progress = PrepareProgress(0, total_bytes, 0, 0, 0, 0, 0)
+    records: list[ChunkRecord] = []
+
+    def done(record: ChunkRecord, found: bool) -> None:
+        nonlocal progress
+        records.append(record)
+        entries = [entry for entry in (record.train, record.heldout) if entry]
+        progress = PrepareProgress(
+            max(progress.bytes_read, record.bytes_read),
+            total_bytes,
+            progress.documents + record.documents,
+            progress.examples + sum(entry.examples for entry in entries),
+            progress.tokens + sum(entry.tokens for entry in entries),
+            progress.chunks + 1,
+            progress.found_chunks + found,
+        )
+        on_progress(progress)
+
+    def unfinished() -> Iterator[Chunk]:
+        for chunk in chunks:
+            if record := finished_chunk(writer.directory, chunk):
+                done(record, found=True)
+            else:
+                yield chunk
+
+    with closing(map_unordered(writer, unfinished(), workers)) as written:
+        for record in written:
+            done(record, found=False)
+    return sorted(records, key=lambda record: record.number)
+
+
+def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[ChunkRecord]) -> PreparedData:
+    train = [record.train for record in records if record.train]
+    heldout = [record.heldout for record in records if record.heldout]
+    remove_leftovers(
+        out, {entry.name for entry in train + heldout} | {record_name(record.number) for record in records}
+    )
+    manifest = Manifest(
+        settings=settings,
+        documents=sum(record.documents for record in records),
+        heldout_from="end" if any(record.cuts_end for record in records) else "documents",
+        train=train,
+        heldout=heldout,
+        unigrams=write_unigrams(out, train, settings.vocab_size, (tokenizer.cls_id, tokenizer.sep_id)),
+    )
+    save_json(out / MANIFEST, manifest)
+    return PreparedData.open(out)

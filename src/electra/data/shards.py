@@ -1,0 +1,183 @@
+"""Prepared data on disk: Arrow files of examples, memory-mapped, and the directory that holds them.
+
+manifest.json          written last: settings, counts, sizes, checksums
+settings.json          written first
+train/00000.arrow …    input_ids: large_list<uint16 or uint32>, segment_a: int32; one batch
+heldout/00000.arrow …  the same, of other documents
+unigrams.npy           int64 [V]: how often each token stands in the training text
+tokenizer/             the tokenizer
+chunks/00000.json …    what `prepare` has finished
+"""
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int32, Int64, UInt
+
+from electra.data.examples import Examples
+from electra.data.manifest import MANIFEST, Checksum, Manifest, ShardEntry, Split
+from electra.errors import DataError
+from electra.text.files import write_atomically
+
+UNIGRAMS = "unigrams.npy"
+TOKENIZER = "tokenizer"
+
+
+class Example(NamedTuple):
+    """`[CLS] a [SEP] b [SEP]`, a view into the memory map.
+
+    The token types are 0 before `segment_a` and 1 from there.
+    """
+
+    ids: UInt[np.ndarray, " T"]
+    segment_a: int
+
+
+class ExampleSet:
+    """Examples in mapped files: opening them costs no memory, and one is read when it is asked for."""
+
+    def __init__(self, shards: Iterable[Examples]) -> None:
+        self._shards = list(shards)
+        counts = [len(shard) for shard in self._shards]
+        self._first = np.cumsum([0, *counts])
+        self.lengths: Int32[np.ndarray, " N"] = np.concatenate(
+            [np.zeros(0, np.int32), *(np.diff(shard.offsets).astype(np.int32) for shard in self._shards)]
+        )
+        """Tokens of every example, special ones included."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def tokens(self) -> int:
+        """In all, special ones included."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    def __getitem__(self, index: int) -> Example:
+        return next(self.rows([range(len(self))[index]]))
+
+    def rows(self, indices: Sequence[int] | Int64[np.ndarray, " B"]) -> Iterator[Example]:
+        """The examples at `indices` (not negative), faster than one by one."""
+        indices = np.asarray(indices, dtype=np.int64)
+        shards = np.searchsorted(self._first, indices, side="right") - 1
+        for number, row in zip(shards.tolist(), (indices - self._first[shards]).tolist(), strict=True):
+            shard = self._shards[number]
+            yield Example(shard.ids[shard.offsets[row] : shard.offsets[row + 1]], int(shard.segment_a[row]))
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A directory that `prepare` finished."""
+
+    path: Path
+    manifest: Manifest
+    train: ExampleSet
+    heldout: ExampleSet
+    unigrams: Int64[np.ndarray, " V"]
+    """How often each token stands in the training examples; 0 for [CLS] and [SEP], which no text has."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> "PreparedData":
+        """Check every file against the manifest. Raises DataError, naming one that is missing or differs."""
+        path = Path(path)
+        manifest = Manifest.load(path)
+        with ThreadPoolExecutor() as pool:  # hashing releases the GIL
+            train, heldout = (
+                list(pool.map(lambda entry: _open_shard(path, entry), manifest.split(split)))
+                for split in ("train", "heldout")
+            )
+        counts = np.load(
+            io.BytesIO(memoryview(_checked(path, UNIGRAMS, manifest.unigrams))), allow_pickle=False
+        )
+        return cls(path, manifest, ExampleSet(train), ExampleSet(heldout), counts)
+
+    @property
+    def tokenizer_path(self) -> Path:
+        return self.path / TOKENIZER
+
+    def check_tokenizer(self, fingerprint: str) -> None:
+        """Raises DataError unless the data was made with the tokenizer of this fingerprint."""
+        made_with = self.manifest.settings.tokenizer
+        if fingerprint != made_with:
+            raise DataError(
+                f"{self.path}: prepared with another tokenizer (its fingerprint is {made_with[:12]}, "
+                f"yours is {fingerprint[:12]}); "
+                f"use the one in {self.tokenizer_path}, or prepare the text again with yours"
+            )
+
+
+def write_shard(directory: Path, split: Split, number: int, examples: Examples) -> ShardEntry:
+    """Write a shard, whole or not at all. Raises StorageError."""
+    name = f"{split}/{number:05}.arrow"
+    ids = pa.LargeListArray.from_arrays(pa.array(examples.offsets), pa.array(examples.ids))
+    batch = pa.record_batch({"input_ids": ids, "segment_a": pa.array(examples.segment_a)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = sink.getvalue()
+    write_atomically(directory / name, data)
+    return ShardEntry(name, len(examples), len(examples.ids), data.size, hashlib.sha256(data).hexdigest())
+
+
+def write_unigrams(
+    directory: Path, shards: Iterable[ShardEntry], vocab_size: int, without: Sequence[int]
+) -> Checksum:
+    """Count the tokens of shards, except those `without`.
+
+    Raises DataError where a shard has changed, and StorageError.
+    """
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for entry in shards:
+        counts += np.bincount(_open_shard(directory, entry).ids, minlength=vocab_size)
+    counts[list(without)] = 0
+    file = io.BytesIO()
+    np.save(file, counts)
+    data = file.getvalue()
+    write_atomically(directory / UNIGRAMS, data)
+    return Checksum(len(data), hashlib.sha256(data).hexdigest())
+
+
+def is_intact(directory: Path, entry: ShardEntry) -> bool:
+    """Whether a shard is there and as it was written."""
+    try:
+        _checked(directory, entry.name, entry)
+    except DataError:
+        return False
+    return True
+
+
+def _open_shard(directory: Path, entry: ShardEntry) -> Examples:
+    with pa.ipc.open_file(_checked(directory, entry.name, entry)) as reader:
+        batch = reader.get_batch(0)
+    ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
+    return Examples(ids.values.to_numpy(), ids.offsets.to_numpy(), segment_a.to_numpy())
+
+
+def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:
+    """The file, mapped. The map outlives the closed file, so that thousands of shards keep no file open."""
+    path = directory / name
+    again = (
+        f"delete {directory / MANIFEST} and run electra prepare as before: only what is damaged is made anew"
+    )
+    try:
+        with pa.memory_map(str(path)) as file:
+            data = file.read_buffer()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}; {again}") from error
+    if data.size != expected.bytes:
+        raise DataError(
+            f"{path}: {data.size:,} bytes, expected {expected.bytes:,}: it was cut short or changed; {again}"
+        )
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != expected.sha256:
+        raise DataError(
+            f"{path}: its checksum is {sha256[:12]}, expected {expected.sha256[:12]}: it was changed; {again}"
+        )
+    return data

@@ -1,0 +1,118 @@
+"""One chunk of text to its shards, tokenised and cut into examples: what the worker processes do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt
+
+from electra.data.chunks import Chunk, Document
+from electra.data.examples import Examples, cut_examples, pack_examples
+from electra.data.manifest import ShardEntry, Split, load_json, save_json
+from electra.data.shards import is_intact, write_shard
+from electra.errors import DataError
+from electra.text.tokenizer import Tokenizer
+
+CHUNKS = "chunks"
+
+ENCODED_CHARS = 1 << 18
+"""Characters tokenised at a time: the tokenizer's own objects take a hundred times the memory of the ids."""
+
+
+@dataclass(frozen=True)
+class ChunkRecord:
+    """What was made of a chunk; its file is written after its shards."""
+
+    number: int
+    digest: str
+    documents: int
+    cuts_end: bool
+    bytes_read: int
+    train: ShardEntry | None
+    heldout: ShardEntry | None
+
+
+@dataclass(frozen=True)
+class ChunkWriter:
+    """Writes the shards of the chunks it is called with."""
+
+    directory: Path
+    tokenizer: Tokenizer
+    seq_len: int
+    seed: int
+
+    def __call__(self, chunk: Chunk) -> ChunkRecord:
+        """Raises StorageError."""
+        rng = np.random.Generator(np.random.PCG64([self.seed, chunk.number]))
+
+        def write(split: Split) -> ShardEntry | None:
+            documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
+            examples = build_examples(documents, self.tokenizer, self.seq_len, rng)
+            return write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
+
+        train, heldout = write("train"), write("heldout")
+        record = ChunkRecord(
+            chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, chunk.bytes_read, train, heldout
+        )
+        save_json(self.directory / record_name(chunk.number), record)
+        return record
+
+
+def record_name(number: int) -> str:
+    return f"{CHUNKS}/{number:05}.json"
+
+
+def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
+    """The record of a chunk whose shards stand, intact and made of the same text."""
+    path = directory / record_name(chunk.number)
+    if not path.exists():
+        return None
+    try:
+        content = load_json(path)
+        entries = {
+            split: ShardEntry(**content[split]) if content[split] else None for split in ("train", "heldout")
+        }
+        record = ChunkRecord(**content | entries)
+    except (DataError, KeyError, TypeError):
+        return None  # damaged: it is done again
+    if record.digest != chunk.digest():
+        return None
+    return record if all(is_intact(directory, entry) for entry in entries.values() if entry) else None
+
+
+def build_examples(
+    documents: list[Document], tokenizer: Tokenizer, seq_len: int, rng: np.random.Generator
+) -> Examples:
+    """The examples of documents, in their order."""
+    tokens, lengths = encode([line for document in documents for line in document.lines], tokenizer)
+    cuts = [np.zeros((0, 3), np.int64)]
+    line = position = 0
+    for document in documents:
+        of_document = lengths[line : line + len(document.lines)]
+        cuts.append(cut_examples(of_document, seq_len, rng) + position)
+        line += len(of_document)
+        position += sum(of_document)
+    return pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
+
+
+def encode(lines: list[str], tokenizer: Tokenizer) -> tuple[UInt[np.ndarray, " T"], list[int]]:
+    """The tokens of all lines, end to end, and how many each line has."""
+    dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
+    tokens, lengths = [np.zeros(0, dtype)], []
+    for batch in _batches(lines):
+        encoded = tokenizer.encode_lines(batch)
+        batch_lengths = [len(ids) for ids in encoded]
+        tokens.append(np.fromiter(chain.from_iterable(encoded), dtype, sum(batch_lengths)))
+        lengths += batch_lengths
+    return np.concatenate(tokens), lengths
+
+
+def _batches(lines: list[str]) -> Iterator[list[str]]:
+    start = chars = 0
+    for i, line in enumerate(lines, 1):
+        chars += len(line)
+        if chars >= ENCODED_CHARS or i == len(lines):
+            yield lines[start:i]
+            start, chars = i, 0

@@ -1,0 +1,112 @@
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import repeat
+from pathlib import Path
+
+import pytest
+
+from electra.data.workers import map_unordered
+from electra.errors import DataError
+
+FACTORIALS = "import math\nfrom electra.data.workers import map_unordered\nprint(sum(map_unordered(math.factorial, range(9), 2)))\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_every_item_once_and_few_in_memory(workers: int) -> None:
+    taken = 0
+
+    def items():
+        nonlocal taken
+        for taken in range(1, 41):
+            yield taken
+
+    results = []
+    for result in map_unordered(math.factorial, items(), workers):
+        results.append(result)
+        assert taken - len(results) <= workers + 1
+    assert sorted(results) == [math.factorial(i) for i in range(1, 41)]
+
+
+def test_a_single_item_starts_no_process() -> None:
+    assert list(map_unordered(_process, [0], 8)) == [os.getpid()]
+    assert list(map_unordered(_process, [], 8)) == []
+
+
+def _process(_item: int) -> int:
+    return os.getpid()
+
+
+def test_an_error_in_a_worker_comes_with_its_place() -> None:
+    with pytest.raises(
+        RuntimeError, match=r"(?s)in a worker process:.*result = function\(item\).*ValueError"
+    ):
+        list(map_unordered(math.sqrt, [4, -1, 4], 2))
+
+
+def test_an_error_of_the_items_ends_the_workers() -> None:
+    def items():
+        yield from range(5)
+        raise DataError("no more")
+
+    with pytest.raises(DataError, match="no more"):
+        list(map_unordered(math.factorial, items(), 2))
+
+
+def test_a_killed_worker_is_one_clear_error() -> None:
+    with pytest.raises(
+        DataError, match=r"^a worker process was killed by signal 9 .*run the same command again"
+    ):
+        list(map_unordered(signal.raise_signal, [signal.SIGKILL] * 9, 2))
+    with pytest.raises(DataError, match="ended with exit code 3"):
+        list(map_unordered(os._exit, [3] * 9, 2))
+
+
+def test_main_scripts_without_a_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FACTORIALS)
+    expected = f"{sum(map(math.factorial, range(9)))}\n"
+    for arguments, stdin in ([[str(script)], ""], [["-c", FACTORIALS], ""], [["-"], FACTORIALS]):
+        run = subprocess.run(
+            [sys.executable, *arguments], input=stdin, capture_output=True, text=True, timeout=60
+        )
+        assert (run.stdout, run.stderr) == (expected, ""), arguments
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent(number: signal.Signals) -> None:
+    pause = 60 if number == signal.SIGINT else 1  # Ctrl-C does not wait for what is under way
+    code = (
+        "import multiprocessing, time\nfrom electra.data.workers import map_unordered\n"
+        "def items():\n"
+        f"    yield from [{pause}] * 3\n"
+        "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
+        f"    yield from [{pause}] * 1000\n"
+        "list(map_unordered(time.sleep, items(), 2))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        time.sleep(0.3)
+        parent.send_signal(number)
+        parent.wait(5)
+    for _ in repeat(None, 50):
+        if not any(_is_running(pid) for pid in pids):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"workers {pids} live on")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # An orphan that has ended may wait for a parent to ask, in a container without an init process.
+    return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes() if Path("/proc").is_dir() else True

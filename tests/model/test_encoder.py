@@ -1,0 +1,94 @@
+"""What the encoder computes, and how it starts."""
+
+import math
+
+import pytest
+import torch
+
+from electra.errors import UsageError
+from electra.model.encoder import INITIALISERS, Encoder, EncoderConfig, initialise
+from electra.model.layers import gather_positions
+from electra.pretraining.networks import Discriminator, MaskedLM
+
+CONFIG = EncoderConfig(vocab_size=50, embedding_size=16, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
+
+
+@pytest.fixture
+def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    mask = torch.arange(9) < torch.tensor([[9], [5]])
+    return torch.randint(50, (2, 9)), torch.randint(2, (2, 9)), mask
+
+
+@torch.no_grad()
+def test_hidden_states_at_positions_are_those_of_the_whole_sequence(inputs) -> None:
+    encoder = Encoder(CONFIG).eval()
+    positions = torch.tensor([[3, 8, 3], [0, 4, 1]])
+    everywhere = encoder(*inputs)
+    torch.testing.assert_close(encoder(*inputs, positions), gather_positions(everywhere, positions))
+
+
+@torch.no_grad()
+def test_padding_changes_nothing(inputs) -> None:
+    encoder = Encoder(CONFIG).eval()
+    ids, types, mask = inputs
+    alone = encoder(ids[1:, :5], types[1:, :5])
+    torch.testing.assert_close(encoder(ids, types, mask)[1:, :5], alone)
+
+
+def test_gradients_at_positions_equal_those_of_the_whole_sequence(inputs) -> None:
+    encoder = Encoder(CONFIG).eval()
+    positions = torch.tensor([[3, 8], [0, 4]])
+    encoder(*inputs, positions).square().sum().backward()
+    sparse = {name: p.grad.clone() for name, p in encoder.named_parameters()}
+    encoder.zero_grad()
+    gather_positions(encoder(*inputs), positions).square().sum().backward()
+    for name, p in encoder.named_parameters():
+        torch.testing.assert_close(sparse[name], p.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_of_both_kinds_is_on_in_training_only(inputs) -> None:
+    for dropout, attention_dropout in ((0.5, 0.0), (0.0, 0.5)):
+        sizes = {name: getattr(CONFIG, name) for name in ("vocab_size", "embedding_size", "hidden_size")}
+        config = EncoderConfig(
+            **sizes, num_layers=2, num_heads=4, ffn_size=64, dropout=dropout, attention_dropout=attention_dropout
+        )
+        encoder = Encoder(config)
+        assert not torch.equal(encoder(*inputs), encoder(*inputs))
+        encoder.eval()
+        assert torch.equal(encoder(*inputs), encoder(*inputs))
+
+
+# name ending -> (standard deviation, largest absolute value), from the table of the original code's initialisers
+def expected_start(name: str, p: torch.Tensor) -> tuple[float, float]:
+    if name.endswith("norm.weight"):
+        return 0.0, 1.0
+    if name.endswith("bias"):
+        return 0.0, 0.0
+    if name.endswith(("project.weight", "score.weight")):
+        limit = math.sqrt(6 / sum(p.shape))
+        return limit / math.sqrt(3), limit
+    return 0.02 * 0.8796, 0.04  # a normal cut at two deviations has 0.88 of the deviation
+
+
+@pytest.mark.parametrize("network", [Discriminator, MaskedLM])
+def test_initial_values(network) -> None:
+    torch.manual_seed(0)
+    big = EncoderConfig(vocab_size=2000, embedding_size=64, hidden_size=256, num_layers=1, num_heads=4, ffn_size=512)
+    module = network(big)
+    for p in module.parameters():
+        p.data.fill_(7.0)
+    initialise(module)
+    for name, p in module.named_parameters():
+        deviation, largest = expected_start(name, p)
+        assert p.abs().max() <= largest + 1e-7, name
+        assert p.abs().max() >= 0.9 * largest, name
+        assert float(p.detach().std(correction=0)) == pytest.approx(deviation, rel=0.1, abs=1e-9), name
+    assert {ending for ending, _ in INITIALISERS} >= {"project.weight", "score.weight"}
+
+
+def test_sizes_that_do_not_fit() -> None:
+    with pytest.raises(UsageError, match=r"hidden_size 30 cannot be shared evenly by model\.num_heads 4"):
+        EncoderConfig(hidden_size=30, num_heads=4)
+    with pytest.raises(UsageError, match=r"model\.num_layers is 0"):
+        EncoderConfig(num_layers=0)

@@ -1,0 +1,73 @@
+"""The encoder and heads against what the original TensorFlow code computed from its own checkpoint."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from electra.model.encoder import EncoderConfig
+from electra.model.weights import from_hf, tf_to_hf, to_hf
+from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+
+REFERENCE = Path(__file__).resolve().parents[2] / "../shared/reference/tf_small"
+CONFIG = EncoderConfig(
+    vocab_size=6000, embedding_size=64, hidden_size=128, num_layers=3, num_heads=4, ffn_size=512
+)
+
+pytestmark = pytest.mark.skipif(not REFERENCE.exists(), reason=f"the golden numbers are not at {REFERENCE}")
+
+
+@pytest.fixture(scope="module")
+def variables() -> dict[str, np.ndarray]:
+    return {name.replace("|", "/"): value for name, value in np.load(REFERENCE / "weights.npz").items()}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, torch.Tensor]:
+    arrays = {name: torch.from_numpy(value) for name, value in np.load(REFERENCE / "expected.npz").items()}
+    return {
+        name: value.long() if value.dtype == torch.int32 else value.bool() if name == "input_mask" else value
+        for name, value in arrays.items()
+    }
+
+
+def worst(ours: torch.Tensor, theirs: torch.Tensor, where: torch.Tensor) -> float:
+    return float((ours - theirs).abs()[where].max())
+
+
+@torch.no_grad()
+def test_discriminator(variables, expected) -> None:
+    network = Discriminator(CONFIG).eval()
+    network.load_state_dict(from_hf(tf_to_hf(variables, "electra"), CONFIG, "ElectraForPreTraining"))
+    inputs = expected["corrupted_input_ids"], expected["segment_ids"], expected["input_mask"].bool()
+    real = inputs[2]
+    assert not real.all(), "two of the sequences are padded"
+    assert worst(network.encoder(*inputs), expected["discriminator_hidden"], real) < 1e-4
+    probabilities = network(*inputs).sigmoid()
+    assert worst(probabilities, expected["discriminator_probs"], real) < 1e-4
+
+
+@torch.no_grad()
+def test_generator(variables, expected) -> None:
+    config = generator_sizes(CONFIG, GeneratorConfig(size=0.25))
+    network = MaskedLM(config).eval()
+    network.load_state_dict(from_hf(tf_to_hf(variables, "generator"), config, "ElectraForMaskedLM"))
+    inputs = expected["masked_input_ids"], expected["segment_ids"], expected["input_mask"].bool()
+    assert worst(network.encoder(*inputs), expected["generator_hidden"], inputs[2]) < 1e-4
+    logits = network(*inputs, expected["masked_lm_positions"])
+    used = expected["masked_lm_weights"].bool()
+    assert worst(logits, expected["generator_logits"], used) < 1e-4
+    loss = torch.nn.functional.cross_entropy(logits[used], expected["masked_lm_ids"][used])
+    assert float(loss) == pytest.approx(float(expected["generator_loss"]), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("network", "architecture"), [("electra", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")]
+)
+def test_every_variable_is_used_and_comes_back(variables, network: str, architecture: str) -> None:
+    config = CONFIG if network == "electra" else generator_sizes(CONFIG, GeneratorConfig(size=0.25))
+    weights = tf_to_hf(variables, network)
+    back = to_hf(from_hf(weights, config, architecture), config, architecture)
+    assert back.keys() == weights.keys()
+    assert all(torch.equal(back[name], weights[name]) for name in weights)

@@ -1,0 +1,136 @@
+"""Our directories in Hugging Face's classes, and theirs in ours: names, logits, both ways."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+from electra.errors import ModelError
+from electra.model.encoder import EncoderConfig, initialise
+from electra.model.weights import CONFIG_NAMES, load_pretrained, save_pretrained
+from electra.pretraining.networks import Discriminator, MaskedLM
+
+SAME = EncoderConfig(vocab_size=99, embedding_size=32, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
+PROJECTED = EncoderConfig(vocab_size=99, embedding_size=16, hidden_size=32, num_layers=3, num_heads=2, ffn_size=48)
+NETWORKS = {"ElectraForPreTraining": Discriminator, "ElectraForMaskedLM": MaskedLM}
+CLASSES = {"ElectraForPreTraining": ElectraForPreTraining, "ElectraForMaskedLM": ElectraForMaskedLM}
+
+
+def network(architecture: str, config: EncoderConfig) -> torch.nn.Module:
+    torch.manual_seed(1)
+    module = NETWORKS[architecture](config).eval()
+    initialise(module)
+    for parameter in module.parameters():  # biases and norms too must be seen to arrive
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return module
+
+
+def batch(padded: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    torch.manual_seed(2)
+    ids, types = torch.randint(99, (3, 12)), torch.randint(2, (3, 12))
+    mask = torch.arange(12) < torch.tensor([[12], [7], [1]])
+    return ids, types, mask if padded else None
+
+
+def ours(module: torch.nn.Module, inputs: tuple) -> torch.Tensor:
+    if isinstance(module, Discriminator):
+        return module(*inputs)
+    everywhere = torch.arange(12).expand(3, 12)
+    return module(*inputs, everywhere)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
+@pytest.mark.parametrize("architecture", NETWORKS)
+@torch.no_grad()
+def test_hugging_face_reads_ours(tmp_path: Path, architecture: str, config: EncoderConfig, padded: bool) -> None:
+    module = network(architecture, config)
+    save_pretrained(tmp_path, module.state_dict(), config, architecture, pad_id=0)
+    theirs, info = CLASSES[architecture].from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    ids, types, mask = inputs = batch(padded)
+    logits = theirs.eval()(ids, attention_mask=mask, token_type_ids=types).logits
+    real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+    torch.testing.assert_close(ours(module, inputs)[real], logits[real], atol=1e-5, rtol=0)
+    encoder = AutoModel.from_pretrained(tmp_path).eval()
+    hidden = encoder(ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+    torch.testing.assert_close(module.encoder(*inputs)[real], hidden[real], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "bin"])
+@pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
+@pytest.mark.parametrize("architecture", NETWORKS)
+@torch.no_grad()
+def test_we_read_hugging_faces(tmp_path: Path, architecture: str, config: EncoderConfig, safe: bool) -> None:
+    theirs = CLASSES[architecture](
+        ElectraConfig(**{hf: getattr(config, name) for name, hf in CONFIG_NAMES.items()})
+    ).eval()
+    theirs.save_pretrained(tmp_path)
+    if not safe:
+        torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+        (tmp_path / "model.safetensors").unlink()
+    pretrained = load_pretrained(tmp_path)
+    assert pretrained.config == config
+    module = NETWORKS[architecture](config).eval()
+    module.load_state_dict(pretrained.state(architecture))
+    ids, types, mask = inputs = batch(True)
+    logits = theirs(ids, attention_mask=mask, token_type_ids=types).logits
+    torch.testing.assert_close(ours(module, inputs)[mask], logits[mask], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("where", ["first layer", "last layer"])
+@torch.no_grad()
+def test_a_wrong_weight_would_be_seen(tmp_path: Path, where: str) -> None:
+    """The comparisons above are sensitive: swapping queries and keys of one layer shows."""
+    module = network("ElectraForPreTraining", PROJECTED)
+    inputs = batch(False)
+    before = ours(module, inputs)
+    qkv = module.encoder.layers[0 if where == "first layer" else -1].attention.qkv
+    q, k, v = qkv.bias.data.clone().chunk(3)
+    qkv.bias.data = torch.cat([k, q, v])
+    assert (ours(module, inputs) - before).abs().max() > 1e-4
+
+
+def saved(directory: Path) -> Path:
+    save_pretrained(directory, network("ElectraForPreTraining", SAME).state_dict(), SAME, "ElectraForPreTraining", 0)
+    return directory
+
+
+def test_missing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nowhere: not a model directory, it has no config\.json"):
+        load_pretrained(tmp_path / "nowhere")
+    directory = saved(tmp_path / "a")
+    with pytest.raises(ModelError, match=r"no weight 'generator_predictions.dense.weight', which ElectraForMaskedLM needs"):
+        load_pretrained(directory).state("ElectraForMaskedLM")
+    weights = (directory / "model.safetensors").read_bytes()
+    (directory / "model.safetensors").write_bytes(weights[:500])
+    with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read"):
+        load_pretrained(directory)
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+        load_pretrained(directory)
+
+
+def test_other_architectures(tmp_path: Path) -> None:
+    directory = saved(tmp_path)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    with pytest.raises(ModelError, match="model_type is 'bert', expected 'electra'"):
+        load_pretrained(directory)
+    (directory / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
+    with pytest.raises(ModelError, match="hidden_act is 'relu'"):
+        load_pretrained(directory)
+    (directory / "config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
+        load_pretrained(directory)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    directory = saved(tmp_path)
+    (directory / "model.safetensors").unlink()
+    torch.save({"weight": Path("anything but a tensor")}, directory / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds more than tensors"):
+        load_pretrained(directory)

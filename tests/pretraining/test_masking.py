@@ -1,0 +1,139 @@
+"""Which positions are chosen, and what is written there."""
+
+import pytest
+import torch
+from models import CLS, MASK, PAD, SEP, SPECIAL, batch
+from scipy.stats import chisquare
+
+from electra.errors import UsageError
+from electra.pretraining.corruption import mask_for_generator, mask_like_bert, sample_tokens
+from electra.pretraining.masking import Chosen, MaskingConfig, choose_positions, num_chosen, write_tokens
+
+
+@pytest.mark.parametrize(
+    ("length", "fraction", "number"),
+    [
+        (128, 0.15, 19),
+        (512, 0.15, 77),
+        (512, 0.25, 128),
+        (10, 0.25, 2),  # 2.5, half to even
+        (14, 0.25, 4),  # 3.5, half to even
+        (4, 0.15, 1),  # at least one
+        (3, 0.5, 1),
+        (5, 0.5, 2),
+        (6, 0.5, 3),
+        (8, 0.5, 4),
+    ],
+)
+def test_how_many(length: int, fraction: float, number: int) -> None:
+    assert int(num_chosen(torch.tensor([length]), fraction)) == number
+
+
+def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
+    inputs = batch(lengths=(40, 33, 12, 7, 5, 4))
+    for seed in range(50):
+        torch.manual_seed(seed)
+        chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+        assert chosen.positions.shape == (6, 6), "as many slots as a full row needs"
+        expected = num_chosen(inputs.lengths, 0.15)
+        assert torch.equal(chosen.used.sum(1), expected)
+        for row in range(6):
+            positions = chosen.positions[row, chosen.used[row]]
+            assert len(set(positions.tolist())) == len(positions)
+            assert not set(inputs.input_ids[row, positions].tolist()) & {PAD, CLS, SEP, MASK}
+
+
+def test_positions_are_uniform_and_drawn_anew() -> None:
+    inputs = batch(lengths=(23,) * 400)
+    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+    counts = torch.bincount(chosen.positions[chosen.used], minlength=23)
+    candidates = torch.tensor([i for i in range(23) if inputs.input_ids[0, i] not in SPECIAL])
+    assert chisquare(counts[candidates].numpy()).pvalue > 1e-3
+    again = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+    assert not torch.equal(chosen.positions, again.positions)
+
+
+def test_with_replacement_some_positions_come_twice() -> None:
+    inputs = batch(lengths=(60,) * 300)
+    config = MaskingConfig(fraction=0.15, with_replacement=True)
+    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, config)
+    assert chosen.used.all()
+    distinct = torch.tensor([len(set(row.tolist())) for row in chosen.positions]).double().mean()
+    candidates, draws = 57, 9
+    expected = candidates * (1 - (1 - 1 / candidates) ** draws)
+    assert float(distinct) == pytest.approx(expected, rel=0.02)
+    assert expected < draws
+
+
+def test_a_position_chosen_twice_gets_the_floor_of_the_mean() -> None:
+    ids = torch.tensor([[1, 10, 11, 12, 2]])
+    chosen = Chosen(torch.tensor([[1, 3, 1, 2]]), torch.tensor([[True, True, True, False]]))
+    written = write_tokens(ids, chosen, torch.tensor([[20, 30, 23, 40]]))
+    assert written.tolist() == [[1, 21, 11, 30, 2]]
+
+
+def shares(corrupted: torch.Tensor, inputs, chosen: Chosen) -> dict[str, float]:
+    at = corrupted.gather(1, chosen.positions)[chosen.used]
+    original = inputs.input_ids.gather(1, chosen.positions)[chosen.used]
+    outside = torch.ones_like(corrupted, dtype=torch.bool).scatter(1, chosen.positions, ~chosen.used)
+    assert torch.equal(corrupted[outside], inputs.input_ids[outside]), "nothing else is touched"
+    return {
+        "mask": float((at == MASK).double().mean()),
+        "kept": float((at == original).double().mean()),
+    }
+
+
+def test_the_generator_sees_85_15() -> None:
+    inputs = batch(lengths=(60,) * 600)
+    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+    found = shares(mask_for_generator(inputs.input_ids, chosen, MASK, MaskingConfig()), inputs, chosen)
+    assert found["mask"] == pytest.approx(0.85, abs=0.015)
+    assert found["mask"] + found["kept"] == 1.0, "never a random token"
+
+
+@pytest.mark.parametrize(("mask", "random"), [(0.8, 0.1), (0.85, 0.0), (0.5, 0.5)])
+def test_bert_sees_80_10_10(mask: float, random: float) -> None:
+    inputs = batch(lengths=(60,) * 600)
+    config = MaskingConfig(mlm_mask=mask, mlm_random=random)
+    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, config)
+    found = shares(mask_like_bert(inputs.input_ids, chosen, MASK, 64, config), inputs, chosen)
+    by_chance = random / 64  # a random token may be [MASK] or the original
+    assert found["mask"] == pytest.approx(mask + by_chance, abs=0.015)
+    assert found["kept"] == pytest.approx(1 - mask - random + by_chance, abs=0.015)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_samples_follow_the_softmax(temperature: float) -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(12) * 2
+    expected = (logits / temperature).softmax(0)
+    samples = sample_tokens(logits.expand(100, 400, 12), temperature)
+    counts = torch.bincount(samples.flatten(), minlength=12)
+    assert chisquare(counts.numpy(), (expected * 40_000).double().numpy() * 40_000 / float((expected * 40_000).double().sum())).pvalue > 1e-3
+
+
+def test_a_token_that_must_never_come_up() -> None:
+    logits = torch.zeros(10, 100, 8)
+    assert (sample_tokens(logits, 1.0) == 3).any()
+    assert not (sample_tokens(logits, 1.0, never=3) == 3).any()
+
+
+def test_a_token_that_is_all_but_impossible_is_never_sampled() -> None:
+    """Noise of -log(0) would make any token win; in 20 M draws one exponential in 2^24 is 0."""
+    logits = torch.full((1, 40, 500_000), -60.0)
+    logits[..., 0] = 0.0
+    assert (sample_tokens(logits, 1.0) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fraction": 0.0}, r"masking\.fraction is 0\.0"),
+        ({"fraction": 0.6}, r"masking\.fraction is 0\.6"),
+        ({"generator_mask": 1.5}, r"masking\.generator_mask is 1\.5"),
+        ({"mlm_mask": 0.9, "mlm_random": 0.2}, "exceed 1"),
+    ],
+)
+def test_shares_that_are_none(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        MaskingConfig(**options)

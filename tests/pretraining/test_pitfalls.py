@@ -1,0 +1,288 @@
+"""Every known mistake with this method, planted: each check passes on the code and fails on a mutant that makes the mistake.
+
+The mistakes are those of other people's ports, and one for each number of the design that a port can get wrong.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models import MASK, PAD, batch, model
+
+from electra.model.layers import Embeddings
+from electra.pretraining import corruption, objectives, prediction
+from electra.pretraining.corruption import Corrupted, GeneratorSamples, token_nll
+from electra.pretraining.masking import choose_positions, num_chosen, write_tokens
+from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.prediction import Predicted
+
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+def discriminator_inputs(electra: PretrainingModel, inputs, times: int = 20) -> list[torch.Tensor]:
+    """What the discriminator reads in several steps."""
+    seen: list[torch.Tensor] = []
+    hook = electra.prediction.network.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    for _ in range(times):
+        electra(inputs, electra.counts(inputs))
+    hook.remove()
+    return seen
+
+
+def check_no_mask_reaches_the_discriminator() -> None:
+    for ids in discriminator_inputs(model(), batch()):
+        assert not (ids == MASK).any()
+
+
+def mutant_discriminator_reads_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self, inputs, chosen):
+        masked = corruption.mask_for_generator(inputs.input_ids, chosen, self.mask_id, self.masking)
+        nll = torch.zeros_like(chosen.positions, dtype=torch.float32)
+        return Corrupted(masked, nll, {name: nll.sum() for name in ("generator_nll", "generator_correct", "sampled_correct")})
+
+    monkeypatch.setattr(GeneratorSamples, "forward", forward)
+
+
+def check_a_correct_sample_is_original() -> None:
+    """With a generator that is always right nothing is replaced."""
+    electra, inputs = model(), batch()
+    right = pytest.MonkeyPatch()
+    right.setattr(corruption, "sample_tokens", lambda *_, **__: right_tokens[0])
+    original_forward = GeneratorSamples.forward
+    right_tokens = [None]
+
+    def forward(self, inputs, chosen):
+        right_tokens[0] = inputs.input_ids.gather(1, chosen.positions)
+        return original_forward(self, inputs, chosen)
+
+    right.setattr(GeneratorSamples, "forward", forward)
+    try:
+        _, sums = electra(inputs, electra.counts(inputs))
+    finally:
+        right.undo()
+    metrics = electra.metrics(sums)
+    assert metrics["sampled_accuracy"] == 1.0
+    assert metrics["replaced"] == 0.0
+
+
+def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = prediction.ReplacedOrOriginal.forward
+
+    def forward(self, inputs, chosen, corrupted):
+        predicted = original(self, inputs, chosen, corrupted)
+        replaced = torch.zeros_like(inputs.input_ids, dtype=torch.bool).scatter(1, chosen.positions, chosen.used)
+        real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
+        histograms = {
+            "scores_replaced": prediction.score_histogram(predicted.scores, real & replaced),
+            "scores_original": prediction.score_histogram(predicted.scores, real & ~replaced),
+        }
+        return Predicted(predicted.scores, predicted.loss, predicted.sums | histograms)
+
+    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+
+
+def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
+    electra, inputs = model(), batch()
+    shapes = []
+    electra.generator.head.register_forward_pre_hook(lambda _, arguments: shapes.append(arguments[0].shape))
+    electra(inputs, electra.counts(inputs))
+    slots = int(num_chosen(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
+    assert [tuple(shape[:2]) for shape in shapes] == [(len(inputs.lengths), slots)]
+
+
+def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self, ids, types, mask, positions):
+        logits = self.head(self.encoder(ids, types, mask), self.encoder.embeddings.word.weight)
+        return logits.gather(1, positions.unsqueeze(-1).expand(-1, -1, logits.shape[-1]))
+
+    monkeypatch.setattr(objectives.MaskedLM, "forward", forward)
+
+
+def check_the_whole_embedding_block_is_tied() -> None:
+    electra = model()
+    ours = dict(electra.prediction.network.encoder.embeddings.named_parameters())
+    theirs = dict(electra.generator.encoder.embeddings.named_parameters())
+    assert ours.keys() == {"word.weight", "position.weight", "token_type.weight", "norm.weight", "norm.bias"}
+    assert all(ours[name] is theirs[name] for name in ours)
+    # Each projects them by itself, and the generator's output layer is the word embeddings: no other matrix has V rows.
+    assert electra.prediction.network.encoder.project.weight is not electra.generator.encoder.project.weight
+    with_v_rows = [name for name, p in electra.named_parameters() if p.dim() == 2 and len(p) == 64 and "word" in name]
+    assert len(with_v_rows) == 1
+
+
+def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
+    def samples(setting, main):
+        sizes = objectives.generator_sizes(setting.main, setting.generator)
+        embeddings: Embeddings = deepcopy(main.encoder.embeddings)
+        embeddings.word = main.encoder.embeddings.word
+        return GeneratorSamples(objectives.MaskedLM(sizes, embeddings), 1.0, setting.masking, MASK)
+
+    monkeypatch.setitem(objectives.CORRUPTIONS, "generator", samples)
+
+
+def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:
+    electra.zero_grad()
+    torch.manual_seed(5)
+    chosen, corrupted, predicted = electra.run(inputs)
+    counts = electra.counts(inputs)
+    loss = weight * predicted.loss.sum() / counts["tokens"] + corrupted.nll.sum() / counts["masked"]
+    loss.backward()
+    return {name: p.grad.clone() for name, p in electra.generator.named_parameters() if "embeddings" not in name}
+
+
+def check_no_gradient_from_discriminator_to_generator() -> None:
+    electra, inputs = model().eval(), batch()
+    with_discriminator = generator_gradients(electra, inputs, 50.0)
+    alone = generator_gradients(electra, inputs, 0.0)
+    assert all(torch.equal(with_discriminator[name], alone[name]) for name in alone)
+
+
+def mutant_samples_let_gradients_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A straight-through estimator: the discriminator's loss also depends on the generator's logits."""
+    spoken = prediction.ReplacedOrOriginal.forward
+
+    def speak(self, inputs, chosen, corrupted):
+        predicted = spoken(self, inputs, chosen, corrupted)
+        return Predicted(predicted.scores, predicted.loss + corrupted.nll.mean(), predicted.sums)
+
+    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", speak)
+
+
+def check_the_loss_is_over_every_token_but_padding() -> None:
+    electra, inputs = model().eval(), batch()
+    torch.manual_seed(5)
+    chosen, corrupted, predicted = electra.run(inputs)
+    torch.manual_seed(5)
+    loss, _ = electra(inputs, electra.counts(inputs))
+    labels = (corrupted.input_ids != inputs.input_ids).float()
+    real = inputs.input_ids != PAD
+    assert real.sum() == inputs.lengths.sum()
+    bce = F.binary_cross_entropy_with_logits(predicted.scores[real], labels[real])
+    original = inputs.input_ids.gather(1, chosen.positions)
+    torch.manual_seed(5)
+    choose_positions(inputs.input_ids, inputs.lengths, electra.setting.vocabulary.special_ids, electra.setting.masking)
+    masked = corruption.mask_for_generator(inputs.input_ids, chosen, MASK, electra.setting.masking)
+    logits = electra.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
+    mlm = F.cross_entropy(logits[chosen.used], original[chosen.used])
+    torch.testing.assert_close(loss, mlm + 50 * bce)
+
+
+def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = prediction.ReplacedOrOriginal.forward
+
+    def forward(self, inputs, chosen, corrupted):
+        predicted = original(self, inputs, chosen, corrupted)
+        return Predicted(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
+
+    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+
+
+def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = prediction.ReplacedOrOriginal.forward
+
+    def forward(self, inputs, chosen, corrupted):
+        predicted = original(self, inputs, chosen, corrupted)
+        everywhere = F.binary_cross_entropy_with_logits(
+            predicted.scores, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
+        )
+        return Predicted(predicted.scores, everywhere, predicted.sums)
+
+    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+
+
+def mutant_unused_slots_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = GeneratorSamples.forward
+
+    def forward(self, inputs, chosen):
+        return original(self, inputs, chosen._replace(used=torch.ones_like(chosen.used)))
+
+    monkeypatch.setattr(GeneratorSamples, "forward", forward)
+
+
+def check_kept_tokens_are_sampled_again() -> None:
+    """The 15 % that the generator sees unmasked are predicted and sampled like the others."""
+    electra, inputs = model(), batch(lengths=(60,) * 40)
+    replaced_kept = 0
+    for _ in range(5):
+        masked: list[torch.Tensor] = []
+        hook = electra.generator.register_forward_pre_hook(lambda _, a, masked=masked: masked.append(a[0]))
+        chosen, corrupted, _ = electra.run(inputs)
+        hook.remove()
+        kept = chosen.used & (masked[0].gather(1, chosen.positions) != MASK)
+        changed = (corrupted.input_ids != inputs.input_ids).gather(1, chosen.positions)
+        replaced_kept += int((kept & changed).sum())
+    assert replaced_kept > 0
+
+
+def mutant_only_masks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self, inputs, chosen):
+        masked = corruption.mask_for_generator(inputs.input_ids, chosen, self.mask_id, self.masking)
+        logits = self.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
+        used = chosen.used & (masked.gather(1, chosen.positions) == MASK)
+        sampled = corruption.sample_tokens(logits, 1.0)
+        nll = token_nll(logits, inputs.input_ids.gather(1, chosen.positions)) * used
+        filled = write_tokens(inputs.input_ids, chosen._replace(used=used), sampled)
+        return Corrupted(filled, nll, {})
+
+    monkeypatch.setattr(GeneratorSamples, "forward", forward)
+    monkeypatch.setattr(PretrainingModel, "sums", lambda *_: {})
+
+
+def check_samples_come_from_the_pass_that_is_trained() -> None:
+    """One forward of the generator a step, in training mode: its dropout is on when it is sampled from."""
+    electra, inputs = model(), batch()
+    modes = []
+    electra.generator.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    electra.train()(inputs, electra.counts(inputs))
+    assert modes == [True]
+
+
+def mutant_a_second_pass_for_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = GeneratorSamples.forward
+
+    def forward(self, inputs, chosen):
+        self.generator.eval()(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
+        self.generator.train()
+        return original(self, inputs, chosen)
+
+    monkeypatch.setattr(GeneratorSamples, "forward", forward)
+
+
+def check_positions_change_from_step_to_step() -> None:
+    electra, inputs = model(), batch()
+    first, second = (electra.run(inputs)[0].positions for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def mutant_static_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(*arguments):
+        torch.manual_seed(0)
+        return choose_positions(*arguments)
+
+    monkeypatch.setattr(objectives, "choose_positions", choose)
+
+
+PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
+    (check_no_mask_reaches_the_discriminator, mutant_discriminator_reads_masks),
+    (check_a_correct_sample_is_original, mutant_every_sample_counts_as_replaced),
+    (check_the_vocabulary_head_runs_at_chosen_positions_only, mutant_logits_everywhere),
+    (check_the_whole_embedding_block_is_tied, mutant_only_word_embeddings_tied),
+    (check_no_gradient_from_discriminator_to_generator, mutant_samples_let_gradients_through),
+    (check_the_loss_is_over_every_token_but_padding, mutant_loss_without_special_tokens),
+    (check_the_loss_is_over_every_token_but_padding, mutant_loss_over_padding),
+    (check_the_loss_is_over_every_token_but_padding, mutant_unused_slots_are_scored),
+    (check_kept_tokens_are_sampled_again, mutant_only_masks_are_filled),
+    (check_samples_come_from_the_pass_that_is_trained, mutant_a_second_pass_for_sampling),
+    (check_positions_change_from_step_to_step, mutant_static_masks),
+]
+
+
+@pytest.mark.parametrize(("check", "mutate"), PITFALLS, ids=lambda function: function.__name__)
+def test_pitfall(check: Callable[[], None], mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    check()
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        check()

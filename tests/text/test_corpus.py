@@ -1,0 +1,419 @@
+"""Every kind of file gives the same documents, and everything that is wrong with one is said in one line."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from electra.errors import ElectraError, StorageError, TextError, UsageError
+from electra.text import files, readers
+from electra.text.corpus import Corpus
+
+DOCUMENTS = [
+    ["Erste Zeile: größer, 中文.", "Second line."],
+    ["Another document."],
+    ["line\x0cwith\u2028odd\x85ends", "last"],
+]
+LONG_WINDOW = zstandard.ZstdCompressionParameters.from_level(1, window_log=27)
+
+
+def documents(*sources: object, **options: str) -> list[list[str]]:
+    """Whole documents, their pieces put together again."""
+    found: list[list[str]] = []
+    new = True
+    for piece in Corpus(tuple(map(str, sources)), **options):
+        assert piece.lines
+        if new:
+            found.append([])
+        found[-1].extend(piece.lines)
+        new = piece.ends_document
+    assert new
+    return found
+
+
+def as_txt() -> bytes:
+    return "\n\n".join("\n".join(lines) for lines in DOCUMENTS).encode()
+
+
+def as_jsonl() -> bytes:
+    return "".join(json.dumps({"id": 1, "text": "\n".join(lines)}) + "\n" for lines in DOCUMENTS).encode()
+
+
+def as_parquet(texts: list[str | None] | None = None, field: str = "text") -> bytes:
+    sink = pa.BufferOutputStream()
+    texts = ["\n".join(lines) for lines in DOCUMENTS] if texts is None else texts
+    pq.write_table(pa.table({"id": list(range(len(texts))), field: texts}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def long_window(data: bytes) -> bytes:
+    compressor = zstandard.ZstdCompressor(compression_params=LONG_WINDOW).compressobj()
+    return compressor.compress(data) + compressor.flush()
+
+
+COMPRESSORS = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".GZ": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),  # several members
+    ".ZST": lambda data: zstandard.compress(data[:40]) + long_window(data[40:]),  # several frames
+}
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+@pytest.mark.parametrize(
+    ("ending", "make"), [(".txt", as_txt), (".jsonl", as_jsonl), (".parquet", as_parquet)]
+)
+def test_all_kinds_of_files(tmp_path: Path, ending: str, make, compression: str) -> None:
+    path = tmp_path / f"a.b{ending}{compression}"
+    path.write_bytes(COMPRESSORS[compression](make()))
+    corpus = Corpus((str(path),))
+    corpus.check()
+    assert documents(path) == DOCUMENTS
+    assert [*corpus][-1].bytes_read == corpus.total_bytes() == path.stat().st_size
+    assert corpus.describe() == [(str(path), path.stat().st_size)]
+
+
+def test_what_ends_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbf\r\n  one \r\ntwo\r\n \t\r\n\r\nthree")
+    assert documents(path) == [["one", "two"], ["three"]]
+    assert documents(path, documents="file") == [["one", "two", "three"]]
+    assert documents(path, documents="line") == [["one"], ["two"], ["three"]]
+    (tmp_path / "b.txt").write_bytes(b"four")
+    assert documents(tmp_path, documents="file") == [["one", "two", "three"], ["four"]]
+
+
+@pytest.mark.parametrize("block_bytes", [3, 4, 7, 1 << 20])
+def test_blocks_of_any_size_give_the_same(tmp_path: Path, monkeypatch, block_bytes: int) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(files.BYTE_ORDER_MARK + as_txt())
+    monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
+    assert documents(path) == DOCUMENTS
+    blocks = list(files.line_blocks(path))
+    assert blocks[-1].offset + len(blocks[-1].data) == path.stat().st_size
+    assert blocks[-1].first_line + blocks[-1].data.count(b"\n") == 1 + as_txt().count(b"\n")
+
+
+def test_empty_and_blank_files_give_no_document(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.jsonl", "c.txt.gz", "d.txt.zst"):
+        (tmp_path / name).touch()
+    (tmp_path / "e.txt").write_text(" \n\n\t\n")
+    (tmp_path / "f.jsonl").write_text('{"text": ""}\n\n{"text": " \\n "}\n')
+    (tmp_path / "g.parquet").write_bytes(as_parquet([" "]))
+    assert documents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "mode"), [("txt", "blank-line"), ("txt", "file"), ("jsonl", "blank-line"), ("parquet", "file")]
+)
+def test_a_long_document_comes_in_pieces(tmp_path: Path, monkeypatch, ending: str, mode: str) -> None:
+    monkeypatch.setattr(readers, "PIECE_CHARS", 100)
+    lines = [f"line {number}" for number in range(100)]
+    text = "\n".join(lines)
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(
+        {"txt": text.encode(), "jsonl": json.dumps({"text": text}).encode(), "parquet": as_parquet([text])}[
+            ending
+        ]
+    )
+    pieces = list(Corpus((str(path),), documents=mode))
+    assert [line for piece in pieces for line in piece.lines] == lines
+    assert [piece.ends_document for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert all(100 <= sum(map(len, piece.lines)) < 110 for piece in pieces[:-1])
+
+
+def test_folders_are_read_in_order_and_each_file_once(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/z.txt", "a/.hidden.txt", ".git/x.txt", "c.jsonl.gz", "notes.md", "d.txt.bz2"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(
+            gzip.compress(json.dumps({"text": name}).encode()) if name.endswith(".gz") else name.encode()
+        )
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "e.txt").symlink_to(tmp_path / "b.txt")
+    assert documents(tmp_path) == [["a/z.txt"], ["b.txt"], ["c.jsonl.gz"]]
+    assert documents(tmp_path / "c.jsonl.gz", tmp_path, tmp_path / "a/../b.txt") == [
+        ["c.jsonl.gz"],
+        ["a/z.txt"],
+        ["b.txt"],
+    ]
+    assert [path.name for path in Corpus((str(tmp_path),)).skipped()] == ["d.txt.bz2", "notes.md"]
+
+
+def test_progress_runs_over_all_files(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_bytes(b"text\n\n" * 10)
+    corpus = Corpus((str(tmp_path),))
+    reached = [piece.bytes_read for piece in corpus]
+    assert reached == sorted(reached)
+    assert reached[-1] == corpus.total_bytes() == 180
+
+
+def test_encoding_errors_replace(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9 and more\n")
+    (tmp_path / "b.jsonl").write_bytes(
+        b'{"text": "half \\ud83d gone, \\ud83d\\ude00 kept"}\n{"text": "caf\xe9"}'
+    )
+    expected = [["caf\ufffd and more"], ["half \ufffd gone, 😀 kept"], ["caf\ufffd"]]
+    assert documents(tmp_path, encoding_errors="replace") == expected
+
+
+def test_text_field(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": 1, "body": "from JSON"}')
+    (tmp_path / "b.parquet").write_bytes(as_parquet(["from Parquet"], "body"))
+    assert documents(tmp_path, text_field="body") == [["from JSON"], ["from Parquet"]]
+
+
+TEXT = "\n".join(f"A line of text with its number, {number}." for number in range(100_000)).encode()
+BAD_FILES = {
+    "latin.txt": (b"caf\xc3\xa9\ncaf\xe9\n", "latin.txt: not UTF-8 at byte offset 9 (0xe9)"),
+    "bom.txt": (b"\xef\xbb\xbfcaf\xe9\n", "bom.txt: not UTF-8 at byte offset 6 (0xe9)"),
+    "far.txt.gz": (gzip.compress(TEXT + b"\xff"), f"far.txt.gz: not UTF-8 at byte offset {len(TEXT)} (0xff)"),
+    "cut.txt.gz": (
+        gzip.compress(TEXT)[:-9],
+        "broken gzip data after 3,145,728 decompressed bytes (Truncated",
+    ),
+    "cut.txt.zst": (zstandard.compress(TEXT)[:-9], "broken zstd data after"),
+    "cut.parquet.zst": (zstandard.compress(as_parquet())[:-9], "broken zstd data after 0 decompressed bytes"),
+    "plain.txt.gz": (TEXT, "plain.txt.gz: broken gzip data after 0 decompressed bytes"),
+    "plain.txt.zst": (TEXT, "plain.txt.zst: broken zstd data after 0 decompressed bytes"),
+    "second.txt.gz": (gzip.compress(TEXT) + gzip.compress(b"x")[:-3], "(Truncated compressed stream)"),
+    "syntax.jsonl": (
+        b'{"text": "a"}\n\n{"text": \n',
+        "syntax.jsonl:3: not JSON: Expecting value (column 10)",
+    ),
+    "deep.jsonl": (b"[" * 100_000, "deep.jsonl:1: not JSON that can be read: nested too deeply"),
+    "array.jsonl": (
+        b'[{"text": "a"}]',
+        'array.jsonl:1: a record must be an object, like {"text": ...}, not an array',
+    ),
+    "field.jsonl": (
+        b'{"body": "a", "id": 1}',
+        "field.jsonl:1: no field 'text'; it has 'body', 'id': choose with --text-field",
+    ),
+    "none.jsonl": (b"{}", "none.jsonl:1: no field 'text'; it has none"),
+    "number.jsonl": (b'{"text": "a"}\n{"text": 5}', "number.jsonl:2: field 'text' is int, not a string"),
+    "null.jsonl": (b'{"text": null}', "null.jsonl:1: field 'text' is null, not a string"),
+    "half.jsonl": (b'{"text": "\\ud800"}', "half.jsonl:1: 'text' has half a surrogate pair"),
+    "latin.jsonl": (b'{"text": "caf\xe9"}', "latin.jsonl: not UTF-8 at byte offset 13 (0xe9)"),
+    "text.parquet": (TEXT, "text.parquet: not a Parquet file, or a damaged one"),
+    "cut.parquet": (as_parquet()[:-20], "cut.parquet: not a Parquet file, or a damaged one"),
+    "field.parquet": (
+        as_parquet(field="body"),
+        "field.parquet: no column 'text'; it has 'id', 'body': choose with --text-field",
+    ),
+    "null.parquet": (as_parquet(["a", None]), "null.parquet: row 2: field 'text' is null, not a string"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files(tmp_path: Path, name: str) -> None:
+    content, message = BAD_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(TextError) as raised:
+        list(Corpus((str(path),)))
+    assert str(path) in str(raised.value)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_parquet_column_of_another_type(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(as_parquet())
+    with pytest.raises(TextError, match=r"a\.parquet: column 'id' holds int64, not text"):
+        list(Corpus((str(path),), text_field="id"))
+    pq.write_table(pa.table({"text": pa.array(["x", "y", "x"]).dictionary_encode()}), path)
+    assert documents(path) == [["x"], ["y"], ["x"]]
+    invalid = pa.Array.from_buffers(
+        pa.utf8(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    )
+    pq.write_table(pa.table({"text": invalid}), path)
+    with pytest.raises(TextError, match=r"a\.parquet: after row 0: the text is not UTF-8"):
+        list(Corpus((str(path),)))
+
+
+@pytest.mark.parametrize("name", ["long.txt", "long.txt.zst", "long.txt.gz", "long.jsonl"])
+def test_a_line_of_50_mb_is_refused_without_holding_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    line = b"short\n" + b"x" * 50_000_000
+    path.write_bytes(
+        {".zst": zstandard.compress, ".gz": lambda data: gzip.compress(data, 1)}.get(path.suffix, bytes)(line)
+    )
+    if name == "long.jsonl":
+        path.write_bytes(b'{"text": "short"}\n' + b"x" * 50_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*leave the file out"
+        ):
+            list(Corpus((str(path),)))
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_line_just_within_the_limit_is_read(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 30)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 100 + b"\n" + b"y" * 100)
+    assert documents(path) == [["x" * 100, "y" * 100]]
+    path.write_bytes(b"x" * 101 + b"\n")
+    with pytest.raises(TextError, match=r"a\.txt:1: a line"):
+        documents(path)
+
+
+def test_sources_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").touch()
+    (tmp_path / "empty").mkdir()
+    for source, message in (
+        ("absent.txt", "absent.txt: cannot be read: No such file or directory"),
+        ("notes.md", "notes.md: not a kind of text file that is known; these are .txt, .jsonl, .parquet"),
+        ("empty", "empty: no text in this folder: none of its 0 files"),
+        ("", ": no text in this folder: none of its 1 files"),
+    ):
+        with pytest.raises(TextError) as raised:
+            Corpus((str(tmp_path / source),)).check()
+        assert message in str(raised.value)
+    with pytest.raises(UsageError, match="no text given"):
+        Corpus(())
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("documents='page'", "documents='page' is not one of blank-line, file, line"),
+        ("encoding_errors='ignore'", "encoding_errors='ignore' is not one of strict, replace"),
+    ],
+)
+def test_options_that_are_not_known(option: str, message: str) -> None:
+    # In a process of its own, where types are not checked before the options are.
+    code = f"from electra.text.corpus import Corpus; Corpus(('a.txt',), {option})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == f"electra.errors.UsageError: {message}"
+
+
+@pytest.fixture
+def unprivileged(tmp_path: Path) -> Iterator[None]:
+    """Root may read everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == 0 and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_no_permission(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for name in ("a.txt", "b.parquet", "c.txt.gz"):
+        (tmp_path / name).write_bytes(as_parquet())
+        (tmp_path / name).chmod(0)
+    (tmp_path / "closed").mkdir(mode=0)
+    request.getfixturevalue("unprivileged")
+    for name in ("a.txt", "b.parquet", "c.txt.gz", "closed"):
+        for use in (Corpus.check, list):
+            with pytest.raises(TextError, match=f"{name}: cannot be read: Permission denied"):
+                use(Corpus((str(tmp_path / name),)))
+    with pytest.raises(StorageError, match="vocab: cannot be written: Permission denied"):
+        files.write_atomically(tmp_path / "vocab", b"")
+
+
+def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "file"
+    files.write_atomically(path, b"old")
+    monkeypatch.setattr(
+        files.os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(StorageError, match="file: cannot be written: No space left on device"):
+        files.write_atomically(path, b"new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path, monkeypatch) -> Path:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes(as_jsonl())
+    (folder / "test.jsonl").write_text('{"id": 1, "text": "of the test split"}\n')
+    return folder
+
+
+def test_hub_data_sets(hub_folder: Path) -> None:
+    corpus = Corpus((f"hf://{hub_folder}",))
+    corpus.check()
+    assert documents(f"hf://{hub_folder}") == DOCUMENTS
+    assert documents(f"hf://{hub_folder}@test") == [["of the test split"]]
+    assert documents(f"hf://{hub_folder}:default@test") == [["of the test split"]]
+    assert corpus.total_bytes() is None
+    assert corpus.describe() == [(f"hf://{hub_folder}", None)]
+
+
+def test_bad_hub_data_sets(hub_folder: Path, monkeypatch) -> None:
+    for source, error, message in (
+        (f"{hub_folder}@dev", TextError, "cannot be opened: .*dev"),
+        (f"{hub_folder}/absent", TextError, "cannot be opened"),
+        ("owner/absent", TextError, "hf://owner/absent: cannot be opened"),
+        ("a:b:c", UsageError, "hf://a:b:c: a hub data set is written hf://owner/name"),
+    ):
+        with pytest.raises(error, match=message) as raised:
+            Corpus((f"hf://{source}",)).check()
+        assert "\n" not in str(raised.value)
+    with pytest.raises(TextError, match="no column 'body'; it has 'id', 'text': choose with --text-field"):
+        Corpus((f"hf://{hub_folder}",), text_field="body").check()
+    with pytest.raises(TextError, match="row 1: field 'id' is int, not a string"):
+        list(Corpus((f"hf://{hub_folder}",), text_field="id"))
+    with (hub_folder / "train.jsonl").open("a") as file:
+        file.write('{"id": 1, "text": \n')
+    with pytest.raises(ElectraError, match=r"reading failed after row|cannot be opened"):
+        list(Corpus((f"hf://{hub_folder}",)))
+
+
+def test_hub_without_the_extra(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs an extra: pip install 'electra\[hub\]'"):
+        Corpus(("hf://owner/name",)).check()
+
+
+MEASURE = """
+import resource, sys
+from electra.text.corpus import Corpus
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+chars = sum(len(line) for piece in Corpus((sys.argv[1],), documents="file") for line in piece.lines)
+print(chars, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    """One document of 100 MB in one file: little more memory than for the same of 10 MB, and no more than 60 MB."""
+    grown = []
+    for copies in (2, 20):
+        path = tmp_path / f"{copies}.txt.gz"
+        path.write_bytes(gzip.compress(TEXT + b"\n", 1) * copies)
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True
+        )
+        chars, kilobytes = map(int, done.stdout.split())
+        assert chars == copies * (len(TEXT) - TEXT.count(b"\n"))
+        grown.append(kilobytes)
+    assert grown[1] < 60_000
+    assert grown[1] - grown[0] < 15_000

@@ -1,0 +1,163 @@
+"""Checkpoints: whole or not at all, checked, the newest few, and clear words when the disk does not play along."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from electra.errors import RunError, StorageError
+from electra.train.checkpoint import Checkpoints, TrainingState
+
+
+def stepped(seed: int = 0) -> tuple[nn.Module, torch.optim.AdamW]:
+    """A module and an optimiser with something to remember."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
+    for _ in range(3):
+        module(torch.randn(5, 4)).square().mean().backward()
+        optimizer.step()
+    return module, optimizer
+
+
+def checkpoints(directory: Path, keep: int = 3) -> tuple[Checkpoints, list[str]]:
+    warnings: list[str] = []
+    return Checkpoints(directory / "checkpoints", keep, warnings.append), warnings
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    kept, warnings = checkpoints(tmp_path)
+    module, optimizer = stepped()
+    sums = {"loss": torch.tensor(1.5, dtype=torch.float64), "scores": torch.arange(4.0)}
+    kept.save(module, optimizer, TrainingState(3, 1.25, 60.0, 1e9, sums))
+    other = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
+    theirs = torch.optim.AdamW(other.parameters(), fused=True)
+    state = kept.restore(other, theirs)
+    assert (state.step, state.seconds, state.tokens, state.flops) == (3, 1.25, 60.0, 1e9)
+    assert state.sums.keys() == sums.keys()
+    assert all(torch.equal(state.sums[name], sums[name]) for name in sums)
+    for one, two in ((module, optimizer), (other, theirs)):
+        one.zero_grad()
+        torch.manual_seed(9)
+        one(torch.randn(5, 4)).square().mean().backward()
+        two.step()
+    assert same(module, other), "the next update is the same, so the moments are"
+    assert not warnings
+
+
+def test_nothing_there_is_a_fresh_start(tmp_path: Path) -> None:
+    kept, _ = checkpoints(tmp_path)
+    assert kept.restore(*stepped()) == TrainingState()
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    kept, _ = checkpoints(tmp_path, keep=2)
+    for step in (1, 2, 30, 4):
+        kept.save(*stepped(), TrainingState(step))
+    assert [path.name for path in kept.paths()] == ["step-00000004", "step-00000030"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_a_damaged_one_is_recognised_and_the_one_before_is_used(tmp_path: Path, name: str, damage: str) -> None:
+    kept, warnings = checkpoints(tmp_path)
+    first, optimizer = stepped()
+    kept.save(first, optimizer, TrainingState(1))
+    kept.save(*stepped(seed=1), TrainingState(2))
+    file = kept.paths()[-1] / name
+    content = bytearray(file.read_bytes())
+    if damage == "gone":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    else:
+        content[20] ^= 1
+        file.write_bytes(content)
+    module, optimizer = stepped(seed=2)
+    state = kept.restore(module, optimizer)
+    assert state.step == 1
+    assert same(module, first)
+    assert len(warnings) == 1
+    assert "step-00000002: damaged" in warnings[0]
+    assert "going back" in warnings[0]
+
+
+def test_killed_while_writing_leaves_the_one_before(tmp_path: Path) -> None:
+    """A process is killed -9 in the middle of a write; what it left is neither used nor in the way."""
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_checkpoint import *
+kept, _ = checkpoints(Path({str(tmp_path)!r}))
+kept.save(*stepped(), TrainingState(1))
+import electra.train.checkpoint as c
+c.checksum = lambda path: os.kill(os.getpid(), 9)
+kept.save(*stepped(), TrainingState(2))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    kept, warnings = checkpoints(tmp_path)
+    assert any(path.name.startswith(".writing") for path in kept.directory.iterdir())
+    assert kept.restore(*stepped()).step == 1
+    kept.save(*stepped(), TrainingState(2))
+    assert [path.name for path in kept.paths()] == ["step-00000001", "step-00000002"]
+    assert not any(path.name.startswith(".writing") for path in kept.directory.iterdir())
+    assert not warnings
+
+
+def test_a_write_that_fails_half_way(tmp_path: Path) -> None:
+    """The system refuses to make a file larger than 4 kB, as a full disk would; the last checkpoint stays."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_checkpoint import *
+kept, _ = checkpoints(Path({str(tmp_path)!r}))
+kept.save(*stepped(), TrainingState(1))
+big = nn.Linear(100, 100)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    kept.save(big, torch.optim.AdamW(big.parameters()), TrainingState(2))
+except StorageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert "step-00000002" in done.stdout
+    assert "cannot be written" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    kept, warnings = checkpoints(tmp_path)
+    assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
+    assert kept.restore(*stepped()).step == 1
+    assert not warnings
+
+
+def test_a_full_disk_is_said_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, _ = checkpoints(tmp_path)
+    kept.save(*stepped(), TrainingState(1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
+    with pytest.raises(StorageError, match=r"a checkpoint needs 0 MB, 0 MB are free.*make room and run the same command"):
+        kept.save(*stepped(), TrainingState(2))
+    assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_permission(tmp_path: Path) -> None:
+    kept, _ = checkpoints(tmp_path)
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="cannot be written"):
+        kept.save(*stepped(), TrainingState(1))
+
+
+def test_another_model(tmp_path: Path) -> None:
+    kept, _ = checkpoints(tmp_path)
+    kept.save(*stepped(), TrainingState(1))
+    with pytest.raises(RunError, match="step-00000001: holds the parameters of another model"):
+        kept.restore(nn.Linear(3, 3))
