@@ -23,11 +23,11 @@ def pieces(documents: list[list[str]], piece_lines: int = 100) -> Iterator[Piece
 
 def splits(chunks: list[Chunk]) -> tuple[list[str], list[str]]:
     """The lines of training and of held-out documents."""
-    lines: tuple[list[str], list[str]] = ([], [])
+    lines: dict[bool, list[str]] = {False: [], True: []}
     for chunk in chunks:
         for document in chunk.documents:
             lines[document.heldout] += document.lines
-    return lines
+    return lines[False], lines[True]
 
 
 def test_chunks_are_whole_documents_and_all_of_them(documents: list[list[str]]) -> None:
@@ -52,7 +52,7 @@ def test_a_long_document_is_cut_between_its_pieces() -> None:
         *long,
         "after",
     ]
-    assert [chunk.started for chunk in read] == [2, 0, 0, 1]
+    assert [chunk.started for chunk in read] == [2, 0, 0, 0, 1]
     assert max(chunk.chars for chunk in read) < 2000 + 5 * 100
     assert splits(read)[1] == ["after"], "documents that are cut are not held out"
 

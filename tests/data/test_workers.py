@@ -12,7 +12,11 @@ import pytest
 from electra.data.workers import map_unordered
 from electra.errors import DataError
 
-FACTORIALS = "import math\nfrom electra.data.workers import map_unordered\nprint(sum(map_unordered(math.factorial, range(9), 2)))\n"
+FACTORIALS = """
+import math
+from electra.data.workers import map_unordered
+print(sum(map_unordered(math.factorial, range(9), 2)))
+"""
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -21,8 +25,9 @@ def test_every_item_once_and_few_in_memory(workers: int) -> None:
 
     def items():
         nonlocal taken
-        for taken in range(1, 41):
-            yield taken
+        for number in range(1, 41):
+            taken = number
+            yield number
 
     results = []
     for result in map_unordered(math.factorial, items(), workers):
@@ -82,7 +87,7 @@ def test_workers_end_with_their_parent(number: signal.Signals) -> None:
     code = (
         "import multiprocessing, time\nfrom electra.data.workers import map_unordered\n"
         "def items():\n"
-        f"    yield from [{pause}] * 3\n"
+        f"    yield from [{pause}] * 2\n"
         "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
         f"    yield from [{pause}] * 1000\n"
         "list(map_unordered(time.sleep, items(), 2))\n"

@@ -33,8 +33,8 @@ class Chunk:
     """The held-out part is the end of a document that is otherwise trained on."""
 
     def digest(self) -> str:
-        """Of all that the shards are made from."""
-        digest = hashlib.sha256()
+        """Of all that the shards and their record are made from."""
+        digest = hashlib.sha256(f"{self.started} {self.cuts_end}".encode())
         for document in self.documents:
             text = "\n".join(document.lines)
             digest.update(f"{'heldout' if document.heldout else 'train'} {len(text)}\n{text}".encode())

@@ -21,7 +21,7 @@ class Examples:
     """Examples end to end: example i is `ids[offsets[i]:offsets[i + 1]]`, special tokens included."""
 
     ids: UInt[np.ndarray, " T"]
-    offsets: Int64[np.ndarray, " N+1"]
+    offsets: Int64[np.ndarray, " M"]
     segment_a: Int32[np.ndarray, " N"]
     """Length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there."""
 

@@ -53,8 +53,8 @@ def prepare(
     """Prepare a corpus in the directory `out`, or go on with it there, or open it if it is finished.
 
     `workers` processes are used, by default one per core; memory is about 150 MB each, whatever the size of
-    the corpus. `heldout` is the share of documents that are held out; there is always one at least, or the end
-    of one (`read_chunks` says which).
+    the corpus. `heldout` is the share of documents that are held out; there is always one, or the end of one
+    (`read_chunks` says which).
 
     Raises:
         UsageError: a setting out of its range.

@@ -161,23 +161,37 @@ def _open_shard(directory: Path, entry: ShardEntry) -> Examples:
 
 
 def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:
-    """The file, mapped. The map outlives the closed file, so that thousands of shards keep no file open."""
+    """The file, mapped, once its content has been compared.
+
+    It is read for that through a small buffer: what is read through the map counts as this process's memory. The map
+    outlives the closed file, so that thousands of shards keep no file open.
+    """
     path = directory / name
     again = (
         f"delete {directory / MANIFEST} and run electra prepare as before: only what is damaged is made anew"
     )
     try:
+        size, sha256 = _measure(path)
         with pa.memory_map(str(path)) as file:
             data = file.read_buffer()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}; {again}") from error
-    if data.size != expected.bytes:
+    if size != expected.bytes:
         raise DataError(
-            f"{path}: {data.size:,} bytes, expected {expected.bytes:,}: it was cut short or changed; {again}"
+            f"{path}: {size:,} bytes, expected {expected.bytes:,}: it was cut short or changed; {again}"
         )
-    sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != expected.sha256:
         raise DataError(
             f"{path}: its checksum is {sha256[:12]}, expected {expected.sha256[:12]}: it was changed; {again}"
         )
     return data
+
+
+def _measure(path: Path) -> tuple[int, str]:
+    """Size and SHA-256."""
+    digest, size, block = hashlib.sha256(), 0, bytearray(1 << 20)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            digest.update(memoryview(block)[:count])
+            size += count
+    return size, digest.hexdigest()

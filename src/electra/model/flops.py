@@ -3,6 +3,9 @@
 Its assumptions: an operation is a mathematical one (an exp counts like an add; a multiply-accumulate counts two),
 the backward pass costs as much as the forward, and an embedding look-up costs a dense product with one-hot vectors.
 Operations per element that are not matrix products: LayerNorm 5, GELU 8, softmax 5, dropout 4.
+
+Utilisation of a machine is another matter than the paper's compute axis: there look-ups are free and the backward pass
+costs two forwards, so it has a count of its own, `utilised`.
 """
 
 from electra.model.encoder import EncoderConfig
@@ -20,12 +23,16 @@ def layer_flops(config: EncoderConfig, length: int) -> int:
     return qkv + attention + output + ffn
 
 
+def look_up_flops(config: EncoderConfig, length: int) -> int:
+    """One token's embeddings looked up by products with one-hot vectors, forward."""
+    return 2 * config.embedding_size * (config.vocab_size + length + config.type_vocab_size)
+
+
 def embedding_flops(config: EncoderConfig, length: int) -> int:
-    """One token through the embeddings (dense look-ups) and the projection to the hidden size, forward."""
+    """One token through the embeddings and the projection to the hidden size, forward."""
     e, h = config.embedding_size, config.hidden_size
-    look_up = 2 * e * config.vocab_size + 2 * e * (length + config.type_vocab_size) + 2 * e
     project = 2 * e * h + h if e != h else 0
-    return look_up + e * (LAYER_NORM + DROPOUT) + project
+    return look_up_flops(config, length) + 2 * e + e * (LAYER_NORM + DROPOUT) + project
 
 
 def masked_lm_head_flops(config: EncoderConfig) -> int:
@@ -53,3 +60,8 @@ def masked_lm_step_flops(config: EncoderConfig, length: int, predictions: int) -
 def discriminator_step_flops(config: EncoderConfig, length: int) -> int:
     """Forward and backward of one sequence through a discriminator scored at every token."""
     return 2 * (encoder_flops(config, length) + length * replaced_token_head_flops(config))
+
+
+def utilised(step_flops: float, looked_up: float) -> float:
+    """What a machine really has to do for a step that costs `step_flops`, `looked_up` of it in look-ups."""
+    return (step_flops - looked_up) / 2 * 3

@@ -11,6 +11,9 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PATIENCE = 200
+"""Steps before which nobody can say that a model does not learn."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -25,16 +28,15 @@ class Finding:
 
 @dataclass
 class Health:
-    """Looks at each row of metrics as it comes; `vocab_size` and `mask_fraction` are those of the run."""
+    """Looks at each row of metrics as it comes."""
 
     vocab_size: int
-    mask_fraction: float
     norms: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
     def check(self, step: int, done: float, metrics: Mapping[str, float]) -> list[Finding]:
         """What is wrong at `step`, when the share `done` of the run is over."""
-        advice = {**self.check_numbers(metrics), **(self.check_learning(metrics) if done > 0.2 else {})}
+        advice = {**self.check_numbers(metrics), **(self.check_learning(metrics) if done > 0.25 and step >= PATIENCE else {})}
         self.norms = [*self.norms, metrics["gradient_norm"]][-100:]
         self.losses = [*self.losses, metrics["loss"]][-100:]
         return [Finding(step, problem, text) for problem, text in advice.items()]
@@ -77,15 +79,15 @@ class Health:
                 "a long run; if it stays, lower optimizer.learning_rate, enlarge training.batch_size, or check that "
                 "loss_weight is not too small"
             )
-        share = metrics["replaced"] / self.mask_fraction
-        if share < 0.15:
+        right = metrics["sampled_accuracy"]
+        if right > 0.85:
             found["too few replacements"] = (
-                f"only {metrics['replaced']:.1%} of the tokens are replaced: the generator guesses right too often. "
-                "Raise masking.fraction (the paper's Large has 0.25) or make generator.size smaller"
+                f"{right:.0%} of the generator's samples are the original token, so only {metrics['replaced']:.1%} of all "
+                "tokens are replaced. Raise masking.fraction (the paper's Large has 0.25) or make generator.size smaller"
             )
-        if share > 0.97:
+        if right < 0.03:
             found["too many replacements"] = (
-                f"{share:.0%} of the generator's samples are wrong: it has hardly learnt, and its fakes are easy to tell. "
-                "Train longer, raise optimizer.learning_rate, or make generator.size larger"
+                f"only {right:.1%} of the generator's samples are the original token: it has hardly learnt, and its fakes "
+                "are easy to tell. Train longer, raise optimizer.learning_rate, or make generator.size larger"
             )
         return found

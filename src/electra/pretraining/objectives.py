@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig, initialise
-from electra.model.flops import masked_lm_step_flops
+from electra.model.flops import look_up_flops, masked_lm_step_flops, utilised
 from electra.pretraining.corruption import Corrupted, GeneratorSamples, Masks
 from electra.pretraining.masking import Chosen, MaskingConfig, choose_positions, num_chosen
 from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
@@ -150,8 +150,18 @@ class PretrainingModel(nn.Module):
     def flops(self, batch: Batch) -> float:
         """Forward and backward of a batch, counted as in Appendix E, for the shapes that are really computed."""
         rows, length = batch.input_ids.shape
+        return rows * self.row_flops(length)
+
+    def row_flops(self, length: int) -> int:
+        """Forward and backward of one row, counted as in Appendix E."""
         predictions = int(num_chosen(torch.tensor([length]), self.setting.masking.fraction))
         flops = self.prediction.flops(length, predictions)
         if self.generator is not None:
             flops += masked_lm_step_flops(self.generator.config, length, predictions)
-        return rows * flops
+        return flops
+
+    def utilised_share(self, length: int) -> float:
+        """Operations that the machine really does for each one of Appendix E's, in rows of `length`."""
+        encoders = 1 if self.generator is None else 2
+        looked_up = 2 * length * encoders * look_up_flops(self.setting.main, length)
+        return utilised(self.row_flops(length), looked_up) / self.row_flops(length)

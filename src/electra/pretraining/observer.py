@@ -19,10 +19,13 @@ LINE_EVERY = 15.0
 class RunObserver:
     """Shows and logs the run in `directory`; in all but the main process it does nothing."""
 
-    def __init__(self, directory: Path, budget: Budget, health: Health, runtime: Runtime) -> None:
+    def __init__(
+        self, directory: Path, budget: Budget, health: Health, utilised_share: float, runtime: Runtime
+    ) -> None:
         self.directory = directory
         self.budget = budget
         self.health = health
+        self.utilised_share = utilised_share
         self.runtime = runtime
         self.findings: list[Finding] = []
         self.seen: set[str] = set()
@@ -53,7 +56,7 @@ class RunObserver:
         if not self.runtime.is_main:
             return
         assert self.log is not None
-        metrics["mfu"] = metrics["flops_per_second"] / self.peak_flops
+        metrics["mfu"] = metrics["flops_per_second"] * self.utilised_share / self.peak_flops
         self.log.write(state.step, metrics)
         found = self.health.check(state.step, self.done(state), metrics)
         for finding in found:

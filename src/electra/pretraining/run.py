@@ -91,8 +91,9 @@ def train_model(
         world_size=where.world_size,
     )
     checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, warned)
-    health = Health(tokenizer.vocab_size, config.masking.fraction)
-    observer = RunObserver(directory.path, recipe.budget, health, where)
+    health = Health(tokenizer.vocab_size)
+    share = model.utilised_share(data.manifest.seq_len)
+    observer = RunObserver(directory.path, recipe.budget, health, share, where)
     announce(config, loader, where)
     with stop_on_signal() as stop_signal:
         try:
