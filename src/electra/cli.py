@@ -107,6 +107,8 @@ def run_pretrain(words: list[str]) -> None:
     parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
     values = parser.read(words)
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
-    for name, value in commands.settle_budget({name: values[name] for name in ("steps", "hours") if name in names}).items():
+    for name, value in commands.settle_budget(
+        {name: values[name] for name in ("steps", "hours") if name in names}
+    ).items():
         values[name] = value
     pretrain(build(parser, values), out)

@@ -170,4 +170,3 @@ def settle_budget(given: Mapping[str, Any]) -> dict[str, Any]:
     elif given.get("steps") is not None:
         given.setdefault("hours", None)
     return given
-

@@ -30,14 +30,17 @@ class Parser(jsonargparse.ArgumentParser):
         strings = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         return [name.removeprefix("--") for name in strings]
 
-    def format_help(self) -> str:
+    def format_help(self, *arguments: Any) -> str:
         """The help text; `--seq_len` is shown as `--seq-len`, and both are understood."""
-        return re.sub(r"--[a-z0-9_.]+", lambda match: match[0].replace("_", "-"), super().format_help())
+        return re.sub(r"--[a-z0-9_.]+", lambda match: match[0].replace("_", "-"), super().format_help(*arguments))
 
     def read(self, argv: Iterable[str]) -> jsonargparse.Namespace:
         """Parse a command line, in which a switch such as --cased may stand without a value."""
         switches = {
-            name for action in self._actions if getattr(action, "_typehint", None) is bool for name in action.option_strings
+            name
+            for action in self._actions
+            if getattr(action, "_typehint", None) is bool
+            for name in action.option_strings
         }
         words = [underscored(word) for word in argv]
         following = [*words[1:], "--"]
@@ -131,4 +134,3 @@ def to_yaml(config: Any) -> str:
         return list(value) if isinstance(value, tuple) else value
 
     return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
-

@@ -50,5 +50,3 @@ def training_progress() -> Progress:
         TimeRemainingColumn(),
         console=console,
     )
-
-

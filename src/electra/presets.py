@@ -74,9 +74,7 @@ def large() -> PretrainConfig:
         preset="large",
         steps=1_750_000,
         seq_len=512,
-        model=EncoderConfig(
-            embedding_size=1024, hidden_size=1024, num_layers=24, num_heads=16, ffn_size=4096
-        ),
+        model=EncoderConfig(embedding_size=1024, hidden_size=1024, num_layers=24, num_heads=16, ffn_size=4096),
         generator=GeneratorConfig(size=1 / 4),
         masking=MaskingConfig(fraction=0.25),
         training=TrainingConfig(batch_size=2048),
@@ -86,9 +84,7 @@ def large() -> PretrainConfig:
 
 def small_plus_plus() -> PretrainConfig:
     """ELECTRA-Small++, the released "electra_small": longer, and with a generator as wide as the discriminator."""
-    return replace(
-        small(), preset="small++", steps=4_000_000, seq_len=512, generator=GeneratorConfig(size=1.0)
-    )
+    return replace(small(), preset="small++", steps=4_000_000, seq_len=512, generator=GeneratorConfig(size=1.0))
 
 
 def base_plus_plus() -> PretrainConfig:

@@ -18,7 +18,4 @@ def tokenizer() -> Tokenizer:
 def documents() -> list[list[str]]:
     """300 documents of lines of words; no two lines of the corpus are the same."""
     rng = random.Random(7)
-    return [
-        [" ".join(rng.choices(WORDS, k=rng.randint(12, 40))) for _ in range(rng.randint(1, 8))]
-        for _ in range(300)
-    ]
+    return [[" ".join(rng.choices(WORDS, k=rng.randint(12, 40))) for _ in range(rng.randint(1, 8))] for _ in range(300)]

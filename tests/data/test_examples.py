@@ -13,9 +13,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 @pytest.mark.parametrize("seq_len", [5, 6, 9, 32, 128])
 def test_every_token_stands_in_exactly_one_example_in_order(seq_len: int) -> None:
     for seed in range(60):
-        lengths = (
-            (rng(seed).pareto(1, rng(seed).integers(1, 60)) * 7).astype(int).tolist()
-        )  # many 0, some 1000
+        lengths = (rng(seed).pareto(1, rng(seed).integers(1, 60)) * 7).astype(int).tolist()  # many 0, some 1000
         cuts = cut_examples(lengths, seq_len, rng(seed))
         starts, boundaries, ends = cuts.T
         assert np.array_equal(np.append(starts, sum(lengths)), np.insert(ends, 0, 0))

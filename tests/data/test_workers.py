@@ -46,9 +46,7 @@ def _process(_item: int) -> int:
 
 
 def test_an_error_in_a_worker_comes_with_its_place() -> None:
-    with pytest.raises(
-        RuntimeError, match=r"(?s)in a worker process:.*result = function\(item\).*ValueError"
-    ):
+    with pytest.raises(RuntimeError, match=r"(?s)in a worker process:.*result = function\(item\).*ValueError"):
         list(map_unordered(math.sqrt, [4, -1, 4], 2))
 
 
@@ -62,9 +60,7 @@ def test_an_error_of_the_items_ends_the_workers() -> None:
 
 
 def test_a_killed_worker_is_one_clear_error() -> None:
-    with pytest.raises(
-        DataError, match=r"^a worker process was killed by signal 9 .*run the same command again"
-    ):
+    with pytest.raises(DataError, match=r"^a worker process was killed by signal 9 .*run the same command again"):
         list(map_unordered(signal.raise_signal, [signal.SIGKILL] * 9, 2))
     with pytest.raises(DataError, match="ended with exit code 3"):
         list(map_unordered(os._exit, [3] * 9, 2))
@@ -75,9 +71,7 @@ def test_main_scripts_without_a_guard(tmp_path: Path) -> None:
     script.write_text(FACTORIALS)
     expected = f"{sum(map(math.factorial, range(9)))}\n"
     for arguments, stdin in ([[str(script)], ""], [["-c", FACTORIALS], ""], [["-"], FACTORIALS]):
-        run = subprocess.run(
-            [sys.executable, *arguments], input=stdin, capture_output=True, text=True, timeout=60
-        )
+        run = subprocess.run([sys.executable, *arguments], input=stdin, capture_output=True, text=True, timeout=60)
         assert (run.stdout, run.stderr) == (expected, ""), arguments
 
 

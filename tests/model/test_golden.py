@@ -11,9 +11,7 @@ from electra.model.weights import from_hf, tf_to_hf, to_hf
 from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
 
 REFERENCE = Path(__file__).resolve().parents[2] / "../shared/reference/tf_small"
-CONFIG = EncoderConfig(
-    vocab_size=6000, embedding_size=64, hidden_size=128, num_layers=3, num_heads=4, ffn_size=512
-)
+CONFIG = EncoderConfig(vocab_size=6000, embedding_size=64, hidden_size=128, num_layers=3, num_heads=4, ffn_size=512)
 
 pytestmark = pytest.mark.skipif(not REFERENCE.exists(), reason=f"the golden numbers are not at {REFERENCE}")
 

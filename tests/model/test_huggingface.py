@@ -103,7 +103,9 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nowhere: not a model directory, it has no config\.json"):
         load_pretrained(tmp_path / "nowhere")
     directory = saved(tmp_path / "a")
-    with pytest.raises(ModelError, match=r"no weight 'generator_predictions.dense.weight', which ElectraForMaskedLM needs"):
+    with pytest.raises(
+        ModelError, match=r"no weight 'generator_predictions.dense.weight', which ElectraForMaskedLM needs"
+    ):
         load_pretrained(directory).state("ElectraForMaskedLM")
     weights = (directory / "model.safetensors").read_bytes()
     (directory / "model.safetensors").write_bytes(weights[:500])

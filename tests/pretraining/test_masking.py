@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from models import CLS, MASK, PAD, SEP, SPECIAL, batch
 from scipy.stats import chisquare
+from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch
 
 from electra.errors import UsageError
 from electra.pretraining.corruption import mask_for_generator, mask_like_bert, sample_tokens
@@ -109,7 +109,12 @@ def test_samples_follow_the_softmax(temperature: float) -> None:
     expected = (logits / temperature).softmax(0)
     samples = sample_tokens(logits.expand(100, 400, 12), temperature)
     counts = torch.bincount(samples.flatten(), minlength=12)
-    assert chisquare(counts.numpy(), (expected * 40_000).double().numpy() * 40_000 / float((expected * 40_000).double().sum())).pvalue > 1e-3
+    assert (
+        chisquare(
+            counts.numpy(), (expected * 40_000).double().numpy() * 40_000 / float((expected * 40_000).double().sum())
+        ).pvalue
+        > 1e-3
+    )
 
 
 def test_a_token_that_must_never_come_up() -> None:

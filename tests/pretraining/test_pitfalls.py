@@ -9,7 +9,7 @@ from copy import deepcopy
 import pytest
 import torch
 import torch.nn.functional as F
-from models import MASK, PAD, batch, model
+from tiny_models import MASK, PAD, batch, model
 
 from electra.model.layers import Embeddings
 from electra.pretraining import corruption, objectives, prediction
@@ -40,7 +40,9 @@ def mutant_discriminator_reads_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(self, inputs, chosen):
         masked = corruption.mask_for_generator(inputs.input_ids, chosen, self.mask_id, self.masking)
         nll = torch.zeros_like(chosen.positions, dtype=torch.float32)
-        return Corrupted(masked, nll, {name: nll.sum() for name in ("generator_nll", "generator_correct", "sampled_correct")})
+        return Corrupted(
+            masked, nll, {name: nll.sum() for name in ("generator_nll", "generator_correct", "sampled_correct")}
+        )
 
     monkeypatch.setattr(GeneratorSamples, "forward", forward)
 
@@ -125,7 +127,7 @@ def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
 def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:
     electra.zero_grad()
     torch.manual_seed(5)
-    chosen, corrupted, predicted = electra.run(inputs)
+    _, corrupted, predicted = electra.run(inputs)
     counts = electra.counts(inputs)
     loss = weight * predicted.loss.sum() / counts["tokens"] + corrupted.nll.sum() / counts["masked"]
     loss.backward()

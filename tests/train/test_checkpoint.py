@@ -1,7 +1,6 @@
 """Checkpoints: whole or not at all, checked, the newest few, and clear words when the disk does not play along."""
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -143,7 +142,9 @@ def test_a_full_disk_is_said_before_writing(tmp_path: Path, monkeypatch: pytest.
     kept, _ = checkpoints(tmp_path)
     kept.save(*stepped(), TrainingState(1))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
-    with pytest.raises(StorageError, match=r"a checkpoint needs 0 MB, 0 MB are free.*make room and run the same command"):
+    with pytest.raises(
+        StorageError, match=r"a checkpoint needs 0 MB, 0 MB are free.*make room and run the same command"
+    ):
         kept.save(*stepped(), TrainingState(2))
     assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
 

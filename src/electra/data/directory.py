@@ -78,9 +78,7 @@ def _differences(there: Settings, wanted: Settings, sizes_too: bool) -> list[str
     before, now = dict(there.sources), dict(wanted.sources)
     if list(before) != list(now):
         other = sorted(before.keys() ^ now.keys())
-        differing.append(
-            f"{len(before):,} sources, now {len(now):,}" + (f", {other[0]} for one" if other else "")
-        )
+        differing.append(f"{len(before):,} sources, now {len(now):,}" + (f", {other[0]} for one" if other else ""))
     elif sizes_too:
         changed = [name for name in now if before[name] != now[name]]
         differing += [f"{name} of {before[name]:,} bytes, now {now[name]:,}" for name in changed[:1]]

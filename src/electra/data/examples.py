@@ -29,9 +29,7 @@ class Examples:
         return len(self.segment_a)
 
 
-def cut_examples(
-    line_lengths: Sequence[int], seq_len: int, rng: np.random.Generator
-) -> Int64[np.ndarray, "N 3"]:
+def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Generator) -> Int64[np.ndarray, "N 3"]:
     """Cut one document, given the number of tokens in each of its lines.
 
     Returns (start, boundary, end) for every example, as positions in the document's tokens: segment a
@@ -73,9 +71,7 @@ def _draw_targets(seq_len: int, rng: np.random.Generator) -> tuple[int, int]:
     return target, first_target
 
 
-def pack_examples(
-    tokens: UInt[np.ndarray, " T"], cuts: Int64[np.ndarray, "N 3"], cls_id: int, sep_id: int
-) -> Examples:
+def pack_examples(tokens: UInt[np.ndarray, " T"], cuts: Int64[np.ndarray, "N 3"], cls_id: int, sep_id: int) -> Examples:
     """Put the special tokens in. `cuts` tile `tokens`, in order (those of several documents are shifted)."""
     start, boundary, end = cuts.T
     segment_a = boundary - start + 2

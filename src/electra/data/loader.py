@@ -36,11 +36,7 @@ class Batch:
         """To a GPU from pinned memory, so that the host does not wait."""
 
         def move(tensor: Tensor) -> Tensor:
-            return (
-                tensor.pin_memory().to(device, non_blocking=True)
-                if device.type == "cuda"
-                else tensor.to(device)
-            )
+            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
         mask = None if self.attention_mask is None else move(self.attention_mask)
         return Batch(move(self.input_ids), move(self.token_type_ids), move(self.lengths), mask)
@@ -71,7 +67,7 @@ class BatchLoader:
         if min(batch_size, micro_batch_size) < 1 or batch_size % (micro_batch_size * world_size):
             raise UsageError(
                 f"batch_size={batch_size} is not a multiple of micro_batch_size={micro_batch_size} "
-                f"times {world_size} processes; change one of them"
+                f"times {world_size} process{'es' * (world_size > 1)}; change one of them"
             )
         if len(examples) < batch_size:
             raise UsageError(

@@ -88,9 +88,7 @@ class Manifest:
                     f"{directory}: preparing it was not finished (there is no {MANIFEST}); "
                     "run the same command that began it again: it goes on where it stopped"
                 )
-            what = (
-                f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
-            )
+            what = f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
             raise DataError(f"{directory}: {what}; electra prepare makes one")
         content = load_json(path)
         try:
@@ -119,9 +117,7 @@ def load_settings(directory: Path) -> Settings:
 
 def save_json(path: Path, content: "DataclassInstance") -> None:
     """Raises StorageError."""
-    write_atomically(
-        path, json.dumps({"format": FORMAT, "version": VERSION} | asdict(content), indent=1).encode()
-    )
+    write_atomically(path, json.dumps({"format": FORMAT, "version": VERSION} | asdict(content), indent=1).encode())
 
 
 def load_json(path: Path) -> dict[str, Any]:
@@ -135,9 +131,7 @@ def load_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise DataError(f"{path}: not written by electra prepare; choose another directory")
     if (version := content.pop("version", None)) != VERSION:
-        raise DataError(
-            f"{path}: format version {version}, this electra reads {VERSION}; prepare the text anew"
-        )
+        raise DataError(f"{path}: format version {version}, this electra reads {VERSION}; prepare the text anew")
     return content
 
 
@@ -146,6 +140,4 @@ def _settings(content: dict[str, Any]) -> Settings:
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path}: damaged ({error}); delete it and prepare again: what is intact is not done anew"
-    )
+    return DataError(f"{path}: damaged ({error}); delete it and prepare again: what is intact is not done anew")

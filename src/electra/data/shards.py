@@ -93,9 +93,7 @@ class PreparedData:
                 list(pool.map(lambda entry: _open_shard(path, entry), manifest.split(split)))
                 for split in ("train", "heldout")
             )
-        counts = np.load(
-            io.BytesIO(memoryview(_checked(path, UNIGRAMS, manifest.unigrams))), allow_pickle=False
-        )
+        counts = np.load(io.BytesIO(memoryview(_checked(path, UNIGRAMS, manifest.unigrams))), allow_pickle=False)
         return cls(path, manifest, ExampleSet(train), ExampleSet(heldout), counts)
 
     @property
@@ -121,14 +119,12 @@ def write_shard(directory: Path, split: Split, number: int, examples: Examples) 
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    data = sink.getvalue()
+    data = sink.getvalue().to_pybytes()
     write_atomically(directory / name, data)
-    return ShardEntry(name, len(examples), len(examples.ids), data.size, hashlib.sha256(data).hexdigest())
+    return ShardEntry(name, len(examples), len(examples.ids), len(data), hashlib.sha256(data).hexdigest())
 
 
-def write_unigrams(
-    directory: Path, shards: Iterable[ShardEntry], vocab_size: int, without: Sequence[int]
-) -> Checksum:
+def write_unigrams(directory: Path, shards: Iterable[ShardEntry], vocab_size: int, without: Sequence[int]) -> Checksum:
     """Count the tokens of shards, except those `without`.
 
     Raises DataError where a shard has changed, and StorageError.
@@ -163,13 +159,11 @@ def _open_shard(directory: Path, entry: ShardEntry) -> Examples:
 def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:
     """The file, mapped, once its content has been compared.
 
-    It is read for that through a small buffer: what is read through the map counts as this process's memory. The map
-    outlives the closed file, so that thousands of shards keep no file open.
+    It is read for that through a small buffer: what is read through the map counts as this process's memory.
+    The map outlives the closed file, so that thousands of shards keep no file open.
     """
     path = directory / name
-    again = (
-        f"delete {directory / MANIFEST} and run electra prepare as before: only what is damaged is made anew"
-    )
+    again = f"delete {directory / MANIFEST} and run electra prepare as before: only what is damaged is made anew"
     try:
         size, sha256 = _measure(path)
         with pa.memory_map(str(path)) as file:
@@ -177,9 +171,7 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}; {again}") from error
     if size != expected.bytes:
-        raise DataError(
-            f"{path}: {size:,} bytes, expected {expected.bytes:,}: it was cut short or changed; {again}"
-        )
+        raise DataError(f"{path}: {size:,} bytes, expected {expected.bytes:,}: it was cut short or changed; {again}")
     if sha256 != expected.sha256:
         raise DataError(
             f"{path}: its checksum is {sha256[:12]}, expected {expected.sha256[:12]}: it was changed; {again}"

@@ -71,9 +71,7 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
         return None
     try:
         content = load_json(path)
-        entries = {
-            split: ShardEntry(**content[split]) if content[split] else None for split in ("train", "heldout")
-        }
+        entries = {split: ShardEntry(**content[split]) if content[split] else None for split in ("train", "heldout")}
         record = ChunkRecord(**content | entries)
     except (DataError, KeyError, TypeError):
         return None  # damaged: it is done again
@@ -82,9 +80,7 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     return record if all(is_intact(directory, entry) for entry in entries.values() if entry) else None
 
 
-def build_examples(
-    documents: list[Document], tokenizer: Tokenizer, seq_len: int, rng: np.random.Generator
-) -> Examples:
+def build_examples(documents: list[Document], tokenizer: Tokenizer, seq_len: int, rng: np.random.Generator) -> Examples:
     """The examples of documents, in their order."""
     tokens, lengths = encode([line for document in documents for line in document.lines], tokenizer)
     cuts = [np.zeros((0, 3), np.int64)]

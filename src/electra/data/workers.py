@@ -126,9 +126,7 @@ def _without_main() -> Iterator[None]:
 def _work(function: Callable[[Item], Result], connection: Connection) -> None:
     """What a worker does, until its parent is gone."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core's work
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches every process: the parent says what it means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent says what it means
     while True:
         try:
             item = connection.recv()

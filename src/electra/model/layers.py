@@ -27,9 +27,7 @@ class Embeddings(nn.Module):
         self.token_type = nn.Embedding(type_vocab_size, embedding_size)
         self.norm = nn.LayerNorm(embedding_size, eps=norm_eps)
 
-    def forward(
-        self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]
-    ) -> Float[Tensor, "B L E"]:
+    def forward(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L E"]:
         positions = self.position.weight[: input_ids.shape[1]]
         return self.norm(self.word(input_ids) + positions + self.token_type(token_type_ids))
 

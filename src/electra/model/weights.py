@@ -96,8 +96,7 @@ def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, architecture: 
         KeyError: a weight is missing; the argument is its Hugging Face name.
     """
     return {
-        ours: torch.cat([weights[name] for name in theirs])
-        for ours, theirs in hf_names(config, architecture).items()
+        ours: torch.cat([weights[name] for name in theirs]) for ours, theirs in hf_names(config, architecture).items()
     }
 
 
@@ -111,7 +110,9 @@ def tf_to_hf(variables: Mapping[str, np.ndarray], network: str) -> dict[str, Ten
     weights = {}
     for name, value in variables.items():
         scope, *path = name.split("/")
-        shared = scope == "electra" and path[0] == "embeddings" and "generator/embeddings/word_embeddings" not in variables
+        shared = (
+            scope == "electra" and path[0] == "embeddings" and "generator/embeddings/word_embeddings" not in variables
+        )
         if path[-1] in ("adam_m", "adam_v") or not (scope in (network, head) or shared):
             continue
         weights[tf_name_to_hf(name)] = torch.from_numpy(value.T.copy() if path[-1] == "kernel" else value)

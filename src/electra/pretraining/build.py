@@ -9,7 +9,7 @@ from electra.text.tokenizer import Tokenizer
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainingModel:
-    """The objective and its networks, with the initial weights that the seed decides; the tokenizer sizes the vocabulary."""
+    """The objective and its networks, with the initial weights that the seed decides; the tokenizer says V."""
     objective = OBJECTIVES[config.objective]
     if config.loss_weight is not None:
         objective = replace(objective, weight=config.loss_weight)

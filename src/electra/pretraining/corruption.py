@@ -35,9 +35,7 @@ def mask_like_bert(
 
 
 @torch.no_grad()
-def sample_tokens(
-    logits: Float[Tensor, "B K V"], temperature: float, never: int | None = None
-) -> Int64[Tensor, "B K"]:
+def sample_tokens(logits: Float[Tensor, "B K V"], temperature: float, never: int | None = None) -> Int64[Tensor, "B K"]:
     """One token a position from softmax(logits / temperature), as the argmax after Gumbel noise, in float32.
 
     The token `never` does not come up. No gradient flows back: the generator learns from its own loss alone.

@@ -14,9 +14,7 @@ from torch import Tensor
 BINS, WIDTH = 2000, 0.01
 
 
-def score_histogram(
-    scores: Float[Tensor, "..."], counted: Bool[Tensor, "..."]
-) -> Float64[Tensor, " bins"]:
+def score_histogram(scores: Float[Tensor, "..."], counted: Bool[Tensor, "..."]) -> Float64[Tensor, " bins"]:
     """Counts of the scores where `counted`; a score above 0 (not one of 0) falls into the upper half of the bins."""
     distance = (scores.float().abs() / WIDTH).floor().clamp(max=BINS // 2 - 1).long()
     index = torch.where(scores > 0, BINS // 2 + distance, BINS // 2 - 1 - distance)
@@ -31,9 +29,7 @@ def area_under_curve(positive: Float64[Tensor, " bins"], negative: Float64[Tenso
     return float((positive * (below + negative / 2)).sum()) / pairs if pairs else math.nan
 
 
-def detection_metrics(
-    replaced: Float64[Tensor, " bins"], original: Float64[Tensor, " bins"]
-) -> dict[str, float]:
+def detection_metrics(replaced: Float64[Tensor, " bins"], original: Float64[Tensor, " bins"]) -> dict[str, float]:
     """Accuracy beside that of always saying "original", precision, recall and AUC of finding replaced tokens."""
     half = BINS // 2
     hits, misses = float(replaced[half:].sum()), float(replaced[:half].sum())

@@ -1,13 +1,13 @@
 """The run directory: what lies where, whose configuration it has, and whether the run is finished.
 
-    RUN/config.yaml          the resolved configuration; `electra pretrain --config` repeats the run from it
-    RUN/tokenizer/ data/     made from the text, where they were not given
-    RUN/checkpoints/         see train.checkpoint
-    RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ holds the same for TensorBoard
-    RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
-    RUN/generator/
-    RUN/report.html          with RUN/pictures/
-    RUN/summary.json         written last: the run is finished
+RUN/config.yaml          the resolved configuration; `electra pretrain --config` repeats the run from it
+RUN/tokenizer/ data/     made from the text, where they were not given
+RUN/checkpoints/         see train.checkpoint
+RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ holds the same for TensorBoard
+RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
+RUN/generator/
+RUN/report.html          with RUN/pictures/
+RUN/summary.json         written last: the run is finished
 """
 
 import json

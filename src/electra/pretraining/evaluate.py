@@ -98,9 +98,7 @@ def samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtim
         rows.append(
             Sample(
                 tokens=[vocabulary[i] for i in seen],
-                originals=[
-                    None if a == b else vocabulary[b] for a, b in zip(seen, original, strict=True)
-                ],
+                originals=[None if a == b else vocabulary[b] for a, b in zip(seen, original, strict=True)],
                 probabilities=predicted.scores[row, :length].float().sigmoid().tolist(),
             )
         )

@@ -36,7 +36,10 @@ class Health:
 
     def check(self, step: int, done: float, metrics: Mapping[str, float]) -> list[Finding]:
         """What is wrong at `step`, when the share `done` of the run is over."""
-        advice = {**self.check_numbers(metrics), **(self.check_learning(metrics) if done > 0.25 and step >= PATIENCE else {})}
+        advice = {
+            **self.check_numbers(metrics),
+            **(self.check_learning(metrics) if done > 0.25 and step >= PATIENCE else {}),
+        }
         self.norms = [*self.norms, metrics["gradient_norm"]][-100:]
         self.losses = [*self.losses, metrics["loss"]][-100:]
         return [Finding(step, problem, text) for problem, text in advice.items()]
@@ -82,12 +85,13 @@ class Health:
         right = metrics["sampled_accuracy"]
         if right > 0.85:
             found["too few replacements"] = (
-                f"{right:.0%} of the generator's samples are the original token, so only {metrics['replaced']:.1%} of all "
-                "tokens are replaced. Raise masking.fraction (the paper's Large has 0.25) or make generator.size smaller"
+                f"{right:.0%} of the generator's samples are the original token, so only {metrics['replaced']:.1%} "
+                "of all tokens are replaced. Raise masking.fraction (the paper's Large has 0.25) or make "
+                "generator.size smaller"
             )
         if right < 0.03:
             found["too many replacements"] = (
-                f"only {right:.1%} of the generator's samples are the original token: it has hardly learnt, and its fakes "
-                "are easy to tell. Train longer, raise optimizer.learning_rate, or make generator.size larger"
+                f"only {right:.1%} of the generator's samples are the original token: it has hardly learnt, and its "
+                "fakes are easy to tell. Train longer, raise optimizer.learning_rate, or make generator.size larger"
             )
         return found

@@ -70,7 +70,7 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
         return
     directory = generator_directory(init)
     if directory is None:
-        warned(f"{init} has no generator/: the generator starts from random weights and the embeddings of the discriminator")
+        warned(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
         return
     generator = load_pretrained(directory)
     compare(directory, generator.config, model.generator.config, {"hidden_size": "--generator.size with hidden size"})
@@ -88,7 +88,7 @@ def load_into(network: nn.Module, pretrained: Pretrained, architecture: str) -> 
                 weight = weight[: len(parameter)]
             if weight.shape != parameter.shape:
                 raise ModelError(
-                    f"{pretrained.directory}: {name} is {tuple(weight.shape)}, the model needs {tuple(parameter.shape)}; "
-                    "is the tokenizer that of the checkpoint?"
+                    f"{pretrained.directory}: {name} is {tuple(weight.shape)}, the model needs {tuple(parameter.shape)}"
+                    "; is the tokenizer that of the checkpoint?"
                 )
             parameter.copy_(weight)

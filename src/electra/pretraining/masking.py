@@ -73,9 +73,7 @@ def choose_positions(
     return Chosen(positions, used & candidates.gather(1, positions))
 
 
-def write_tokens(
-    input_ids: Int64[Tensor, "B L"], chosen: Chosen, tokens: Int64[Tensor, "B K"]
-) -> Int64[Tensor, "B L"]:
+def write_tokens(input_ids: Int64[Tensor, "B L"], chosen: Chosen, tokens: Int64[Tensor, "B K"]) -> Int64[Tensor, "B L"]:
     """`input_ids` with `tokens` written at the chosen positions.
 
     A position chosen twice gets the floor of the mean of its tokens' ids: an odd rule, but the original code's, and

@@ -49,9 +49,7 @@ class MaskedLM(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = Encoder(config, embeddings)
-        self.head = MaskedLMHead(
-            config.hidden_size, config.embedding_size, config.vocab_size, config.layer_norm_eps
-        )
+        self.head = MaskedLMHead(config.hidden_size, config.embedding_size, config.vocab_size, config.layer_norm_eps)
 
     def forward(
         self,

@@ -63,20 +63,16 @@ class Setting:
     vocabulary: Vocabulary
 
 
-def generator_samples(setting: Setting, main: nn.Module) -> GeneratorSamples:
+def generator_samples(setting: Setting, main: MaskedLM | Discriminator) -> GeneratorSamples:
     """A generator that shares the main network's embeddings."""
     sizes = generator_sizes(setting.main, setting.generator)
     generator = MaskedLM(sizes, main.encoder.embeddings)
-    return GeneratorSamples(
-        generator, setting.generator.temperature, setting.masking, setting.vocabulary.mask_id
-    )
+    return GeneratorSamples(generator, setting.generator.temperature, setting.masking, setting.vocabulary.mask_id)
 
 
-CORRUPTIONS: dict[str, Callable[[Setting, nn.Module], GeneratorSamples | Masks]] = {
+CORRUPTIONS: dict[str, Callable[[Setting, MaskedLM | Discriminator], GeneratorSamples | Masks]] = {
     "generator": generator_samples,
-    "masks": lambda setting, main: Masks(
-        setting.masking, setting.vocabulary.mask_id, setting.vocabulary.size
-    ),
+    "masks": lambda setting, main: Masks(setting.masking, setting.vocabulary.mask_id, setting.vocabulary.size),
 }
 PREDICTIONS: dict[str, Callable[[Setting], ReplacedOrOriginal | WhichToken]] = {
     "replaced": lambda setting: ReplacedOrOriginal(Discriminator(setting.main)),
@@ -127,9 +123,7 @@ class PretrainingModel(nn.Module):
             loss = loss + corrupted.nll.sum() / counts["masked"]
         return loss, self.sums(batch, chosen, corrupted, predicted)
 
-    def sums(
-        self, batch: Batch, chosen: Chosen, corrupted: Corrupted, predicted: Predicted
-    ) -> dict[str, Tensor]:
+    def sums(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, predicted: Predicted) -> dict[str, Tensor]:
         """Everything that `metrics` is made from, for one batch."""
         counted = {"tokens": batch.lengths.sum(), "masked": chosen.used.sum()}
         return {name: t.detach() for name, t in (counted | corrupted.sums | predicted.sums).items()}

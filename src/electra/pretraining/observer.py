@@ -44,7 +44,7 @@ class RunObserver:
         self.log = MetricsLog(self.directory, state.step)
         if console.is_terminal:
             self.progress.start()
-        self.task = self.progress.add_task("training", total=1.0, completed=self.done(state), detail="")
+        self.task = self.progress.add_task("training", total=1.0, detail="")
 
     def stepped(self, state: TrainingState) -> None:
         """Move the display."""
@@ -86,6 +86,8 @@ def headline(metrics: dict[str, float]) -> str:
     """The few numbers that matter while a run trains."""
     parts = [f"loss {metrics['loss']:.2f}"]
     if "auc" in metrics:
-        parts.append(f"gen {metrics['generator_loss']:.2f} disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}")
+        parts.append(
+            f"gen {metrics['generator_loss']:.2f} disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}"
+        )
     parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
     return " · ".join(parts)

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with pictures, the held-out metrics, findings and sentences; pictures as PNG too."""
+"""The report of a run: one HTML file with pictures, held-out metrics, findings, sentences; the pictures as PNG too."""
 
 import base64
 import html
@@ -65,7 +65,9 @@ def write_report(report: Report, directory: Path) -> Path:
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", dpi=110)
             (pictures / f"{name}.png").write_bytes(buffer.getvalue())
-            images.append(f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">')
+            images.append(
+                f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+            )
         path = directory / "report.html"
         path.write_text(page(report, images), encoding="utf-8")
     return path
@@ -101,7 +103,13 @@ def draw_training(rows: Sequence[Mapping[str, Any]]) -> Figure:
     plot(a, {"loss": "total", "generator_loss": "generator", "mlm_loss": "masked LM"}, "loss")
     plot(
         b,
-        {"auc": "AUC", "precision": "precision", "recall": "recall", "accuracy": "accuracy", "majority": "majority class"},
+        {
+            "auc": "AUC",
+            "precision": "precision",
+            "recall": "recall",
+            "accuracy": "accuracy",
+            "majority": "majority class",
+        },
         "discriminator",
     ) if "auc" in rows[-1] else plot(b, {"mlm_accuracy": "accuracy"}, "masked LM")
     plot(
@@ -127,7 +135,13 @@ def draw_detection(evaluation: Evaluation) -> Figure:
     probabilities = 1 / (1 + np.exp(-(np.arange(BINS) - BINS / 2 + 0.5) * WIDTH))
     for counts, color, label in ((original, ORIGINAL, "original"), (replaced, REPLACED, "replaced")):
         left.hist(
-            probabilities, bins=50, range=(0, 1), weights=counts / max(counts.sum(), 1), color=color, alpha=0.6, label=label
+            probabilities,
+            bins=50,
+            range=(0, 1),
+            weights=counts / max(counts.sum(), 1),
+            color=color,
+            alpha=0.6,
+            label=label,
         )
     left.set_title("held-out tokens by the discriminator's probability of “replaced”", fontsize=10)
     left.set_yscale("log")
@@ -150,7 +164,9 @@ def draw_sentences(samples: Sequence[Sample]) -> Figure:
         places = range(len(sample.tokens))
         colors = [ORIGINAL if each is None else REPLACED for each in sample.originals]
         axes.bar(places, sample.probabilities, color=colors)
-        axes.set_xticks(places, [token.replace("$", r"\$") for token in sample.tokens], rotation=60, ha="right", fontsize=8)
+        axes.set_xticks(
+            places, [token.replace("$", r"\$") for token in sample.tokens], rotation=60, ha="right", fontsize=8
+        )
         for label, color in zip(axes.get_xticklabels(), colors, strict=True):
             label.set_color(color)
         for place, original in enumerate(sample.originals):
@@ -180,7 +196,10 @@ def page(report: Report, images: Sequence[str]) -> str:
         f"<li><b>step {f.step}: {html.escape(f.problem)}</b>: {html.escape(f.advice)}" for f in report.findings
     )
     sentences = "".join(f"<p class=s>{sentence_html(sample)}" for sample in report.samples)
-    explained = "<p>Each token is shaded by the discriminator's probability that it was replaced. Underlined: really replaced; the original stands in brackets."
+    explained = (
+        "<p>Each token is shaded by the discriminator's probability that it was replaced. "
+        "Underlined: really replaced; the original stands in brackets."
+    )
     return f"""<!doctype html><meta charset="utf-8"><title>{html.escape(report.title)}</title>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
@@ -212,5 +231,7 @@ def sentence_markup(sample: Sample) -> str:
     for token, original, p in zip(sample.tokens, sample.originals, sample.probabilities, strict=True):
         shade = "bold red" if p >= 0.5 else "yellow" if p >= 0.2 else "dim"
         word, score = escape(token), f"[{shade}]{p:.2f}[/{shade}]"
-        parts.append(f"{word} {score}" if original is None else f"[red underline]{word}[/] (was {escape(original)}) {score}")
+        parts.append(
+            f"{word} {score}" if original is None else f"[red underline]{word}[/] (was {escape(original)}) {score}"
+        )
     return "  ".join(parts)

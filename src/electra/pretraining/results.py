@@ -102,7 +102,9 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
         evaluation = score(model.to(where.device), data, tokenizer, where)
-    decided(f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens")
+    decided(
+        f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
+    )
     show(evaluation, [])
     return evaluation.metrics
 
@@ -157,7 +159,9 @@ def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
             table.add_row(meaning, shown(name, evaluation.metrics[name]))
     console.print(table)
     if shown_samples:
-        console.print("Held-out sentences: each token with the probability that it was replaced; replaced ones are marked.")
+        console.print(
+            "Held-out sentences: each token with the probability that it was replaced; replaced ones are marked."
+        )
     for sample in shown_samples:
         console.print(sentence_markup(sample))
         console.print()

@@ -60,7 +60,8 @@ def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
     share, rest = divmod(config.training.batch_size, where.world_size)
     if rest or not share:
         raise UsageError(
-            f"--training.batch-size {config.training.batch_size} cannot be shared evenly by {where.world_size} processes"
+            f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
+            f"{where.world_size} processes"
         )
     limit = GPU_ROWS if where.device.type == "cuda" else CPU_ROWS
     return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
@@ -118,6 +119,12 @@ def announce(config: PretrainConfig, loader: BatchLoader, where: Runtime) -> Non
     if config.steps is None:
         decided(f"{config.hours} h of training; the learning rate follows the clock", f"warm-up {warmup:.0%} of it")
         return
-    why = "schedule.warmup_steps" if schedule.warmup_steps <= warmup * config.steps else f"at most {warmup:.0%} of the run"
-    decided(f"{config.steps:,} steps, {loader.epoch(config.steps):.2f} epochs; warm-up {warmup * config.steps:,.0f} steps", why)
-
+    why = (
+        "schedule.warmup_steps"
+        if schedule.warmup_steps <= warmup * config.steps
+        else f"at most {warmup:.0%} of the run"
+    )
+    decided(
+        f"{config.steps:,} steps, {loader.epoch(config.steps):.2f} epochs; warm-up {warmup * config.steps:,.0f} steps",
+        why,
+    )

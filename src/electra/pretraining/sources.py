@@ -16,14 +16,16 @@ from electra.text.vocabulary import train_tokenizer
 
 
 def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[PreparedData, Tokenizer]:
-    """Prepared data and its tokenizer, made from text where they are not there yet; the run gets a copy of the tokenizer.
+    """Prepared data and its tokenizer, made from text where they are not there; the run gets a copy of the tokenizer.
 
     Raises:
         UsageError: neither text nor data is given, or both; sequences longer than the model has positions.
         TextError, TokenizerError, DataError, StorageError: see there.
     """
     if bool(config.text) == (config.data is not None):
-        raise UsageError("say what to train on: text (files, folders, hf://owner/name or builtin), or --data DIR, not both")
+        raise UsageError(
+            "say what to train on: text (files, folders, hf://owner/name or builtin), or --data DIR, not both"
+        )
     if config.data is not None:
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
@@ -66,7 +68,9 @@ def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirec
     given = config.tokenizer or (str(discriminator_directory(Path(config.init))) if config.init else None)
     if given is not None:
         tokenizer = load_tokenizer(given)
-        decided(f"tokenizer {given}, {tokenizer.vocab_size:,} entries", "" if config.tokenizer else "it belongs to --init")
+        decided(
+            f"tokenizer {given}, {tokenizer.vocab_size:,} entries", "" if config.tokenizer else "it belongs to --init"
+        )
         tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():
@@ -87,7 +91,9 @@ def train_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accen
             tokenizer = train_tokenizer(
                 corpus, vocab_size, cased, keep_accents, lambda read: progress.update(task, completed=read)
             )
-    fewer = f"the text has no more than that, {vocab_size:,} were asked for" if tokenizer.vocab_size < vocab_size else ""
+    fewer = (
+        f"the text has no more than that, {vocab_size:,} were asked for" if tokenizer.vocab_size < vocab_size else ""
+    )
     decided(f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} entries", fewer)
     return tokenizer
 

@@ -94,9 +94,7 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
-    def _write(
-        self, aside: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState
-    ) -> None:
+    def _write(self, aside: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
         tensors = {
             "model.safetensors": {name: p.detach() for name, p in module.named_parameters()},
             "optimizer.safetensors": {

@@ -192,8 +192,8 @@ def check_finite(state: TrainingState) -> None:
     """
     if "gradient_norm" in state.sums and not torch.isfinite(state.sums["gradient_norm"]):
         raise DivergedError(
-            f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is from before that. "
-            "Try a lower --optimizer.learning-rate, a longer --schedule.warmup-steps or --runtime.precision float32"
+            f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is older "
+            "than that. Try a lower --optimizer.learning-rate, a longer --schedule.warmup-steps or --runtime.precision float32"
         )
 
 

@@ -32,9 +32,7 @@ def no_decay(name: str) -> bool:
     return name.endswith(("bias", "norm.weight"))
 
 
-def build_optimizer(
-    parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
-) -> torch.optim.AdamW:
+def build_optimizer(parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig) -> torch.optim.AdamW:
     """torch's own AdamW, in its fused form, over named parameters."""
     named = list(parameters)
     groups = [
@@ -61,5 +59,5 @@ def set_learning_rate(optimizer: torch.optim.AdamW, config: OptimizerConfig, rat
 
 
 def clip_gradients(parameters: Iterable[Tensor], config: OptimizerConfig) -> Tensor:
-    """Scale all gradients so that their common norm is at most `clip_norm`; returns the norm before, a scalar tensor."""
+    """Scale all gradients so that their common norm is at most `clip_norm`; returns the norm before it."""
     return nn.utils.clip_grad_norm_(parameters, config.clip_norm)

@@ -1,0 +1,189 @@
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from electra.data.examples import Examples
+from electra.data.loader import Batch, BatchLoader, evaluation_batches, examples_batch
+from electra.data.shards import ExampleSet
+from electra.errors import UsageError
+
+PAD = 0
+
+
+def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) -> ExampleSet:
+    """Example i begins with i + 1000, so that it can be told from others."""
+    rng = np.random.default_rng(seed)
+    shards = []
+    for first in range(0, number, 40):
+        sizes = rng.integers(*lengths, min(40, number - first))
+        ids = rng.integers(5, 1000, sizes.sum()).astype(np.uint16)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        ids[offsets[:-1]] = np.arange(first, first + len(sizes)) + 1000
+        shards.append(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32)))
+    return ExampleSet(shards)
+
+
+def loader(examples: ExampleSet, **changes: int) -> BatchLoader:
+    settings = {"batch_size": 24, "micro_batch_size": 4, "pad_id": PAD, "seed": 3} | changes
+    return BatchLoader(examples, **settings)
+
+
+def rows(batches: list[Batch]) -> list[int]:
+    return [row - 1000 for batch in batches for row in batch.input_ids[:, 0].tolist()]
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return all(
+        (x is None and y is None) or (x is not None and y is not None and torch.equal(x, y))
+        for x, y in zip(vars(a).values(), vars(b).values(), strict=True)
+    )
+
+
+def test_a_batch_against_lists() -> None:
+    examples = example_set(100)
+    batch = examples_batch(examples, [57, 3, 99], PAD)
+    longest = max(len(examples[i].ids) for i in (57, 3, 99))
+    assert batch.input_ids.shape == (3, longest)
+    assert batch.attention_mask is not None
+    for row, i in enumerate((57, 3, 99)):
+        ids, segment_a = examples[i]
+        padding = longest - len(ids)
+        assert batch.lengths[row] == len(ids)
+        assert batch.input_ids[row].tolist() == ids.tolist() + [PAD] * padding
+        assert batch.token_type_ids[row].tolist() == [0] * segment_a + [1] * (len(ids) - segment_a) + [0] * padding
+        assert batch.attention_mask[row].tolist() == [True] * len(ids) + [False] * padding
+
+
+def test_there_is_no_mask_where_nothing_is_padded() -> None:
+    assert examples_batch(example_set(100, lengths=(9, 10)), [1, 2], PAD).attention_mask is None
+
+
+@pytest.mark.parametrize("number", [24, 25, 47, 100, 240])
+def test_every_epoch_has_every_example_once(number: int) -> None:
+    steps = 24 * number // np.gcd(24, number) // 24
+    order = loader(example_set(number))
+    seen = Counter(row for step in range(steps) for row in rows(order.batches(step)))
+    assert set(seen) == set(range(number))
+    assert set(seen.values()) == {steps * 24 // number}
+    first = [row for step in range(-(-number // 24)) for row in rows(order.batches(step))]
+    assert set(first) == set(range(number)), "and all of them in the first one already"
+
+
+def test_epochs_are_shuffled_by_the_seed() -> None:
+    examples = example_set(24)
+    orders = [loader(examples)._global_batch(step).tolist() for step in (0, 1)]
+    orders.append(loader(examples, seed=4)._global_batch(0).tolist())
+    assert len({tuple(order) for order in [*orders, list(range(24))]}) == 4
+    assert loader(examples)._global_batch(1).tolist() == orders[1], "whatever was asked for before"
+
+
+def test_micro_batches_hold_rows_of_like_length() -> None:
+    batches = loader(example_set(100)).batches(2)
+    lengths = [length for batch in batches for length in batch.lengths.tolist()]
+    assert lengths == sorted(lengths)
+    assert [batch.input_ids.shape for batch in batches] == [(4, batch.lengths.max()) for batch in batches]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 6])
+def test_the_ranks_share_the_micro_batches_of_one_process(world_size: int) -> None:
+    examples = example_set(100)
+    for step in (0, 4, 11):
+        alone = loader(examples).batches(step)
+        ranks = [loader(examples, rank=rank, world_size=world_size).batches(step) for rank in range(world_size)]
+        assert len(alone) == 6
+        for number, batch in enumerate(alone):
+            assert same(ranks[number % world_size][number // world_size], batch)
+
+
+@pytest.mark.parametrize("micro_batch_size", [1, 2, 8, 24])
+def test_accumulation_does_not_change_the_global_batch(micro_batch_size: int) -> None:
+    examples = example_set(100)
+    changed = loader(examples, micro_batch_size=micro_batch_size).batches(5)
+    assert len(changed) == 24 // micro_batch_size
+    assert rows(changed) == rows(loader(examples).batches(5))
+
+
+def test_iterating_goes_on_anywhere() -> None:
+    order = loader(example_set(50))
+    for first in (0, 7):
+        for step, batches in zip(range(first, first + 6), order.iterate(first), strict=False):
+            assert all(same(a, b) for a, b in zip(batches, order.batches(step), strict=True))
+
+
+def test_the_thread_ends_with_the_iterator() -> None:
+    before = threading.active_count()
+    iterator = loader(example_set(50)).iterate(0)
+    next(iterator)
+    assert threading.active_count() == before + 1
+    iterator.close()
+    assert threading.active_count() == before
+
+
+def test_an_error_in_the_thread_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = loader(example_set(50))
+    good = order.batches
+
+    def fails_at_3(step: int) -> list[Batch]:
+        if step == 3:
+            raise OSError("the disk is gone")
+        return good(step)
+
+    monkeypatch.setattr(order, "batches", fails_at_3)
+    iterator = order.iterate(0)
+    assert [len(next(iterator)) for _ in range(3)] == [6, 6, 6]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(iterator)
+
+
+def test_epochs_as_a_number() -> None:
+    assert loader(example_set(48)).epoch(0) == 0
+    assert loader(example_set(48)).epoch(5) == 2.5
+
+
+def test_what_does_not_divide() -> None:
+    examples = example_set(100)
+    with pytest.raises(UsageError, match=r"^batch_size=24 is not a multiple of micro_batch_size=5 times 1 process;"):
+        loader(examples, micro_batch_size=5)
+    with pytest.raises(UsageError, match=r"^batch_size=24 is not a multiple of micro_batch_size=4 times 4 processes;"):
+        loader(examples, world_size=4)
+    with pytest.raises(UsageError, match=r"^batch_size=0 is not"):
+        loader(examples, batch_size=0)
+
+
+def test_too_few_examples() -> None:
+    with pytest.raises(UsageError, match=r"^23 training examples do not fill one batch of 24; add text"):
+        loader(example_set(23))
+    loader(example_set(24))
+
+
+@pytest.mark.parametrize(("maximum", "expected"), [(None, 100), (1000, 100), (30, 30), (1, 1)])
+def test_evaluation_takes_every_example_once_or_some_from_everywhere(maximum: int | None, expected: int) -> None:
+    examples = example_set(100)
+    batches = list(evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
+    seen = rows(batches)
+    assert len(set(seen)) == len(seen) == expected
+    assert {len(batch.lengths) for batch in batches[:-1]} <= {8}
+    distance = -(-100 // expected)
+    assert max(np.diff([-1, *sorted(seen), 100])[:-1], default=0) <= distance
+    assert max(seen) >= 100 - distance
+    again = list(evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
+    assert all(same(a, b) for a, b in zip(batches, again, strict=True))
+
+
+def test_evaluation_of_nothing() -> None:
+    assert list(evaluation_batches(ExampleSet([]), batch_size=8, pad_id=PAD)) == []
+
+
+@pytest.mark.parametrize("lengths", [(3, 17), (9, 10)])
+def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
+    batch = examples_batch(example_set(10, lengths), [0, 1, 2, 3], PAD)
+    assert same(batch.to(torch.device("cpu")), batch)
+    device = torch.device("cuda" if torch.cuda.is_available() else "meta")
+    moved = batch.to(device)
+    assert {tensor.device.type for tensor in vars(moved).values() if tensor is not None} == {device.type}
+    assert (moved.attention_mask is None) == (lengths == (9, 10))
+    if device.type == "cuda":
+        assert same(moved.to(torch.device("cpu")), batch)

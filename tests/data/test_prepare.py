@@ -1,0 +1,378 @@
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from electra.data import chunks
+from electra.data.prepare import PrepareProgress, prepare
+from electra.data.shards import PreparedData
+from electra.errors import DataError, StorageError, TextError, UsageError
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 20_000)  # the fixture's 300 documents are 9 chunks
+
+
+@pytest.fixture
+def text(tmp_path: Path, documents: list[list[str]]) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(lines) for lines in documents))
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def stop_after(number: int) -> Callable[[PrepareProgress], None]:
+    def stop(progress: PrepareProgress) -> None:
+        if progress.chunks == number:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def words(data: PreparedData, tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
+    """The words of the training and of the held-out examples, in order."""
+    train, heldout = (
+        [token for i in range(len(split)) for token in tokenizer.tokens(split[i].ids.tolist())]
+        for split in (data.train, data.heldout)
+    )
+    return tuple([token for token in tokens if token not in SPECIAL_TOKENS] for tokens in (train, heldout))  # type: ignore[return-value]
+
+
+def test_all_text_is_there_and_documents_are_in_one_split(
+    text: Path, out: Path, tokenizer: Tokenizer, documents: list[list[str]]
+) -> None:
+    data = prepare(Corpus((str(text),)), tokenizer, out, seq_len=32, workers=1, heldout=0.1)
+    train, heldout = words(data, tokenizer)
+    expected: dict[bool, list[str]] = {True: [], False: []}
+    beginnings = {tuple(heldout[i : i + 12]) for i in range(len(heldout))}
+    held_documents = 0
+    for lines in documents:
+        held = tuple(lines[0].split()[:12]) in beginnings
+        held_documents += held
+        expected[held] += " ".join(lines).split()
+    assert (train, heldout) == (expected[False], expected[True])
+    assert 10 < held_documents < 60
+    assert data.manifest.documents == 300
+    assert data.manifest.heldout_from == "documents"
+    assert data.train.lengths.max() == 32
+    counts = np.bincount([tokenizer.vocabulary.index(word) for word in train], minlength=tokenizer.vocab_size)
+    assert data.unigrams.tolist() == counts.tolist()
+
+
+def test_examples_are_well_formed(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    data = prepare(Corpus((str(text),)), tokenizer, out, seq_len=24, workers=1)
+    pairs = 0
+    for i in range(len(data.train)):
+        ids, segment_a = data.train[i]
+        assert ids[0] == tokenizer.cls_id
+        separators = np.flatnonzero(ids == tokenizer.sep_id)
+        assert separators[0] == segment_a - 1
+        assert separators[-1] == len(ids) - 1
+        pairs += len(separators) == 2
+    assert 0.7 < pairs / len(data.train) < 0.95
+    assert data.train[0].ids.dtype == np.uint16
+
+
+def test_a_copy_of_the_tokenizer_is_saved(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    data = prepare(Corpus((str(text),)), tokenizer, out, workers=1)
+    assert load_tokenizer(data.tokenizer_path) == tokenizer
+    data.check_tokenizer(tokenizer.fingerprint)
+
+
+def test_the_number_of_workers_changes_nothing(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    for workers in (1, 3):
+        prepare(Corpus((str(text),)), tokenizer, tmp_path / str(workers), seq_len=32, workers=workers)
+    prepare(Corpus((str(text),)), tokenizer, tmp_path / "seed", seq_len=32, workers=1, seed=1)
+    assert len(list((tmp_path / "1" / "train").iterdir())) == 9
+    assert content(tmp_path / "1") == content(tmp_path / "3")
+    assert content(tmp_path / "1")["train/00004.arrow"] != content(tmp_path / "seed")["train/00004.arrow"]
+
+
+def test_by_default_all_cores_are_used(
+    text: Path, out: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "electra.data.prepare.map_unordered", lambda function, items, workers: asked.append(workers) or iter(())
+    )
+    with pytest.raises((AttributeError, TextError)):
+        prepare(Corpus((str(text),)), tokenizer, out)
+    assert asked == [len(os.sched_getaffinity(0))]
+
+
+def test_progress(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    seen: list[PrepareProgress] = []
+    data = prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=seen.append)
+    assert [progress.chunks for progress in seen] == list(range(1, 10))
+    last = seen[-1]
+    assert last.bytes_read == last.total_bytes == text.stat().st_size
+    assert (last.documents, last.found_chunks) == (300, 0)
+    assert last.examples == len(data.train) + len(data.heldout)
+    assert last.tokens == data.train.tokens + data.heldout.tokens
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_preparation_goes_on(text: Path, tmp_path: Path, tokenizer: Tokenizer, workers: int) -> None:
+    corpus, whole, out = Corpus((str(text),)), tmp_path / "whole", tmp_path / "out"
+    prepare(corpus, tokenizer, whole, seq_len=32, workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus, tokenizer, out, seq_len=32, workers=workers, on_progress=stop_after(4))
+    left = content(out)
+    assert sum(name.startswith("chunks/") for name in left) >= 4
+    assert "manifest.json" not in left
+    assert not [name for name in left if name.endswith(".partial")]
+    with pytest.raises(DataError, match="not finished"):
+        PreparedData.open(out)
+    found = [name for name in left if name.startswith(("chunks/", "train/", "heldout/"))]
+    before = {name: (out / name).stat().st_mtime_ns for name in found}
+    seen: list[PrepareProgress] = []
+    prepare(corpus, tokenizer, out, seq_len=32, workers=1, on_progress=seen.append)
+    assert content(out) == content(whole)
+    assert seen[-1].found_chunks == sum(name.startswith("chunks/") for name in left)
+    assert all((out / name).stat().st_mtime_ns == time for name, time in before.items()), "not done again"
+
+
+def test_kill_9(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    tokenizer.save(tmp_path / "tokenizer")
+    code = f"""
+import os, signal
+from pathlib import Path
+from electra.data import chunks
+from electra.data.prepare import prepare
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import load_tokenizer
+chunks.CHUNK_CHARS = 20_000
+def kill(progress):
+    if progress.chunks == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+prepare(Corpus(({str(text)!r},)), load_tokenizer({str(tmp_path / "tokenizer")!r}), Path({str(out)!r}),
+        workers=2, on_progress=kill)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    (out / "train" / ".00008.arrow.123.partial").write_bytes(b"half a sha")
+    for directory in (out, whole):
+        prepare(Corpus((str(text),)), tokenizer, directory, workers=1)
+    assert content(out) == content(whole)
+
+
+@pytest.mark.parametrize("name", ["train/00002.arrow", "heldout/00002.arrow", "chunks/00002.json"])
+@pytest.mark.parametrize("damage", ["cut short", "changed", "gone"])
+def test_only_what_is_damaged_is_done_again(
+    text: Path, out: Path, tokenizer: Tokenizer, name: str, damage: str
+) -> None:
+    corpus, seen = Corpus((str(text),)), []
+    prepare(corpus, tokenizer, out, workers=1, heldout=0.2)
+    whole = content(out)
+    file = out / name
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(whole[name][:-9] + (b"" if damage == "cut short" else b"123456789"))
+    (out / "manifest.json").unlink()
+    prepare(corpus, tokenizer, out, workers=1, heldout=0.2, on_progress=seen.append)
+    assert content(out) == whole
+    assert (seen[-1].chunks, seen[-1].found_chunks) == (9, 8)
+
+
+def test_text_that_was_mended_is_prepared_as_it_is_now(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """A broken file stops the preparation: what comes before the place stands, what comes after is new."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    good = text.read_bytes()
+    middle = good.index(b"\n", len(good) // 2)
+    text.write_bytes(good[:middle] + b"\xff\xfe" + good[middle:])
+    corpus = Corpus((str(text),))
+    with pytest.raises(TextError, match=rf"^{text}: .*{middle:,}"):
+        prepare(corpus, tokenizer, out, workers=1)
+    left = content(out)
+    assert not [name for name in left if name.endswith(".partial")]
+    text.write_bytes(good)
+    seen: list[PrepareProgress] = []
+    prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=seen.append)
+    prepare(Corpus((str(text),)), tokenizer, whole, workers=1)
+    assert content(out) == content(whole)
+    assert seen[-1].found_chunks == sum(name.startswith("chunks/") for name in left) == 4
+
+
+def test_what_is_left_of_longer_text_goes(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=stop_after(9))
+    text.write_bytes(text.read_bytes()[: text.stat().st_size // 2])
+    for directory in (out, whole):
+        prepare(Corpus((str(text),)), tokenizer, directory, workers=1)
+    assert content(out) == content(whole)
+
+
+def test_a_finished_directory_is_opened(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    first = prepare(Corpus((str(text),)), tokenizer, out, workers=1)
+    times = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    calls: list[PrepareProgress] = []
+    again = prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=calls.append)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == times
+    assert again.manifest == first.manifest
+    assert calls == []
+
+
+OTHER_TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation())
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seq_len": 64}, "seq_len 32, now 64"),
+        ({"seed": 5}, "seed 0, now 5"),
+        ({"heldout": 0.2}, "heldout 0.01, now 0.2"),
+        ({"tokenizer": OTHER_TOKENIZER}, r"tokenizer \w{12}, now \w{12}; vocab_size 55, now 6"),
+        ({"corpus": {"documents": "line"}}, "documents blank-line, now line"),
+        ({"corpus": {"text_field": "body"}}, "text_field text, now body"),
+        ({"corpus": {"sources": ("{text}.txt",)}}, r"1 sources, now 1, {text} for one"),
+        ({"corpus": {"sources": ("{text}", "{text}.txt")}}, r"1 sources, now 2, {text}.txt for one"),
+    ],
+)
+def test_other_settings_in_the_same_directory(
+    text: Path, out: Path, tokenizer: Tokenizer, changes: dict[str, Any], named: str, finished: bool
+) -> None:
+    other = Path(f"{text}.txt")
+    other.write_bytes(text.read_bytes())
+    corpus = Corpus((str(text),))
+    try:
+        prepare(corpus, tokenizer, out, seq_len=32, workers=1, on_progress=None if finished else stop_after(1))
+    except KeyboardInterrupt:
+        assert not finished
+    before = content(out)
+    changes = dict(changes)
+    of_corpus = dict(changes.pop("corpus", {}))
+    if "sources" in of_corpus:
+        of_corpus["sources"] = tuple(source.format(text=text) for source in of_corpus["sources"])
+    options: dict[str, Any] = {"corpus": replace(corpus, **of_corpus), "tokenizer": tokenizer, "seq_len": 32} | changes
+    message = rf"^{out}: holds data prepared with other settings: {named.replace('{text}', str(text))}; choose another"
+    with pytest.raises(DataError, match=message):
+        prepare(options.pop("corpus"), options.pop("tokenizer"), out, workers=1, **options)
+    assert content(out) == before
+
+
+def test_finished_data_of_text_of_another_size(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    prepare(Corpus((str(text),)), tokenizer, out, workers=1)
+    size = text.stat().st_size
+    text.write_bytes(text.read_bytes() + b" ban")
+    with pytest.raises(DataError, match=rf"other settings: {text} of {size:,} bytes, now {size + 4:,}; choose another"):
+        prepare(Corpus((str(text),)), tokenizer, out, workers=1)
+
+
+def test_directories_that_hold_something_else(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    corpus = Corpus((str(text),))
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(
+        DataError, match=rf"^{out}: holds other files \(thesis.tex for one\); .*choose a new or empty one"
+    ):
+        prepare(corpus, tokenizer, out, workers=1)
+    assert content(out) == {"thesis.tex": b"years of work"}
+    (out / "settings.json").write_text('{"theme": "dark"}')
+    with pytest.raises(DataError, match=rf"^{out}/settings.json: not written by electra prepare"):
+        prepare(corpus, tokenizer, out, workers=1)
+    with pytest.raises(DataError, match=rf"^{text}: a file; prepared data needs a directory"):
+        prepare(corpus, tokenizer, text, workers=1)
+
+
+def test_settings_out_of_range(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    corpus = Corpus((str(text),))
+    for options, message in (
+        ({"seq_len": 4}, "^seq_len=4: at least 5 tokens"),
+        ({"workers": 0}, "^workers=0: at least 1"),
+        ({"heldout": 0.0}, "^heldout=0.0: a share"),
+        ({"heldout": 1.0}, "^heldout=1.0: a share"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            prepare(corpus, tokenizer, out, **options)  # type: ignore[arg-type]
+    assert not out.exists()
+    assert len(prepare(corpus, tokenizer, out, workers=1, seq_len=5).train) > 1000
+
+
+@pytest.mark.parametrize("empty", ["", "\n\n \n\t\n"])
+def test_text_without_text(text: Path, out: Path, tokenizer: Tokenizer, empty: str) -> None:
+    text.write_text(empty)
+    with pytest.raises(TextError, match=rf"^{text}: no text in it"):
+        prepare(Corpus((str(text),)), tokenizer, out)
+    assert not out.exists()
+
+
+def test_text_without_tokens(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    text.write_text("\x01\x02\n\x01\n\n\x07\n")
+    with pytest.raises(TextError, match=rf"^{text}: no text in it that gives a token to train on"):
+        prepare(Corpus((str(text),)), tokenizer, out)
+    assert not out.exists()
+
+
+def test_text_that_is_not_there(tmp_path: Path, out: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(TextError, match=rf"^{tmp_path}/no.txt: .*No such file"):
+        prepare(Corpus((str(tmp_path / "no.txt"),)), tokenizer, out)
+    assert not out.exists()
+
+
+def test_a_single_document(text: Path, out: Path, tokenizer: Tokenizer, documents: list[list[str]]) -> None:
+    data = prepare(Corpus((str(text),), documents="file"), tokenizer, out, seq_len=32, workers=1)
+    assert data.manifest.heldout_from == "end"
+    assert data.manifest.documents == 1
+    train, heldout = words(data, tokenizer)
+    assert train + heldout == " ".join(line for lines in documents for line in lines).split()
+    assert 0.02 < len(heldout) / len(train) < 0.06
+
+
+def test_a_full_disk(text: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, out, whole = Corpus((str(text),)), tmp_path / "out", tmp_path / "whole"
+    prepare(corpus, tokenizer, whole, workers=1)
+    move = os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if target == out / "train" / "00003.arrow":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        move(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(
+            StorageError, match=rf"^{out}/train/00003.arrow: cannot be written: No space left on device"
+        ):
+            prepare(corpus, tokenizer, out, workers=1)
+    left = content(out)
+    assert not [name for name in left if "partial" in name or "00003" in name or name == "manifest.json"]
+    assert left["train/00002.arrow"] == content(whole)["train/00002.arrow"]
+    prepare(corpus, tokenizer, out, workers=1)
+    assert content(out) == content(whole)
+
+
+def test_a_place_that_cannot_be_written(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(StorageError, match=rf"^{text}/out/settings.json: cannot be written: Not a directory"):
+        prepare(Corpus((str(text),)), tokenizer, text / "out", workers=1)
+
+
+def test_errors_come_out_of_workers_as_they_are(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=stop_after(1))
+    shard = out / "train" / "00005.arrow"
+    shard.mkdir()
+    with pytest.raises(StorageError, match=rf"^{shard}: cannot be written: Is a directory"):
+        prepare(Corpus((str(text),)), tokenizer, out, workers=2)

@@ -1,0 +1,66 @@
+"""Held-out metrics: always the same, and the frequency baseline means what it says."""
+
+import math
+
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from tiny_models import PAD, batch, model
+
+from electra.pretraining.evaluate import evaluate, samples
+from electra.runtime import Runtime
+
+CPU = Runtime(torch.device("cpu"), torch.float32)
+UNIGRAMS = torch.randint(1, 1000, (64,), generator=torch.Generator().manual_seed(3))
+
+
+def test_the_same_every_time_and_dropout_off() -> None:
+    electra = model()
+    batches = [batch(seed=4), batch(seed=5)]
+    first = evaluate(electra, batches, UNIGRAMS, CPU)
+    torch.manual_seed(99)
+    assert evaluate(electra, batches, UNIGRAMS, CPU) == first
+    assert electra.training, "the mode is given back"
+    assert first.metrics["evaluated_tokens"] == 220
+    assert first.metrics["replaced"] > 0.1
+
+
+def test_the_frequency_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the metric says is the AUC of log frequency over the very tokens that the discriminator saw."""
+    electra, seen = model(), []
+    run = electra.run
+
+    def spy(inputs):
+        result = run(inputs)
+        seen.append((inputs, result[1].input_ids))
+        return result
+
+    monkeypatch.setattr(electra, "run", spy)
+    evaluation = evaluate(electra, [batch(seed=s, lengths=(40,) * 30) for s in range(4)], UNIGRAMS, CPU)
+    scores, labels = [], []
+    for inputs, corrupted in seen:
+        real = inputs.input_ids != PAD
+        scores += [-math.log(int(UNIGRAMS[i])) for i in corrupted[real]]
+        labels += (corrupted != inputs.input_ids)[real].tolist()
+    auc = roc_auc_score(labels, scores)
+    assert evaluation.metrics["frequency_auc"] == pytest.approx(max(auc, 1 - auc), abs=2e-3)
+
+
+def test_an_mlm_has_neither_baseline_nor_sentences() -> None:
+    bert = model("mlm")
+    evaluation = evaluate(bert, [batch()], UNIGRAMS, CPU)
+    assert "frequency_auc" not in evaluation.metrics
+    assert not evaluation.histograms
+    assert samples(bert, batch(), [str(i) for i in range(64)], CPU) == []
+
+
+def test_sentences_show_what_was_replaced() -> None:
+    inputs = batch(lengths=(40, 12))
+    shown = samples(model(), inputs, [f"w{i}" for i in range(64)], CPU)
+    assert [len(sample.tokens) for sample in shown] == [40, 12]
+    for row, sample in enumerate(shown):
+        assert any(sample.originals)
+        for place, (token, original) in enumerate(zip(sample.tokens, sample.originals, strict=True)):
+            assert (original or token) == f"w{inputs.input_ids[row, place]}"
+            assert token != original
+        assert all(0 <= p <= 1 for p in sample.probabilities)

@@ -1,0 +1,60 @@
+"""Planted illnesses are found, in plain words, and a healthy run is left alone."""
+
+import math
+
+import pytest
+
+from electra.pretraining.health import PATIENCE, Health
+
+HEALTHY = {
+    "loss": 20.0,
+    "generator_loss": 3.0,
+    "sampled_accuracy": 0.5,
+    "replaced": 0.07,
+    "auc": 0.9,
+    "recall": 0.4,
+    "gradient_norm": 0.5,
+}
+BERT = {"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4, "gradient_norm": 0.5}
+
+
+def problems(
+    changes: dict[str, float], start: dict[str, float] = HEALTHY, done: float = 0.5, step: int = 1000
+) -> list[str]:
+    health = Health(vocab_size=30_522)
+    for before in range(20):
+        assert health.check(step + before, done, start) == []
+    return [finding.problem for finding in health.check(step + 20, done, start | changes)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"loss": math.nan}, "not a number"),
+        ({"gradient_norm": math.inf}, "not a number"),
+        ({"gradient_norm": 60.0}, "exploding gradients"),
+        ({"loss": 30.0}, "rising loss"),
+        ({"generator_loss": 10.2}, "the masked-LM loss does not fall"),
+        ({"auc": 0.51}, "the discriminator only says original"),
+        ({"sampled_accuracy": 0.9, "replaced": 0.015}, "too few replacements"),
+        ({"sampled_accuracy": 0.01}, "too many replacements"),
+    ],
+)
+def test_what_goes_wrong(changes: dict[str, float], problem: str) -> None:
+    assert problems(changes) == [problem]
+
+
+def test_a_bert_that_does_not_learn() -> None:
+    assert problems({"mlm_loss": 10.0}, start=BERT) == ["the masked-LM loss does not fall"]
+
+
+def test_early_in_a_run_not_having_learnt_is_normal() -> None:
+    for early in ({"done": 0.1}, {"step": PATIENCE - 50}):
+        assert problems({"auc": 0.5, "sampled_accuracy": 0.0, "generator_loss": 10.3}, **early) == []
+
+
+def test_advice_says_what_to_try() -> None:
+    health = Health(vocab_size=30_522)
+    (finding,) = health.check(5, 0.9, HEALTHY | {"loss": math.nan})
+    assert finding.step == 5
+    assert "optimizer.learning_rate" in finding.advice

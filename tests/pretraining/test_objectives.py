@@ -1,0 +1,138 @@
+"""Objectives: what an untrained one costs, that means are global, that every row of the table is whole."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_models import ENCODER, batch, model
+
+from electra.data.loader import Batch
+from electra.errors import UsageError
+from electra.model.encoder import EncoderConfig
+from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
+from electra.pretraining.masking import MaskingConfig
+from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+from electra.pretraining.objectives import CORRUPTIONS, OBJECTIVES, PREDICTIONS
+
+
+def rows_of(inputs: Batch, rows: slice) -> Batch:
+    mask = None if inputs.attention_mask is None else inputs.attention_mask[rows]
+    return Batch(inputs.input_ids[rows], inputs.token_type_ids[rows], inputs.lengths[rows], mask)
+
+
+@torch.no_grad()
+def test_the_untrained_loss_is_ln_v_plus_50_ln_2() -> None:
+    vocab = 30_522
+    electra = model(encoder=EncoderConfig(vocab_size=vocab, num_layers=2)).eval()
+    inputs = batch(lengths=(128,) * 8, vocab=vocab)
+    loss, sums = electra(inputs, electra.counts(inputs))
+    assert float(loss) == pytest.approx(math.log(vocab) + 50 * math.log(2), rel=0.01)
+    assert float(loss) == pytest.approx(44.98, abs=0.4)
+    metrics = electra.metrics({name: t.double() for name, t in sums.items()})
+    assert metrics["loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert metrics["generator_loss"] == pytest.approx(math.log(vocab), rel=0.01)
+    assert metrics["replaced"] == pytest.approx(19 / 128, rel=0.01)
+
+
+@torch.no_grad()
+def test_the_untrained_masked_lm_loss_is_ln_v() -> None:
+    bert, inputs = model("mlm").eval(), batch()
+    loss, sums = bert(inputs, bert.counts(inputs))
+    assert float(loss) == pytest.approx(math.log(64), rel=0.02)
+    assert bert.metrics(sums)["mlm_loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert bert.generator is None
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_micro_batches_sum_to_the_global_loss(objective: str) -> None:
+    """Shares divided by global counts sum to the loss of the whole batch; means of means do not (rows differ in length)."""
+    network, inputs = model(objective).eval(), batch(lengths=(40, 40, 9, 7))
+    halves = [rows_of(inputs, slice(0, 2)), rows_of(inputs, slice(2, 4))]
+    counts = network.counts(inputs)
+    in_parts = {name: sum(network.counts(half)[name] for half in halves) for name in counts}
+    assert in_parts == counts
+    pieces = [network(half, counts) for half in halves]
+    means = [network(half, network.counts(half))[0] for half in halves]
+    assert counts["tokens"] == inputs.lengths.sum()
+    sums = {name: pieces[0][1][name] + pieces[1][1][name] for name in pieces[0][1]}
+    total = float(pieces[0][0] + pieces[1][0])
+    assert network.metrics(sums)["loss"] == pytest.approx(total, rel=1e-5)
+    assert float(sums["masked"]) == counts["masked"]
+    assert abs(float(sum(means)) / 2 - total) > 1e-5, "a mean of means is another number"
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_parameter_learns_and_every_row_is_known(objective: str) -> None:
+    row = OBJECTIVES[objective]
+    assert row.corruption in CORRUPTIONS
+    assert row.prediction in PREDICTIONS
+    network, inputs = model(objective), batch()
+    loss, _ = network(inputs, network.counts(inputs))
+    loss.backward()
+    assert [name for name, p in network.named_parameters() if p.grad is None] == []
+
+
+def test_the_table_uses_all_its_parts() -> None:
+    rows = OBJECTIVES.values()
+    assert {row.corruption for row in rows} == set(CORRUPTIONS)
+    assert {row.prediction for row in rows} == set(PREDICTIONS)
+
+
+def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
+    inputs = batch(lengths=(40,) * 50)
+    torch.manual_seed(0)
+    electra = model()
+    heavy = replace(electra.setting, objective=replace(electra.setting.objective, weight=100.0))
+    counts = electra.counts(inputs)
+    losses = []
+    for setting in (electra.setting, heavy):
+        electra.setting = setting
+        torch.manual_seed(1)
+        losses.append(float(electra.eval()(inputs, counts)[0]))
+    assert losses[1] - losses[0] == pytest.approx(50 * math.log(2), rel=0.1)
+    many = model(masking=MaskingConfig(fraction=0.25))
+    assert many.counts(inputs)["masked"] == 50 * 10
+
+    electra.generator.head.bias.data[7] = 6.0  # a generator that nearly always says 7, unless it is hot
+    shares = {}
+    for temperature in (1.0, 100.0):
+        electra.corruption.temperature = temperature
+        chosen, corrupted, _ = electra.run(inputs)
+        at = corrupted.input_ids.gather(1, chosen.positions)[chosen.used]
+        shares[temperature] = float((at == 7).double().mean())
+    assert shares[1.0] > 0.8
+    assert shares[100.0] < 0.1
+
+
+def test_generator_sizes() -> None:
+    base = EncoderConfig(embedding_size=768, hidden_size=768, num_heads=12, ffn_size=3072)
+    third = generator_sizes(base, GeneratorConfig(size=1 / 3))
+    assert (third.hidden_size, third.num_heads, third.ffn_size, third.num_layers) == (256, 4, 1024, 12)
+    quarter = generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25))
+    assert (quarter.hidden_size, quarter.num_heads, quarter.ffn_size, quarter.embedding_size) == (64, 1, 256, 128)
+    with pytest.raises(UsageError, match=r"generator\.size 0\.7 makes a hidden size of 179 with 3 heads"):
+        generator_sizes(EncoderConfig(), GeneratorConfig(size=0.7))
+    with pytest.raises(UsageError, match=r"generator\.size is 0"):
+        GeneratorConfig(size=0)
+
+
+def parameters(*networks: torch.nn.Module) -> float:
+    return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values()) / 1e6
+
+
+def test_parameters_of_the_papers_small() -> None:
+    main = Discriminator(EncoderConfig())
+    assert parameters(main) == pytest.approx(13.483 + 0.066, abs=0.001)
+    both = MaskedLM(generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25)), main.encoder.embeddings)
+    own = parameters(main, both) - parameters(main)
+    assert own == pytest.approx(0.647 + 0.030522 + 64 * 128 / 1e6 + 3 * 128 / 1e6, abs=0.01)
+
+
+def test_flops_are_those_of_the_shapes_that_are_computed() -> None:
+    electra, inputs = model(), batch(lengths=(40, 23))
+    expected = 2 * (discriminator_step_flops(ENCODER, 40) + masked_lm_step_flops(electra.generator.config, 40, 6))
+    assert electra.flops(inputs) == expected
+    bert = model("mlm")
+    assert bert.flops(inputs) == 2 * masked_lm_step_flops(ENCODER, 40, 6)
+    assert 0 < electra.utilised_share(40) < 1.5

@@ -1,0 +1,197 @@
+"""Bad input, from the command line to the end: one clear line naming file and place, exit code 2, nothing half-written."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import zstandard
+from test_cli import error
+
+import electra
+
+RUN = [
+    "--preset",
+    "tiny",
+    "--steps",
+    "2",
+    "--seq-len",
+    "24",
+    "--workers",
+    "1",
+    "--training.batch-size",
+    "4",
+    "--model.num-layers",
+    "1",
+    "--model.vocab-size",
+    "160",
+]
+GOOD = "the cat sees mice .\nthe dog likes milk .\n\n" * 400
+
+
+def broken(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "no such path": (lambda d: d / "nowhere.txt", "nowhere.txt: "),
+    "unknown kind": (lambda d: broken(d, "a.pdf", b"%PDF"), "a.pdf: not a kind of text file that is known"),
+    "empty file": (lambda d: broken(d, "a.txt", b""), "a.txt"),
+    "blank file": (lambda d: broken(d, "a.txt", b"\n \n\n"), "a.txt"),
+    "too small": (
+        lambda d: broken(d, "a.txt", b"the cat sees mice .\n\nthe dog sleeps .\n"),
+        "do not fill one batch of 4",
+    ),
+    "not UTF-8": (lambda d: broken(d, "a.txt", GOOD.encode() + b"caf\xe9 ole\n"), "a.txt: "),
+    "truncated gzip": (lambda d: broken(d, "a.txt.gz", gzip.compress(GOOD.encode())[:-20]), "a.txt.gz: "),
+    "truncated zstd": (
+        lambda d: broken(
+            d, "a.txt.zst", zstandard.ZstdCompressor().compress(GOOD.encode() + bytes(range(32, 127)))[:-20]
+        ),
+        "a.txt.zst: ",
+    ),
+    "broken JSON": (lambda d: broken(d, "a.jsonl", b'{"text": "fine"}\n{"text": \n'), "a.jsonl:2: "),
+    "no text field": (lambda d: broken(d, "a.jsonl", b'{"body": "fine"}\n'), "a.jsonl:1: "),
+    "a line of 50 MB": (lambda d: broken(d, "a.txt", b"fine .\n" + b"a b " * 12_500_000), "a.txt:2: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXT)
+def test_text(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make, message = BAD_TEXT[case]
+    path = make(tmp_path)
+    before = set(tmp_path.iterdir())
+    line = error(capsys, "pretrain", str(path), "--out", str(tmp_path / "run"), *RUN)
+    assert message in line
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_the_byte_that_is_not_utf8_is_named_and_can_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = broken(tmp_path, "a.txt", GOOD.encode() + b"caf\xe9 ole\n")
+    line = error(capsys, "pretrain", str(path), "--out", str(tmp_path / "run"), *RUN)
+    assert f"{len(GOOD) + 3:,}" in line or str(len(GOOD) + 3) in line
+    assert "--encoding-errors replace" in line
+    electra.cli.main(["pretrain", str(path), "--out", str(tmp_path / "run"), "--encoding-errors", "replace", *RUN])
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text, a tokenizer, data and a finished run to be broken in copies."""
+    folder = tmp_path_factory.mktemp("parts")
+    (folder / "a.txt").write_text(GOOD)
+    electra.tokenizer([str(folder / "a.txt")], out=str(folder / "tokenizer"), vocab_size=160)
+    electra.prepare([str(folder / "a.txt")], tokenizer=str(folder / "tokenizer"), out=str(folder / "data"), seq_len=24)
+    electra.cli.main(["pretrain", "--data", str(folder / "data"), "--out", str(folder / "run"), *RUN])
+    return folder
+
+
+def pretrain_data(data: Path, out: Path, *more: str) -> list[str]:
+    return ["pretrain", "--data", str(data), "--out", str(out), *RUN, *more]
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_shards(parts: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture) -> None:
+    data = shutil.copytree(parts / "data", tmp_path / "data")
+    shard = next((data / "train").iterdir())
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content if damage == "changed" else content[:-100])
+    line = error(capsys, *pretrain_data(data, tmp_path / "run"))
+    assert str(shard) in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_that_is_not_the_datas(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    electra.tokenizer([str(parts / "a.txt")], out=str(tmp_path / "t"), vocab_size=100)
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--tokenizer", str(tmp_path / "t")))
+    assert "prepared with another tokenizer" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_sequences_longer_than_the_positions(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    options = ("--model.max-positions", "16", "--seq-len", "16")
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", *options))
+    assert "prepared with sequences of 24, the model has 16 positions" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_and_data(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "say what to train on" in error(
+        capsys, *pretrain_data(parts / "data", tmp_path / "run", "--cased")[:1], "--out", str(tmp_path / "run")
+    )
+    line = error(
+        capsys, "pretrain", str(parts / "a.txt"), "--data", str(parts / "data"), "--out", str(tmp_path / "run")
+    )
+    assert "not both" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "no such directory of prepared data" in error(capsys, *pretrain_data(tmp_path / "nowhere", tmp_path / "run"))
+    (tmp_path / "empty").mkdir()
+    assert "not a directory of prepared data" in error(capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_another_configuration(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = shutil.copytree(parts / "run", tmp_path / "run")
+    before = (run / "config.yaml").read_bytes()
+    line = error(capsys, *pretrain_data(parts / "data", run, "--optimizer.learning-rate", "1e-5"))
+    assert "a run of another configuration: --optimizer.learning-rate is " in line
+    assert "there, 1e-05 here" in line
+    assert (run / "config.yaml").read_bytes() == before
+    electra.cli.main(pretrain_data(parts / "data", run, "--training.log-every", "7", "--runtime.threads", "1"))
+    assert "is finished" in capsys.readouterr().out, "how it runs may differ"
+
+
+def test_a_directory_that_is_no_run(tmp_path: Path, parts: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").write_text("dear")
+    assert "not empty and not a run" in error(capsys, *pretrain_data(parts / "data", tmp_path / "mine"))
+    assert "not a directory" in error(capsys, *pretrain_data(parts / "data", tmp_path / "mine/letter.txt"))
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (
+            {"hidden_size": 64},
+            "discriminator: other sizes: hidden_size 64 (the model has 128); try --model.hidden-size 64",
+        ),
+        ({"num_hidden_layers": 3}, "num_layers 3 (the model has 1)"),
+    ],
+)
+def test_init_of_other_sizes(
+    parts: Path, tmp_path: Path, sizes: dict, message: str, capsys: pytest.CaptureFixture
+) -> None:
+    init = shutil.copytree(parts / "run/discriminator", tmp_path / "init/discriminator")
+    config = json.loads((init / "config.json").read_text())
+    (init / "config.json").write_text(json.dumps(config | sizes))
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "init")))
+    assert message.replace("128", str(config["hidden_size"])) in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_init_that_is_no_model(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "nowhere")))
+    assert "nowhere: not a model directory" in line
+
+
+def test_no_permission(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "file/run"))
+    assert "cannot be written" in line
+    assert str(tmp_path / "file") in line
+
+
+def test_no_gpu(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--runtime.device", "cuda"))
+    assert "runtime.device is cuda, but PyTorch sees no GPU here" in line

@@ -1,0 +1,216 @@
+"""The command line: quick, with every option explained, and one clear line for every mistake."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import electra
+from electra import cli, commands
+from electra.pretraining import run
+from electra.pretraining.config import PretrainConfig, build
+
+
+@pytest.fixture
+def resolved(monkeypatch: pytest.MonkeyPatch) -> list[PretrainConfig]:
+    """The configurations that `pretrain` is called with, instead of running them."""
+    seen: list[PretrainConfig] = []
+    monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
+    return seen
+
+
+def error(capsys: pytest.CaptureFixture, *words: str) -> str:
+    """The one line that a command ends with."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("electra: error: ")
+    return lines[0].removeprefix("electra: error: ")
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    code = "import sys; from electra.cli import main; main(['--help']); print(sorted(set(sys.modules) & {'torch', 'numpy', 'jsonargparse', 'rich'}))"
+    runs = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        runs.append(time.perf_counter() - start)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(f"  {name}" in done.stdout for name in cli.COMMANDS)
+    assert min(runs) < 0.5
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_every_option(name: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    options = [line for line in text.splitlines() if line.startswith("  --")]
+    assert options or name == "evaluate"
+    assert "ARG:" not in text
+    assert "_" not in "".join(line.split()[0] for line in options), "names are written with hyphens"
+
+
+def test_every_field_has_a_help_text(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["pretrain", "--help"])
+    text = " ".join(capsys.readouterr().out.split("positional arguments:")[1].split())
+    for name in electra.config.flat(yaml.safe_load(electra.config.to_yaml(PretrainConfig()))):
+        option = "--" + name.replace("_", "-")
+        if name != "text":
+            after = text.split(f" {option} ", 1)[1]
+            assert "(type:" in after.split(" --", 1)[0] or "(required)" in after.split(" --", 1)[0], option
+            assert len(after.split("(type:")[0].split()) > 2, f"{option} is not explained"
+
+
+def test_a_preset_then_options(resolved: list[PretrainConfig]) -> None:
+    cli.main(
+        [
+            "pretrain",
+            "a",
+            "b",
+            "--preset",
+            "tiny",
+            "--out",
+            "r",
+            "--model.hidden-size",
+            "64",
+            "--optimizer.learning-rate=1e-4",
+            "--cased",
+        ]
+    )
+    (config,) = resolved
+    assert config.text == ("a", "b")
+    assert config.preset == "tiny"
+    assert config.model.hidden_size == 64
+    assert config.optimizer.learning_rate == 1e-4
+    assert config.cased is True
+    assert config.training.batch_size == commands.PRESETS["tiny"]().training.batch_size
+
+
+def test_file_over_preset_and_options_over_file_wherever_they_stand(
+    resolved: list[PretrainConfig], tmp_path: Path
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("preset: tiny\nseed: 7\nmodel: {hidden_size: 64}\noptimizer.learning_rate: 1e-4\nsteps: 9\n")
+    cli.main(f"pretrain a --out r --seed 8 --config {file}".split())
+    cli.main(f"pretrain a --config {file} --out r --hours 2 --preset small".split())
+    one, two = resolved
+    assert (one.preset, one.seed, one.model.hidden_size, one.optimizer.learning_rate) == ("tiny", 8, 64, 1e-4)
+    assert (one.steps, one.hours) == (9, None)
+    assert (two.preset, two.seed, two.model.num_layers, two.model.hidden_size) == ("small", 7, 12, 64)
+    assert (two.steps, two.hours) == (None, 2.0)
+
+
+def test_python_takes_the_same_names(resolved: list[PretrainConfig]) -> None:
+    cli.main(
+        [
+            "pretrain",
+            "a",
+            "--preset",
+            "tiny",
+            "--out",
+            "r",
+            "--model.hidden-size",
+            "64",
+            "--optimizer.learning-rate",
+            "1e-4",
+        ]
+    )
+    electra.pretrain("a", preset="tiny", out="r", model={"hidden_size": 64}, **{"optimizer.learning_rate": 1e-4})
+    assert resolved[0] == resolved[1]
+
+
+def test_python_has_the_same_defaults(resolved: list[PretrainConfig]) -> None:
+    cli.main(["pretrain", "a", "--out", "r"])
+    electra.pretrain("a", out="r")
+    assert resolved[0] == resolved[1] == commands.PRESETS["small"]().__class__(text=("a",))
+
+
+def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
+    for name, preset in commands.PRESETS.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(electra.config.to_yaml(preset()))
+        parser = commands.pretrain_parser({}, str(file), tmp_path)
+        assert build(parser, parser.parse_object({})) == preset()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pretrian", "there is no command 'pretrian'; did you mean pretrain?"),
+        ("xyz", "there is no command 'xyz'; there are pretrain, tokenizer, prepare, evaluate"),
+        ("pretrain a --out r --optimiser.learning-rate 1", "no option --optimiser.learning-rate; did you mean --optimizer.learning-rate?"),
+        ("pretrain a --out r --stesp 1", "there is no option --stesp; did you mean --steps?"),
+        ("pretrain a --out r --seq-len x", "--seq-len: expected int, got x"),
+        ("pretrain a --out r --documents page", "--documents: expected blank-line or file or line, got page"),
+        ("pretrain a --out r --preset huge", "there is no preset 'huge'; there are tiny, small, small++, base, base++, large"),
+        ("pretrain a --out r --objective gpt", "there is no objective 'gpt'; there are electra, mlm"),
+        ("pretrain a --out r --steps 5 --hours 1", "say either --steps or --hours, not both"),
+        ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
+        ("pretrain a --out r --model.hidden-size 30", "model.hidden_size 30 cannot be shared evenly by model.num_heads 4"),
+        ("pretrain a --out r --config nowhere.yaml", "nowhere.yaml: no such config file"),
+        ("pretrain a", "required: out"),
+        ("pretrain a --out r --seed 3 b", "'b' stands behind options; name all text together"),
+        ("prepare a --out r", "required: tokenizer"),
+        ("evaluate", "required: run"),
+        ("tokenizer a --out r --vocab-sise 5", "there is no option --vocab-sise; did you mean --vocab-size?"),
+    ],
+)  # fmt: skip
+def test_mistakes(
+    words: str, message: str, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in error(capsys, *words.split())
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("modle: {hidden_size: 3}", "c.yaml: there is no option --modle; did you mean --model?"),
+        ("model: {hiden_size: 3}", "c.yaml: there is no option --model.hiden-size; did you mean --model.hidden-size?"),
+        ("steps: many", "c.yaml: --steps: expected int or null, got many"),
+        ("a: [", "c.yaml: not a config file"),
+        ("just words", "c.yaml: not a config file (expected names and values)"),
+    ],
+)
+def test_mistakes_in_a_config_file(content: str, message: str, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    assert message in error(capsys, "pretrain", "a", "--out", str(tmp_path / "r"), "--config", str(file))
+
+
+def test_a_wrong_name_in_python() -> None:
+    with pytest.raises(electra.ElectraError, match="did you mean --optimizer.learning-rate"):
+        electra.pretrain("a", out="r", optimizer={"learning_rat": 1})
+
+
+def test_the_public_names() -> None:
+    assert sorted(electra.__all__) == electra.__all__
+    for name in electra.__all__:
+        assert getattr(electra, name) is not None
+    assert set(cli.COMMANDS) == {
+        name for name in electra.__all__ if callable(getattr(electra, name)) and name.islower()
+    }
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        electra.nothing  # noqa: B018
+
+
+def test_importing_the_package_is_free() -> None:
+    code = (
+        "import sys, electra; print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'electra')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['electra']"
+
+
+def test_version(capsys: pytest.CaptureFixture) -> None:
+    cli.main(["--version"])
+    assert capsys.readouterr().out == f"electra {electra.__version__}\n"

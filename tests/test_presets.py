@@ -1,0 +1,60 @@
+"""Presets against the paper's Table 6, and the quirks of the original code."""
+
+from dataclasses import replace
+
+import pytest
+
+from electra.presets import PRESETS, base, large, reference, small
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import generator_sizes
+
+# Table 6 and Appendix D: layers, hidden, FFN, heads, embedding, generator, mask %, learning rate, batch, steps, length
+TABLE_6 = {
+    "small": (12, 256, 1024, 4, 128, 1 / 4, 15, 5e-4, 128, 1_000_000, 128),
+    "small++": (12, 256, 1024, 4, 128, 1.0, 15, 5e-4, 128, 4_000_000, 512),
+    "base": (12, 768, 3072, 12, 768, 1 / 3, 15, 2e-4, 256, 766_000, 512),
+    "base++": (12, 768, 3072, 12, 768, 1 / 3, 15, 2e-4, 256, 4_000_000, 512),
+    "large": (24, 1024, 4096, 16, 1024, 1 / 4, 25, 2e-4, 2048, 1_750_000, 512),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_6)
+def test_table_6(name: str) -> None:
+    c = PRESETS[name]()
+    m = c.model
+    assert (
+        m.num_layers, m.hidden_size, m.ffn_size, m.num_heads, m.embedding_size, c.generator.size,
+        100 * c.masking.fraction, c.optimizer.learning_rate, c.training.batch_size, c.steps, c.seq_len,
+    ) == TABLE_6[name]  # fmt: skip
+    o = c.optimizer
+    assert (o.eps, o.beta1, o.beta2, o.weight_decay, o.clip_norm) == (1e-6, 0.9, 0.999, 0.01, 1.0)
+    assert (m.dropout, m.attention_dropout, m.layer_norm_eps, c.schedule.warmup_steps) == (0.1, 0.1, 1e-12, 10_000)
+    assert m.hidden_size // m.num_heads == 64
+    assert c.schedule.warmup(c.steps) * c.steps == pytest.approx(10_000)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_whole(name: str) -> None:
+    config = PRESETS[name]()
+    assert config.preset == name
+    assert config.recipe().budget.steps == config.steps
+    assert generator_sizes(config.model, config.generator).hidden_size >= 1
+
+
+def test_default_configuration_is_small() -> None:
+    assert PretrainConfig() == small()
+
+
+@pytest.mark.parametrize("preset", [small, base, large])
+def test_reference(preset) -> None:
+    plain, quirky = preset(), reference(preset())
+    assert quirky.masking.with_replacement
+    assert not quirky.optimizer.bias_correction
+    assert quirky.schedule.multiply
+    assert quirky.training.means == "local"
+    assert (quirky.masking.mlm_mask, quirky.masking.mlm_random) == (0.85, 0.0)
+    back = replace(
+        quirky, masking=plain.masking, optimizer=plain.optimizer, schedule=plain.schedule, training=plain.training
+    )
+    assert back == plain, "nothing else changes"
+    assert replace(small(), objective="mlm").objective == "mlm"

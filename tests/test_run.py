@@ -1,0 +1,323 @@
+"""The main job as a user runs it: all that a run leaves, resuming, and that nothing is ever lost."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
+
+import electra
+from electra.config import to_yaml
+from electra.errors import RunError
+from electra.pretraining import run as run_module
+from electra.train import loop
+from electra.train.log import read_metrics
+
+TIMES = ("seconds", "tokens_per_second", "flops_per_second", "mfu")
+
+
+def trace(run: Path) -> list[dict]:
+    """The metrics of a run without those that depend on the clock."""
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in read_metrics(run / "metrics.jsonl")]
+
+
+def weights(run: Path) -> bytes:
+    return (run / "discriminator/model.safetensors").read_bytes() + (run / "generator/model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """A run that was never interrupted."""
+    from conftest import TINY_RUN
+
+    out = tmp_path_factory.mktemp("runs") / "finished"
+    electra.pretrain(str(text), out=str(out), **TINY_RUN)
+    return out
+
+
+def test_what_a_run_leaves(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        "checkpoints",
+        "config.yaml",
+        "data",
+        "discriminator",
+        "events",
+        "generator",
+        "metrics.jsonl",
+        "pictures",
+        "report.html",
+        "summary.json",
+        "tokenizer",
+    }
+    rows = list(read_metrics(finished / "metrics.jsonl"))
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert rows[-1].keys() >= {
+        "loss", "generator_loss", "discriminator_loss", "generator_accuracy", "replaced", "accuracy", "majority",
+        "precision", "recall", "auc", "gradient_norm", "learning_rate", "tokens_per_second", "flops", "mfu",
+    }  # fmt: skip
+    assert rows[-1]["loss"] == pytest.approx(rows[-1]["generator_loss"] + 50 * rows[-1]["discriminator_loss"])
+    assert rows[-1]["flops"] > rows[0]["flops"] > 0
+    assert any((finished / "events").iterdir())
+    assert {path.name for path in (finished / "checkpoints").iterdir()} == {f"step-{n:08d}" for n in (4, 8, 12)}
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["step"] == 12
+    assert summary["heldout"].keys() >= {
+        "generator_accuracy",
+        "auc",
+        "frequency_auc",
+        "majority",
+        "precision",
+        "recall",
+    }
+
+
+def test_the_report_holds_pictures_metrics_and_sentences(finished: Path) -> None:
+    page = (finished / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert {path.name for path in (finished / "pictures").iterdir()} == {
+        "training.png",
+        "detection.png",
+        "sentences.png",
+    }
+    for part in ("area under the ROC curve", "of token frequency alone", "<h2>Health</h2>", "Three held-out sentences"):
+        assert part in page
+    assert page.count("<p class=s>") == 3
+
+
+@torch.no_grad()
+def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) -> None:
+    from electra.pretraining.build import build_model
+    from electra.pretraining.config import saved_config
+    from electra.text.tokenizer import load_tokenizer
+    from electra.train.checkpoint import Checkpoints
+
+    model = build_model(saved_config(finished / "config.yaml"), load_tokenizer(finished / "tokenizer"))
+    Checkpoints(finished / "checkpoints", 3, print).restore(model)
+    model.eval()
+    tokenizer = AutoTokenizer.from_pretrained(finished / "discriminator")
+    for sentences in (["the cat sees mice ."], ["the cat sees mice .", "the owl hunts ."]):
+        inputs = tokenizer(sentences, padding=True, return_tensors="pt")
+        ids, types, mask = inputs["input_ids"], inputs["token_type_ids"], inputs["attention_mask"].bool()
+        ours = model.prediction.network(ids, types, mask)
+        theirs = ElectraForPreTraining.from_pretrained(finished / "discriminator").eval()(**inputs).logits
+        torch.testing.assert_close(ours[mask], theirs[mask], atol=1e-5, rtol=0)
+        hidden = AutoModel.from_pretrained(finished / "discriminator").eval()(**inputs).last_hidden_state
+        torch.testing.assert_close(
+            model.prediction.network.encoder(ids, types, mask)[mask], hidden[mask], atol=1e-5, rtol=0
+        )
+        logits = ElectraForMaskedLM.from_pretrained(finished / "generator").eval()(**inputs).logits
+        everywhere = torch.arange(ids.shape[1]).expand_as(ids)
+        torch.testing.assert_close(model.generator(ids, types, mask, everywhere)[mask], logits[mask], atol=1e-5, rtol=0)
+
+
+def test_fill_mask(finished: Path) -> None:
+    guesses = pipeline("fill-mask", str(finished / "generator"))("the cat [MASK] mice .")
+    assert len(guesses) == 5
+    assert all(guess["sequence"].startswith("the cat") for guess in guesses)
+
+
+def test_a_finished_run_says_so_and_does_nothing(finished: Path, capsys: pytest.CaptureFixture) -> None:
+    before = (finished / "summary.json").stat().st_mtime_ns
+    summary = electra.pretrain(out=str(finished))
+    assert "is finished: step 12" in capsys.readouterr().out
+    assert summary == json.loads((finished / "summary.json").read_text())
+    assert (finished / "summary.json").stat().st_mtime_ns == before
+
+
+def test_the_saved_configuration_repeats_the_run(finished: Path, tmp_path: Path) -> None:
+    electra.pretrain(out=str(tmp_path / "again"), config=str(finished / "config.yaml"))
+    assert trace(tmp_path / "again") == trace(finished)
+    assert weights(tmp_path / "again") == weights(finished)
+
+
+def test_in_steps_it_is_the_same_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """tokenizer, prepare, pretrain --data: the parts give what the whole does."""
+    tokenizer = electra.tokenizer([str(text)], out=str(tmp_path / "t"), vocab_size=160)
+    data = electra.prepare([str(text)], tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24)
+    electra.pretrain(data=str(data), out=str(tmp_path / "run"), **tiny_run)
+    assert trace(tmp_path / "run") == trace(finished)
+    assert not (tmp_path / "run/data").exists()
+
+
+def test_evaluate(finished: Path, tmp_path: Path, text: Path) -> None:
+    metrics = electra.evaluate(str(finished))
+    assert metrics == json.loads((finished / "summary.json").read_text())["heldout"]
+    other = electra.prepare(
+        [str(text / "b.txt")], tokenizer=str(finished / "tokenizer"), out=str(tmp_path / "d"), seq_len=24
+    )
+    elsewhere = electra.evaluate(str(finished), data=str(other))
+    assert elsewhere["evaluated_tokens"] != metrics["evaluated_tokens"]
+    with pytest.raises(RunError, match="not a run directory"):
+        electra.evaluate(str(tmp_path))
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import conftest, electra
+from electra.pretraining.observer import RunObserver
+from electra.train import checkpoint
+def die(*_): os.kill(os.getpid(), 9)
+stepped = RunObserver.stepped
+def at(self, state):
+    stepped(self, state)
+    if state.step == {step}: die()
+if {step}: RunObserver.stepped = at
+if {writing}:
+    write = checkpoint.Checkpoints._write
+    def half(self, aside, module, optimizer, state):
+        write(self, aside, module, optimizer, state)
+        if state.step == {writing}: die()
+    checkpoint.Checkpoints._write = half
+electra.pretrain({text!r}, out={out!r}, **conftest.TINY_RUN)
+"""
+
+
+def test_killed_again_and_again_it_ends_bit_for_bit_the_same(finished: Path, text: Path, tmp_path: Path) -> None:
+    """kill -9 in the middle of steps and while a checkpoint is written; losses and weights are those of one go."""
+    out = tmp_path / "run"
+    for step, writing in ((3, 0), (7, 0), (0, 8), (11, 0)):
+        script = KILLED.format(
+            tests=str(Path(__file__).parent), step=step, writing=writing, text=str(text), out=str(out)
+        )
+        assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    from conftest import TINY_RUN
+
+    electra.pretrain(str(text), out=str(out), **TINY_RUN)
+    assert trace(out) == trace(finished)
+    assert weights(out) == weights(finished)
+
+
+def test_a_damaged_checkpoint_costs_its_steps_only(
+    finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    electra.pretrain(str(text), out=str(out), **tiny_run)
+    (out / "summary.json").unlink()
+    newest = sorted((out / "checkpoints").iterdir())[-1] / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-10])
+    electra.pretrain(str(text), out=str(out), **tiny_run)
+    assert "step-00000012: damaged (model.safetensors has" in capsys.readouterr().out
+    assert trace(out) == trace(finished)
+    assert weights(out) == weights(finished)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals, tiny_run: dict) -> None:
+    out = tmp_path / "run"
+    tiny_run |= {"steps": 100_000, "text": [str(text)]}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(tiny_run))
+    command = [sys.executable, "-m", "electra", "pretrain", "--config", str(config), "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(list(read_metrics(out / "metrics.jsonl"))) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, stderr
+    said = re.search(r"Stopped at step ([\d,]+) and saved; the same command goes on from there", stdout)
+    assert said
+    stopped = int(said[1].replace(",", ""))
+    assert (out / f"checkpoints/step-{stopped:08d}/state.json").exists()
+    assert "Traceback" not in stderr
+
+
+def test_by_the_clock_it_ends_annealed_at_the_budget(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    tiny_run.pop("steps")
+    started = time.monotonic()
+    summary = electra.pretrain(str(text), out=str(tmp_path / "run"), hours=2 / 3600, **tiny_run)
+    assert time.monotonic() - started < 30
+    rows = list(read_metrics(tmp_path / "run/metrics.jsonl"))
+    assert 2.0 <= summary["seconds"] < 3.0
+    rates = [row["learning_rate"] for row in rows]
+    assert max(rates) > 0.9 * 2e-3 or max(rates) > 10 * rates[-1]
+    assert rates[-1] < 0.1 * max(rates)
+    peak = rates.index(max(rates))
+    assert 0.02 < rows[peak]["seconds"] / summary["seconds"] < 0.3
+
+
+def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    tiny_run["training"] |= {"checkpoint_every": 1000, "checkpoint_minutes": 1e-9, "keep_checkpoints": 2}
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+    kept = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
+    assert kept == ["step-00000011", "step-00000012"]
+
+
+@pytest.mark.parametrize("objective", ["mlm"])
+def test_the_other_objectives(text: Path, tmp_path: Path, tiny_run: dict, objective: str) -> None:
+    summary = electra.pretrain(str(text), out=str(tmp_path / "run"), objective=objective, **tiny_run)
+    assert "mlm_accuracy" in summary["heldout"]
+    assert AutoModel.from_pretrained(tmp_path / "run/masked_lm").config.hidden_size == 16
+    guesses = pipeline("fill-mask", str(tmp_path / "run/masked_lm"))("the cat [MASK] mice .")
+    assert len(guesses) == 5
+
+
+def test_bfloat16_is_close_to_float32(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run, runtime={"precision": "bfloat16"})
+    ours, theirs = (list(read_metrics(run / "metrics.jsonl")) for run in (tmp_path / "run", finished))
+    assert ours[-1]["loss"] == pytest.approx(theirs[-1]["loss"], rel=0.02)
+    assert ours[-1]["loss"] != theirs[-1]["loss"]
+    checkpoint = sorted((tmp_path / "run/checkpoints").iterdir())[-1]
+    from safetensors.torch import load_file
+
+    assert {t.dtype for t in load_file(checkpoint / "model.safetensors").values()} == {torch.float32}
+
+
+def test_nan_ends_the_run_with_advice(
+    text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    clip = loop.clip_gradients
+
+    def explode(parameters, config):
+        norm = clip(parameters, config)
+        return norm * float("nan") if len(list((tmp_path / "run/checkpoints").glob("step-*"))) == 1 else norm
+
+    monkeypatch.setattr(loop, "clip_gradients", explode)
+    with pytest.raises(electra.errors.DivergedError, match="the gradients are not finite numbers any more"):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+    assert "not a number" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000004"]
+
+
+def test_domain_adaptation_continues_from_a_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """--init takes both networks and the tokenizer; the first loss is where the other run ended, not an untrained one."""
+    electra.pretrain(str(text / "b.txt"), out=str(tmp_path / "run"), init=str(finished), **tiny_run)
+    first = next(read_metrics(tmp_path / "run/metrics.jsonl"))
+    untrained, trained = (row["loss"] for row in (trace(finished)[0], trace(finished)[-1]))
+    assert abs(first["loss"] - trained) < abs(first["loss"] - untrained)
+    assert (tmp_path / "run/tokenizer/vocab.txt").read_text() == (finished / "tokenizer/vocab.txt").read_text()
+
+
+def test_domain_adaptation_from_a_discriminator_alone(
+    finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+) -> None:
+    electra.pretrain(str(text), out=str(tmp_path / "run"), init=str(finished / "discriminator"), **tiny_run)
+    assert "has no generator/: it starts from random weights" in capsys.readouterr().out
+
+
+def test_reference_runs(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """The quirks of the original code, all at once, through the whole chain."""
+    from electra.presets import reference, tiny
+    from electra.pretraining.config import build, options
+
+    parser = options(tiny())
+    config = reference(build(parser, parser.parse_object(tiny_run | {"text": [str(text)], "hours": None})))
+    assert "with_replacement: true" in to_yaml(config)
+    run_module.pretrain(config, tmp_path / "run")
+    first, *_ = read_metrics(tmp_path / "run/metrics.jsonl")
+    assert first["learning_rate"] == 0.0, "the original's first update"
+
+
+def test_nothing_is_left_in_the_environment(finished: Path) -> None:
+    assert not [name for name in os.listdir(finished) if name.startswith(".writing")]
