@@ -107,7 +107,7 @@ def test_shards(parts: Path, tmp_path: Path, damage: str, capsys: pytest.Capture
 
 
 def test_a_tokenizer_that_is_not_the_datas(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    electra.tokenizer([str(parts / "a.txt")], out=str(tmp_path / "t"), vocab_size=100)
+    electra.tokenizer([str(parts / "a.txt")], out=str(tmp_path / "t"), vocab_size=160, cased=True)
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--tokenizer", str(tmp_path / "t")))
     assert "prepared with another tokenizer" in line
     assert not (tmp_path / "run").exists()
@@ -132,9 +132,11 @@ def test_text_and_data(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_data_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "no such directory of prepared data" in error(capsys, *pretrain_data(tmp_path / "nowhere", tmp_path / "run"))
+    assert "no such directory; electra prepare makes one" in error(
+        capsys, *pretrain_data(tmp_path / "nowhere", tmp_path / "run")
+    )
     (tmp_path / "empty").mkdir()
-    assert "not a directory of prepared data" in error(capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run"))
+    assert "not prepared data (there is no manifest.json); electra prepare makes one" in error(capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

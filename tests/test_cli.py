@@ -174,7 +174,10 @@ def test_mistakes(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("modle: {hidden_size: 3}", "c.yaml: there is no option --modle; did you mean --model?"),
+        (
+            "modle: {hidden_size: 3}",
+            "c.yaml: there is no option --modle.hidden-size; did you mean --model.hidden-size?",
+        ),
         ("model: {hiden_size: 3}", "c.yaml: there is no option --model.hiden-size; did you mean --model.hidden-size?"),
         ("steps: many", "c.yaml: --steps: expected int or null, got many"),
         ("a: [", "c.yaml: not a config file"),

@@ -43,7 +43,7 @@ class Parser(jsonargparse.ArgumentParser):
             for name in action.option_strings
         }
         words = [underscored(word) for word in argv]
-        following = [*words[1:], "--"]
+        following = [*words, "--"][1:]
         return self.parse_args(
             [
                 f"{word}=true" if word in switches and next_word not in ("true", "false") else word

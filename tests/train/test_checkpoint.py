@@ -116,7 +116,7 @@ kept.save(*stepped(), TrainingState(2))
 def test_a_write_that_fails_half_way(tmp_path: Path) -> None:
     """The system refuses to make a file larger than 4 kB, as a full disk would; the last checkpoint stays."""
     script = f"""
-import sys
+import resource, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_checkpoint import *
 kept, _ = checkpoints(Path({str(tmp_path)!r}))

@@ -119,13 +119,14 @@ def _write_chunks(
     """Write what is not there yet; returns the records of all chunks, in their order."""
     progress = PrepareProgress(0, total_bytes, 0, 0, 0, 0, 0)
     records: list[ChunkRecord] = []
+    bytes_read: dict[int, int] = {}
 
     def done(record: ChunkRecord, found: bool) -> None:
         nonlocal progress
         records.append(record)
         entries = [entry for entry in (record.train, record.heldout) if entry]
         progress = PrepareProgress(
-            max(progress.bytes_read, record.bytes_read),
+            max(progress.bytes_read, bytes_read.pop(record.number)),
             total_bytes,
             progress.documents + record.documents,
             progress.examples + sum(entry.examples for entry in entries),
@@ -137,6 +138,7 @@ def _write_chunks(
 
     def unfinished() -> Iterator[Chunk]:
         for chunk in chunks:
+            bytes_read[chunk.number] = chunk.bytes_read
             if record := finished_chunk(writer.directory, chunk):
                 done(record, found=True)
             else:

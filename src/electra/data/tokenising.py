@@ -29,7 +29,6 @@ class ChunkRecord:
     digest: str
     documents: int
     cuts_end: bool
-    bytes_read: int
     train: ShardEntry | None
     heldout: ShardEntry | None
 
@@ -53,9 +52,7 @@ class ChunkWriter:
             return write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
 
         train, heldout = write("train"), write("heldout")
-        record = ChunkRecord(
-            chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, chunk.bytes_read, train, heldout
-        )
+        record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, train, heldout)
         save_json(self.directory / record_name(chunk.number), record)
         return record
 

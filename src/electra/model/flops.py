@@ -62,6 +62,6 @@ def discriminator_step_flops(config: EncoderConfig, length: int) -> int:
     return 2 * (encoder_flops(config, length) + length * replaced_token_head_flops(config))
 
 
-def utilised(step_flops: float, looked_up: float) -> float:
+def utilised(step_flops: int, looked_up: int) -> float:
     """What a machine really has to do for a step that costs `step_flops`, `looked_up` of it in look-ups."""
     return (step_flops - looked_up) / 2 * 3

@@ -33,7 +33,7 @@ class PretrainConfig:
     objective: str = "electra"
     """Pre-training task: electra, or mlm (BERT's)."""
     steps: int | None = 1_000_000
-    """Updates."""
+    """Number of updates, if no time is set."""
     hours: float | None = None
     """Hours of training instead of a number of updates; the learning rate follows the clock."""
     seq_len: int = 128
@@ -70,6 +70,7 @@ class PretrainConfig:
     """Device and precision."""
 
     def __post_init__(self) -> None:
+        Budget(self.steps, self.hours)  # complains if it is none
         if self.objective not in OBJECTIVES:
             raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
         if self.seq_len > self.model.max_positions:

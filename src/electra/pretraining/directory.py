@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from electra.config import flat, hyphenated, load, to_yaml
-from electra.errors import DataError, RunError, TextError, TokenizerError, UsageError
+from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.train.checkpoint import writing
 
@@ -97,8 +97,8 @@ class RunDirectory:
                 write_text(self.config, to_yaml(config))
         try:
             yield
-        except (TextError, TokenizerError, DataError, UsageError):
-            if new:
+        except (TextError, TokenizerError, DataError, ModelError, UsageError):
+            if new and not self.checkpoints.exists():
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 

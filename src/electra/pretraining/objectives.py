@@ -144,7 +144,7 @@ class PretrainingModel(nn.Module):
     def flops(self, batch: Batch) -> float:
         """Forward and backward of a batch, counted as in Appendix E, for the shapes that are really computed."""
         rows, length = batch.input_ids.shape
-        return rows * self.row_flops(length)
+        return float(rows * self.row_flops(length))
 
     def row_flops(self, length: int) -> int:
         """Forward and backward of one row, counted as in Appendix E."""

@@ -1,6 +1,7 @@
 """A pre-training run from text to checkpoint: tokenizer, data, training, evaluation, report. Every part resumes."""
 
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,21 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     directory = RunDirectory(out)
     with runtime(config.runtime) as where:
         config = replace(config, training=replace(config.training, micro_batch_size=rows_at_once(config, where)))
-        directory.check(config)
-        if config.init:
-            check_init(Path(config.init), config.model)
+        if where.is_main:
+            directory.check(config)
+            if config.init:
+                check_init(Path(config.init), config.model)
         if (summary := directory.finished()) is not None:
             decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
             return summary
-        with main_process_first(where), directory.claimed(config):
-            data, tokenizer = prepared_text(config, directory)
-        model = build_model(config, tokenizer)
-        decided(f"objective {config.objective}, {model.summary()}")
-        if config.init:
-            continue_from(Path(config.init), model)
-        state, findings = train_model(config, directory, model.to(where.device), data, tokenizer, where)
+        with directory.claimed(config) if where.is_main else nullcontext():
+            with main_process_first(where):
+                data, tokenizer = prepared_text(config, directory)
+            model = build_model(config, tokenizer)
+            decided(f"objective {config.objective}, {model.summary()}")
+            if config.init:
+                continue_from(Path(config.init), model)
+            state, findings = train_model(config, directory, model.to(where.device), data, tokenizer, where)
         return finish(config, directory, model, data, tokenizer, state, findings, where)
 
 

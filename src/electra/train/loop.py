@@ -161,10 +161,11 @@ def accumulate_gradients(
     Losses are divided by counts over the whole global batch before the backward pass: micro-batches hold different
     numbers of tokens, so a mean of their means would be another loss.
     """
-    counts = [module.counts(batch) for batch in micro_batches]  # type: ignore[operator]
+    counts = [module.counts(batch) | {"flops": module.flops(batch)} for batch in micro_batches]  # type: ignore[operator]
     in_all = len(micro_batches) * runtime.world_size
     total = global_counts({name: sum(each[name] for each in counts) for name in counts[0]}, runtime)
     state.tokens += total["tokens"]
+    state.flops += total["flops"]
     for i, batch in enumerate(micro_batches):
         # Micro-batch i of this process is number i * world_size + rank of the step, whatever the arrangement.
         seed_everything(recipe.seed, state.step, i * runtime.world_size + runtime.rank)
@@ -174,7 +175,6 @@ def accumulate_gradients(
             # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
             (loss * runtime.world_size).backward()
         add(state.sums, sums)
-        state.flops += module.flops(batch) * runtime.world_size  # type: ignore[operator]
 
 
 def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
