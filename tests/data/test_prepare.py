@@ -178,23 +178,18 @@ prepare(Corpus(({str(text)!r},)), load_tokenizer({str(tmp_path / "tokenizer")!r}
     assert content(out) == content(whole)
 
 
-@pytest.mark.parametrize("name", ["train/00002.arrow", "heldout/00002.arrow", "chunks/00002.json"])
-@pytest.mark.parametrize("damage", ["cut short", "changed", "gone"])
-def test_only_what_is_damaged_is_done_again(
-    text: Path, out: Path, tokenizer: Tokenizer, name: str, damage: str
-) -> None:
-    corpus, seen = Corpus((str(text),)), []
+def test_only_what_is_damaged_is_done_again(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    corpus = Corpus((str(text),))
     prepare(corpus, tokenizer, out, workers=1, heldout=0.2)
     whole = content(out)
-    file = out / name
-    if damage == "gone":
-        file.unlink()
-    else:
-        file.write_bytes(whole[name][:-9] + (b"" if damage == "cut short" else b"123456789"))
-    (out / "manifest.json").unlink()
-    prepare(corpus, tokenizer, out, workers=1, heldout=0.2, on_progress=seen.append)
-    assert content(out) == whole
-    assert (seen[-1].chunks, seen[-1].found_chunks) == (8, 7)
+    for name in ("train/00002.arrow", "heldout/00002.arrow", "chunks/00002.json"):
+        for damaged in (whole[name][:-9], whole[name][:-9] + b"123456789", None):
+            (out / name).unlink() if damaged is None else (out / name).write_bytes(damaged)
+            (out / "manifest.json").unlink()
+            seen: list[PrepareProgress] = []
+            prepare(corpus, tokenizer, out, workers=1, heldout=0.2, on_progress=seen.append)
+            assert content(out) == whole
+            assert (seen[-1].chunks, seen[-1].found_chunks) == (8, 7), (name, damaged)
 
 
 def test_text_that_was_mended_is_prepared_as_it_is_now(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -238,22 +233,7 @@ OTHER_TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation())
 
 
 @pytest.mark.parametrize("finished", [True, False])
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"seq_len": 64}, "seq_len 32, now 64"),
-        ({"seed": 5}, "seed 0, now 5"),
-        ({"heldout": 0.2}, "heldout 0.01, now 0.2"),
-        ({"tokenizer": OTHER_TOKENIZER}, r"tokenizer \w{12}, now \w{12}; vocab_size 60, now 6"),
-        ({"corpus": {"documents": "line"}}, "documents blank-line, now line"),
-        ({"corpus": {"text_field": "body"}}, "text_field text, now body"),
-        ({"corpus": {"sources": ("{text}.txt",)}}, r"1 sources, now 1, {text} for one"),
-        ({"corpus": {"sources": ("{text}", "{text}.txt")}}, r"1 sources, now 2, {text}.txt for one"),
-    ],
-)
-def test_other_settings_in_the_same_directory(
-    text: Path, out: Path, tokenizer: Tokenizer, changes: dict[str, Any], named: str, finished: bool
-) -> None:
+def test_other_settings_in_the_same_directory(text: Path, out: Path, tokenizer: Tokenizer, finished: bool) -> None:
     other = Path(f"{text}.txt")
     other.write_bytes(text.read_bytes())
     corpus = Corpus((str(text),))
@@ -262,15 +242,22 @@ def test_other_settings_in_the_same_directory(
     except KeyboardInterrupt:
         assert not finished
     before = content(out)
-    changes = dict(changes)
-    of_corpus = dict(changes.pop("corpus", {}))
-    if "sources" in of_corpus:
-        of_corpus["sources"] = tuple(source.format(text=text) for source in of_corpus["sources"])
-    options: dict[str, Any] = {"corpus": replace(corpus, **of_corpus), "tokenizer": tokenizer, "seq_len": 32} | changes
-    message = rf"^{out}: holds data prepared with other settings: {named.replace('{text}', str(text))}; choose another"
-    with pytest.raises(DataError, match=message):
-        prepare(options.pop("corpus"), options.pop("tokenizer"), out, workers=1, **options)
-    assert content(out) == before
+    cases: list[tuple[Corpus, Tokenizer, dict[str, Any], str]] = [
+        (corpus, tokenizer, {"seq_len": 64}, "seq_len 32, now 64"),
+        (corpus, tokenizer, {"seed": 5}, "seed 0, now 5"),
+        (corpus, tokenizer, {"heldout": 0.2, "seed": 1}, "seed 0, now 1; heldout 0.01, now 0.2"),
+        (corpus, OTHER_TOKENIZER, {}, r"tokenizer \w{12}, now \w{12}; vocab_size 60, now 6"),
+        (replace(corpus, documents="line"), tokenizer, {}, "documents blank-line, now line"),
+        (replace(corpus, text_field="body"), tokenizer, {}, "text_field text, now body"),
+        (Corpus((str(other),)), tokenizer, {}, f"1 sources, now 1, {text} for one"),
+        (Corpus((str(text), str(other))), tokenizer, {}, f"1 sources, now 2, {other} for one"),
+        (Corpus((str(other), str(text))), tokenizer, {}, f"1 sources, now 2, {other} for one"),
+    ]
+    for of_corpus, of_tokenizer, options, named in cases:
+        message = rf"^{out}: holds data prepared with other settings: {named}; choose another directory, or delete"
+        with pytest.raises(DataError, match=message):
+            prepare(of_corpus, of_tokenizer, out, workers=1, **({"seq_len": 32} | options))
+        assert content(out) == before
 
 
 def test_finished_data_of_text_of_another_size(text: Path, out: Path, tokenizer: Tokenizer) -> None:
@@ -279,6 +266,14 @@ def test_finished_data_of_text_of_another_size(text: Path, out: Path, tokenizer:
     text.write_bytes(text.read_bytes() + b" ban")
     with pytest.raises(DataError, match=rf"other settings: {text} of {size:,} bytes, now {size + 4:,}; choose another"):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1)
+
+
+def test_sources_in_another_order(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    other = text.with_name("other.txt")
+    other.write_text("ban ben bin")
+    prepare(Corpus((str(text), str(other))), tokenizer, out, workers=1)
+    with pytest.raises(DataError, match=r"other settings: 2 sources, now 2, in another order; choose"):
+        prepare(Corpus((str(other), str(text))), tokenizer, out, workers=1)
 
 
 def test_directories_that_hold_something_else(text: Path, out: Path, tokenizer: Tokenizer) -> None:

@@ -78,17 +78,14 @@ def _differences(there: Settings, wanted: Settings, sizes_too: bool) -> list[str
     before, now = dict(there.sources), dict(wanted.sources)
     if list(before) != list(now):
         other = sorted(before.keys() ^ now.keys())
-        differing.append(f"{len(before):,} sources, now {len(now):,}" + (f", {other[0]} for one" if other else ""))
+        which = f"{other[0]} for one" if other else "in another order"
+        differing.append(f"{len(before):,} sources, now {len(now):,}, {which}")
     elif sizes_too:
         changed = [name for name in now if before[name] != now[name]]
         differing += [f"{name} of {before[name]:,} bytes, now {now[name]:,}" for name in changed[:1]]
     for field in fields(Settings):
         values = getattr(there, field.name), getattr(wanted, field.name)
         if field.name != "sources" and values[0] != values[1]:
-            differing.append(f"{field.name} {_short(values[0])}, now {_short(values[1])}")
+            shown = [str(value)[:12] if field.name == "tokenizer" else value for value in values]
+            differing.append(f"{field.name} {shown[0]}, now {shown[1]}")
     return differing
-
-
-def _short(value: object) -> str:
-    """A fingerprint by its beginning."""
-    return str(value)[:12]

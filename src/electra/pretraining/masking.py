@@ -63,7 +63,9 @@ def choose_positions(
     """
     slots = int(num_chosen(torch.tensor([input_ids.shape[1]]), config.fraction))
     number = num_chosen(lengths, config.fraction)
-    candidates = ~torch.isin(input_ids, torch.tensor(special_ids, device=input_ids.device))
+    candidates = torch.ones_like(input_ids, dtype=torch.bool)
+    for special in special_ids:  # compared with numbers, not with a tensor of them: nothing travels to the device
+        candidates &= input_ids != special
     if config.with_replacement:
         positions = torch.multinomial(candidates.float(), slots, replacement=True)
     else:

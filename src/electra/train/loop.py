@@ -170,8 +170,9 @@ def accumulate_gradients(
         # Micro-batch i of this process is number i * world_size + rank of the step, whatever the arrangement.
         seed_everything(recipe.seed, state.step, i * runtime.world_size + runtime.rank)
         local = {name: count * in_all for name, count in counts[i].items()}
-        with without_reduction(wrapped, last=i == len(micro_batches) - 1), runtime.autocast():
-            loss, sums = wrapped(batch.to(runtime.device), total if recipe.training.means == "global" else local)
+        with without_reduction(wrapped, last=i == len(micro_batches) - 1):
+            with runtime.autocast():
+                loss, sums = wrapped(batch.to(runtime.device), total if recipe.training.means == "global" else local)
             # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
             (loss * runtime.world_size).backward()
         add(state.sums, sums)
