@@ -136,7 +136,9 @@ def test_data_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
         capsys, *pretrain_data(tmp_path / "nowhere", tmp_path / "run")
     )
     (tmp_path / "empty").mkdir()
-    assert "not prepared data (there is no manifest.json); electra prepare makes one" in error(capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run"))
+    assert "not prepared data (there is no manifest.json); electra prepare makes one" in error(
+        capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run")
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -10,7 +10,7 @@ import electra
 PACKAGE = Path(electra.__file__).parent
 FLOORS = [
     {"errors"},
-    {"config", "runtime", "console"},
+    {"config", "runtime", "console", "storage"},
     {"text", "model", "train"},
     {"data"},
     {"pretraining"},

@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ElectraError as error:
         print(f"electra: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except OSError as error:  # what no room has put into words of its own
+        print(f"electra: error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("electra: interrupted", file=sys.stderr)
         raise SystemExit(130) from None

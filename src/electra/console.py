@@ -1,8 +1,12 @@
 """What a person at the terminal sees: decisions as lines, long work as progress bars. Silent in all but the main process."""
 
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -13,30 +17,46 @@ from rich.progress import (
 )
 
 console = Console(quiet=os.environ.get("RANK", "0") != "0", highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+# Seconds between two lines where the output is no terminal that a bar could live on.
+LINE_EVERY = 15.0
 
 
 def decided(what: str, why: str = "") -> None:
     """One line that says what was decided, and why."""
-    console.print(f"[bold]·[/bold] {what}" + (f" [dim]({why})[/dim]" if why else ""))
+    console.print(f"[bold]·[/bold] {escape(what)}" + (f" [dim]({escape(why)})[/dim]" if why else ""))
 
 
 def warned(text: str) -> None:
     """One line that deserves attention."""
-    console.print(f"[yellow]! {text}[/yellow]")
+    console.print(f"[yellow]! {escape(text)}[/yellow]")
 
 
-def byte_progress() -> Progress:
-    """A bar for work that reads a known number of bytes; on anything but a terminal only its end is shown."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[detail]}"),
-        TimeRemainingColumn(),
-        console=console,
-    )
+@contextmanager
+def reading_progress(description: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """Show how far work is that reads `total` bytes; yields a function of the bytes read so far and a detail.
+
+    A bar on a terminal; elsewhere a line now and then.
+    """
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def line(read: int, detail: str) -> None:
+            nonlocal last
+            if time.monotonic() - last > LINE_EVERY:
+                last = time.monotonic()
+                console.print(f"  {description} {f'{read / total:.0%}' if total else f'{read / 1e6:,.0f} MB'} {detail}")
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[detail]}"))
+    with Progress(SpinnerColumn(), *columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(description, total=total, detail="")
+
+        def bar(read: int, detail: str) -> None:
+            progress.update(task, completed=read, detail=detail)
+
+        yield bar
 
 
 def training_progress() -> Progress:

@@ -14,7 +14,6 @@ from electra.pretraining.masking import MaskingConfig
 from electra.pretraining.networks import GeneratorConfig
 from electra.train.loop import TrainingConfig
 from electra.train.optimizer import OptimizerConfig
-from electra.train.schedule import ScheduleConfig
 
 
 def tiny() -> PretrainConfig:
@@ -105,13 +104,13 @@ PRESETS: dict[str, Callable[[], PretrainConfig]] = {
 def reference(config: PretrainConfig) -> PretrainConfig:
     """A configuration with the remaining quirks of the original code, for comparisons with it.
 
-    Positions drawn with replacement, means of each micro-batch's means, no bias correction, warm-up times decay over
-    the whole 10,000 steps, and a BERT baseline masked 85/15 like the generator's input instead of 80/10/10.
+    Positions drawn with replacement, means of each micro-batch's means, no bias correction, warm-up times decay with all
+    of the warm-up steps however short the run, and a BERT baseline masked 85/15 like the generator's input.
     """
     return replace(
         config,
         masking=replace(config.masking, with_replacement=True, mlm_mask=0.85, mlm_random=0.0),
         training=replace(config.training, means="local"),
         optimizer=replace(config.optimizer, bias_correction=False),
-        schedule=ScheduleConfig(warmup_steps=config.schedule.warmup_steps, multiply=True),
+        schedule=replace(config.schedule, max_warmup=0.999, multiply=True),
     )

@@ -96,6 +96,10 @@ def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
         raise UsageError("runtime.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
     use_gpu = has_gpu and config.device != "cpu"
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
+    if use_gpu and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"process {rank} wants GPU {device.index}, but there are {torch.cuda.device_count()}; start fewer"
+        )
     if use_gpu:
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
@@ -136,7 +140,7 @@ def seed_everything(*key: int) -> None:
     Training seeds with (seed, step, micro-batch), so the random state never has to be saved, and neither a resumed run
     nor another arrangement of the same micro-batches over processes changes any draw, dropout included.
     """
-    state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    state = int(np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0])
     random.seed(state)
     np.random.seed(state % 2**32)
     torch.manual_seed(state)

@@ -70,9 +70,7 @@ COMPRESSORS = {
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
-@pytest.mark.parametrize(
-    ("ending", "make"), [(".txt", as_txt), (".jsonl", as_jsonl), (".parquet", as_parquet)]
-)
+@pytest.mark.parametrize(("ending", "make"), [(".txt", as_txt), (".jsonl", as_jsonl), (".parquet", as_parquet)])
 def test_all_kinds_of_files(tmp_path: Path, ending: str, make, compression: str) -> None:
     path = tmp_path / f"a.b{ending}{compression}"
     path.write_bytes(COMPRESSORS[compression](make()))
@@ -122,9 +120,7 @@ def test_a_long_document_comes_in_pieces(tmp_path: Path, monkeypatch, ending: st
     text = "\n".join(lines)
     path = tmp_path / f"a.{ending}"
     path.write_bytes(
-        {"txt": text.encode(), "jsonl": json.dumps({"text": text}).encode(), "parquet": as_parquet([text])}[
-            ending
-        ]
+        {"txt": text.encode(), "jsonl": json.dumps({"text": text}).encode(), "parquet": as_parquet([text])}[ending]
     )
     pieces = list(Corpus((str(path),), documents=mode))
     assert [line for piece in pieces for line in piece.lines] == lines
@@ -136,9 +132,7 @@ def test_folders_are_read_in_order_and_each_file_once(tmp_path: Path) -> None:
     for name in ("b.txt", "a/z.txt", "a/.hidden.txt", ".git/x.txt", "c.jsonl.gz", "notes.md", "d.txt.bz2"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(
-            gzip.compress(json.dumps({"text": name}).encode()) if name.endswith(".gz") else name.encode()
-        )
+        path.write_bytes(gzip.compress(json.dumps({"text": name}).encode()) if name.endswith(".gz") else name.encode())
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "e.txt").symlink_to(tmp_path / "b.txt")
     assert documents(tmp_path) == [["a/z.txt"], ["b.txt"], ["c.jsonl.gz"]]
@@ -161,9 +155,7 @@ def test_progress_runs_over_all_files(tmp_path: Path) -> None:
 
 def test_encoding_errors_replace(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"caf\xe9 and more\n")
-    (tmp_path / "b.jsonl").write_bytes(
-        b'{"text": "half \\ud83d gone, \\ud83d\\ude00 kept"}\n{"text": "caf\xe9"}'
-    )
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": "half \\ud83d gone, \\ud83d\\ude00 kept"}\n{"text": "caf\xe9"}')
     expected = [["caf\ufffd and more"], ["half \ufffd gone, 😀 kept"], ["caf\ufffd"]]
     assert documents(tmp_path, encoding_errors="replace") == expected
 
@@ -235,9 +227,7 @@ def test_parquet_column_of_another_type(tmp_path: Path) -> None:
         list(Corpus((str(path),), text_field="id"))
     pq.write_table(pa.table({"text": pa.array(["x", "y", "x"]).dictionary_encode()}), path)
     assert documents(path) == [["x"], ["y"], ["x"]]
-    invalid = pa.Array.from_buffers(
-        pa.utf8(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
-    )
+    invalid = pa.Array.from_buffers(pa.utf8(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
     pq.write_table(pa.table({"text": invalid}), path)
     with pytest.raises(TextError, match=r"a\.parquet: after row 0: the text is not UTF-8"):
         list(Corpus((str(path),)))
@@ -254,9 +244,7 @@ def test_a_line_of_50_mb_is_refused_without_holding_it(tmp_path: Path, name: str
         path.write_bytes(b'{"text": "short"}\n' + b"x" * 50_000_000)
     tracemalloc.start()
     try:
-        with pytest.raises(
-            TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*leave the file out"
-        ):
+        with pytest.raises(TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*leave the file out"):
             list(Corpus((str(path),)))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
@@ -409,9 +397,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     for copies in (2, 20):
         path = tmp_path / f"{copies}.txt.gz"
         path.write_bytes(gzip.compress(TEXT + b"\n", 1) * copies)
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
         chars, kilobytes = map(int, done.stdout.split())
         assert chars == copies * (len(TEXT) - TEXT.count(b"\n"))
         grown.append(kilobytes)

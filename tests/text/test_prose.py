@@ -166,9 +166,7 @@ def test_heading_with_an_underline_is_dropped() -> None:
 
 def test_metadata_header_and_broken_files_give_nothing(tmp_path: Path) -> None:
     metadata = tmp_path / "METADATA"
-    metadata.write_text(
-        "Summary: this is the header of the file and not text\n\nThis is the text of the description."
-    )
+    metadata.write_text("Summary: this is the header of the file and not text\n\nThis is the text of the description.")
     assert paragraphs_of(metadata) == ["This is the text of the description."]
     broken = tmp_path / "broken.py"
     broken.write_text("def f(:")
@@ -183,9 +181,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "lib"
     for name in ("a", "b", "c", "tests", ".hidden", "electra"):
         (folder / name).mkdir(parents=True)
-        (folder / name / "module.py").write_text(
-            MODULE.replace("a convenient way", f"a convenient way ({name})")
-        )
+        (folder / name / "module.py").write_text(MODULE.replace("a convenient way", f"a convenient way ({name})"))
     (folder / "readme.md").write_text("This is text of the readme that stands by itself. " * 5)
     monkeypatch.setattr(builtin.sysconfig, "get_path", lambda name: str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -197,9 +193,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_builtin_is_a_corpus_without_repetitions_and_cached(installation: Path, monkeypatch) -> None:
     corpus = Corpus(("builtin",))
     documents = [piece.lines for piece in corpus]
-    assert (
-        len(documents) == 4
-    )  # three packages and the readme; neither tests, nor what is hidden, nor ourselves
+    assert len(documents) == 4  # three packages and the readme; neither tests, nor what is hidden, nor ourselves
     assert documents[0][0].startswith("The module's docstring says what it is for, over two lines")
     assert [len(lines) for lines in documents] == [
         7,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from electra.errors import DataError
-from electra.text.files import write_atomically
+from electra.storage import write_atomically
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -24,7 +24,7 @@ from jaxtyping import Int32, Int64, UInt
 from electra.data.examples import Examples
 from electra.data.manifest import MANIFEST, Checksum, Manifest, ShardEntry, Split
 from electra.errors import DataError
-from electra.text.files import write_atomically
+from electra.storage import write_atomically
 
 UNIGRAMS = "unigrams.npy"
 TOKENIZER = "tokenizer"

@@ -38,9 +38,13 @@ class EncoderConfig:
     """Epsilon of every LayerNorm."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+        least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
+        for name, minimum in (least | {"max_positions": 1, "type_vocab_size": 2}).items():
+            if getattr(self, name) < minimum:
+                raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least {minimum}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
         if self.hidden_size % self.num_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} cannot be shared evenly by model.num_heads {self.num_heads}"

@@ -126,7 +126,7 @@ def tf_name_to_hf(name: str) -> str:
     name = name.removeprefix("generator/") if name.startswith("generator/") else name.removeprefix("electra/")
     parts = ["dense_prediction" if part == "dense_1" else part.replace("layer_", "layer.") for part in name.split("/")]
     last = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}.get(parts[-1])
-    parts = parts + ["weight"] if last is None else [*parts[:-1], last]
+    parts = [*parts, "weight"] if last is None else [*parts[:-1], last]
     return ".".join(parts if parts[0].endswith("_predictions") else ["electra", *parts])
 
 

@@ -71,6 +71,8 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours)  # complains if it is none
+        if self.seed < 0:
+            raise UsageError(f"--seed is {self.seed}; it must not be negative")
         if self.objective not in OBJECTIVES:
             raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
         if self.seq_len > self.model.max_positions:

@@ -40,10 +40,8 @@ def sample_tokens(logits: Float[Tensor, "B K V"], temperature: float, never: int
 
     The token `never` does not come up. No gradient flows back: the generator learns from its own loss alone.
     """
-    # -log(e) with e ~ Exp(1) is Gumbel noise. A draw of exactly 0 comes up once in 2^24, often enough in a vocabulary
-    # times a batch to matter; unclamped it would make its token win whatever its logit.
-    exponential = torch.empty_like(logits, dtype=torch.float32).exponential_().clamp_(min=2.0**-24)
-    scores = logits.float() / temperature - exponential.log_()
+    exponential = torch.empty_like(logits, dtype=torch.float32).exponential_()
+    scores = logits.float() / temperature - exponential.log_()  # -log(e) with e ~ Exp(1) is Gumbel noise
     if never is not None:
         scores[..., never] = -math.inf
     return scores.argmax(dim=-1)
@@ -71,7 +69,7 @@ class GeneratorSamples(nn.Module):
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
         masked_ids = mask_for_generator(batch.input_ids, chosen, self.mask_id, self.masking)
-        logits = self.generator(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
+        logits = self.generator(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions).float()
         original = batch.input_ids.gather(1, chosen.positions)
         # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
         sampled = sample_tokens(logits, self.temperature, never=self.mask_id)

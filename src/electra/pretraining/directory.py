@@ -11,7 +11,6 @@ RUN/summary.json         written last: the run is finished
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +23,17 @@ import yaml
 from electra.config import flat, hyphenated, load, to_yaml
 from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.train.checkpoint import writing
+from electra.storage import write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt.
-FREE = ("runtime.", "workers", "training.log_every", "training.checkpoint_", "training.keep_checkpoints")
+FREE = (
+    "runtime.",
+    "workers",
+    "encoding_errors",
+    "training.log_every",
+    "training.checkpoint_",
+    "training.keep_checkpoints",
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: not a directory")
         if not self.config.exists():
-            if self.path.is_dir() and any(self.path.iterdir()):
+            if self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir()):
                 raise RunError(f"{self.path}: not empty and not a run; choose another --out")
             return
         theirs, ours = load(self.config), flat(yaml.safe_load(to_yaml(config)))
@@ -89,16 +95,16 @@ class RunDirectory:
 
     @contextmanager
     def claimed(self, config: PretrainConfig) -> Iterator[None]:
-        """Make the directory; if what the user gave turns out to be unusable, leave nothing of a new one behind."""
+        """Make the directory; if what the user gave turns out to be unusable, leave nothing half-written of a new one."""
         new = not self.config.exists()
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            if new:
-                write_text(self.config, to_yaml(config))
+        if new:
+            write_atomically(self.config, to_yaml(config).encode())
         try:
             yield
-        except (TextError, TokenizerError, DataError, ModelError, UsageError):
-            if new and not self.checkpoints.exists():
+        except (TextError, TokenizerError, DataError, ModelError, UsageError) as error:
+            # Text that took hours to prepare is kept, unless the options themselves have to change.
+            worth_keeping = self.checkpoints.exists() or any(self.data.glob("chunks/*"))
+            if new and (isinstance(error, UsageError) or not worth_keeping):
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 
@@ -108,12 +114,4 @@ class RunDirectory:
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
-        write_text(self.summary, json.dumps(summary, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file so that it is there whole or not at all."""
-    with writing(path):
-        aside = path.with_name(f".writing-{path.name}")
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, path)
+        write_atomically(self.summary, (json.dumps(summary, indent=2) + "\n").encode())

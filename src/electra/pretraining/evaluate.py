@@ -33,12 +33,15 @@ def evaluate(
     """Score `model` on held-out batches, dropout off, masks and samples always the same.
 
     With a discriminator, `frequency_auc` is what the tokens' frequencies in the training text (`unigrams`: counts) alone
-    would reach: a token is called replaced the rarer, or the more frequent, it is, whichever works better.
+    would reach: a token is called replaced the rarer, or the more frequent, it is, whichever works better. Special tokens,
+    which are never replaced, count as the most frequent ones of all.
     """
     was_training = model.training
     model.eval()
     seed_everything(EVALUATION_SEED)
-    rarity = -torch.log((unigrams + 0.5) / (unigrams.sum() + 0.5 * len(unigrams))).float().to(runtime.device)
+    counts = unigrams.double() + 0.5
+    counts[list(model.setting.vocabulary.special_ids)] = counts.sum()
+    rarity = -torch.log(counts / counts.sum()).float().to(runtime.device)
     sums: dict[str, Tensor] = {}
     frequency = {True: torch.zeros(0), False: torch.zeros(0)}
     for host_batch in batches:

@@ -9,7 +9,10 @@ from electra.console import decided, warned
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
 from electra.model.weights import Pretrained, load_config, load_pretrained
-from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import generator_sizes
+from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
+from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 # Sizes that weights have; vocab_size is the tokenizer's affair, and dropout and epsilon are not sizes.
 SIZES = (
@@ -37,14 +40,17 @@ def generator_directory(init: Path) -> Path | None:
     return init / "generator" if (init / "generator" / "config.json").exists() else None
 
 
-def check_init(init: Path, config: EncoderConfig) -> None:
+def check_init(init: Path, config: PretrainConfig) -> None:
     """See early, before text is prepared, that the weights are there and have the sizes of the model.
 
     Raises:
         ModelError: not a model directory, or other sizes; every one that differs is named.
     """
     directory = discriminator_directory(init)
-    compare(directory, load_config(directory), config, OPTIONS)
+    compare(directory, load_config(directory), config.model, OPTIONS)
+    generator = generator_directory(init)
+    if generator is not None and OBJECTIVES[config.objective].corruption == "generator":
+        compare(generator, load_config(generator), generator_sizes(config.model, config.generator), {})
 
 
 def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, options: dict[str, str]) -> None:
@@ -53,10 +59,10 @@ def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, options
     if wrong:
         found = ", ".join(f"{name} {getattr(theirs, name)} (the model has {getattr(ours, name)})" for name in wrong)
         advice = " ".join(f"{options[name]} {getattr(theirs, name)}" for name in wrong if name in options)
-        raise ModelError(f"{directory}: other sizes: {found}; try {advice}")
+        raise ModelError(f"{directory}: other sizes: {found}; try {advice or '--generator.size'}")
 
 
-def continue_from(init: Path, model: PretrainingModel) -> None:
+def continue_from(init: Path, model: PretrainingModel, tokenizer: Tokenizer) -> None:
     """Put the weights of `init` into the model: the main network's, and the generator's if they are there.
 
     Raises:
@@ -64,6 +70,12 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     """
     main = load_pretrained(discriminator_directory(init))
     compare(main.directory, main.config, model.setting.main, OPTIONS)
+    has_tokenizer = any((main.directory / name).exists() for name in ("tokenizer.json", "vocab.txt"))
+    if has_tokenizer and load_tokenizer(main.directory).fingerprint != tokenizer.fingerprint:
+        raise ModelError(
+            f"{main.directory}: its tokenizer is not the one of the data, so its embeddings would mean other words; "
+            "prepare the text with the checkpoint's own tokenizer"
+        )
     load_into(model.prediction.network, main, model.prediction.architecture)
     decided(f"weights of {main.directory}")
     if model.generator is None:
@@ -73,7 +85,7 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
         warned(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
         return
     generator = load_pretrained(directory)
-    compare(directory, generator.config, model.generator.config, {"hidden_size": "--generator.size with hidden size"})
+    compare(directory, generator.config, model.generator.config, {})
     load_into(model.generator, generator, "ElectraForMaskedLM")
     decided(f"generator weights of {directory}")
 

@@ -155,7 +155,10 @@ class PretrainingModel(nn.Module):
         return flops
 
     def utilised_share(self, length: int) -> float:
-        """Operations that the machine really does for each one of Appendix E's, in rows of `length`."""
+        """Operations of the machine for each one of Appendix E's, in rows of `length`.
+
+        A last layer that works at the chosen positions only is counted whole, so this is slightly too much.
+        """
         encoders = 1 if self.generator is None else 2
         looked_up = 2 * length * encoders * look_up_flops(self.setting.main, length)
         return utilised(self.row_flops(length), looked_up) / self.row_flops(length)

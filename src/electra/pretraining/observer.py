@@ -5,15 +5,12 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
-from electra.console import console, training_progress, warned
+from electra.console import LINE_EVERY, console, training_progress, warned
 from electra.pretraining.health import Finding, Health
 from electra.runtime import Runtime, matmul_rate
 from electra.train.checkpoint import TrainingState
-from electra.train.log import MetricsLog
+from electra.train.log import MetricsLog, read_metrics
 from electra.train.schedule import Budget
-
-# Seconds between two lines where the output is no terminal that a bar could live on.
-LINE_EVERY = 15.0
 
 
 class RunObserver:
@@ -42,6 +39,8 @@ class RunObserver:
             return
         self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
         self.log = MetricsLog(self.directory, state.step)
+        for row in read_metrics(self.log.path):  # what an interrupted run has seen belongs into the report too
+            self.judge(row["step"], min(1.0, self.budget.done(row["step"], row["seconds"])), row)
         if console.is_terminal:
             self.progress.start()
         self.task = self.progress.add_task("training", total=1.0, detail="")
@@ -58,18 +57,22 @@ class RunObserver:
         assert self.log is not None
         metrics["mfu"] = metrics["flops_per_second"] * self.utilised_share / self.peak_flops
         self.log.write(state.step, metrics)
-        found = self.health.check(state.step, self.done(state), metrics)
-        for finding in found:
-            if finding.problem not in self.seen:
-                self.findings.append(finding)
-                warned(f"step {finding.step}: {finding.problem}: {finding.advice}")
-        self.seen = {finding.problem for finding in found}
+        for finding in self.judge(state.step, self.done(state), metrics):
+            warned(f"step {finding.step}: {finding.problem}: {finding.advice}")
         self.detail = headline(metrics)
         self.stepped(state)
         if not console.is_terminal and time.monotonic() - self.last_line > LINE_EVERY:
             self.last_line = time.monotonic()
             left = state.seconds / self.done(state) - state.seconds if self.done(state) else 0.0
             console.print(f"  step {state.step:,} {self.detail} · {self.done(state):.0%} · ETA {left:,.0f} s")
+
+    def judge(self, step: int, done: float, metrics: dict[str, float]) -> list[Finding]:
+        """The problems that are new at this step; one that stays is found once."""
+        found = self.health.check(step, done, metrics)
+        new = [finding for finding in found if finding.problem not in self.seen]
+        self.findings += new
+        self.seen = {finding.problem for finding in found}
+        return new
 
     def done(self, state: TrainingState) -> float:
         """The share of the run that is over."""

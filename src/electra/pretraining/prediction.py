@@ -67,7 +67,7 @@ class WhichToken(nn.Module):
         self.network = network
 
     def forward(self, batch: Batch, chosen: Chosen, corrupted: Corrupted) -> Predicted:
-        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
+        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, chosen.positions).float()
         original = batch.input_ids.gather(1, chosen.positions)
         loss = token_nll(logits, original) * chosen.used
         correct = (logits.argmax(-1) == original) & chosen.used

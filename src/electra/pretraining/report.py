@@ -18,7 +18,7 @@ from rich.markup import escape
 from electra.pretraining.detection import BINS, WIDTH
 from electra.pretraining.evaluate import Evaluation, Sample
 from electra.pretraining.health import Finding
-from electra.train.checkpoint import writing
+from electra.storage import writing
 
 REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
 

@@ -23,8 +23,9 @@ from electra.pretraining.health import Finding
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.report import MEANINGS, Report, sentence_markup, shown, write_report
 from electra.runtime import Runtime, runtime
+from electra.storage import writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer
-from electra.train.checkpoint import Checkpoints, TrainingState, writing
+from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.log import read_metrics
 
 # Held-out examples that are scored: enough for three digits, and seconds.
@@ -68,8 +69,8 @@ def finish(
     )
     path = write_report(report, directory.path)
     show(evaluation, shown_samples)
-    console.print(f"Checkpoint: [bold]{saved[0]}[/bold]" + "".join(f", {other}" for other in saved[1:]))
-    console.print(f"Report:     [bold]{path}[/bold]")
+    console.print(f"Checkpoint: {', '.join(map(str, saved))}", markup=False)
+    console.print(f"Report:     {path}", markup=False)
     directory.finish(summary)
     return summary
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
@@ -15,17 +17,19 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.health import Finding, Health
 from electra.pretraining.initial import check_init, continue_from
-from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
 from electra.pretraining.observer import RunObserver
 from electra.pretraining.results import finish
 from electra.pretraining.sources import prepared_text
 from electra.runtime import Runtime, main_process_first, runtime, stop_on_signal
+from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
 
-# Sequences that pass the model at once on a CPU: larger batches gain nothing there, and logits take memory.
-CPU_ROWS, GPU_ROWS = 32, 256
+# Sequences that pass the model at once on a CPU, where larger micro-batches take memory and gain little.
+CPU_ROWS = 64
+GPU_ACTIVATIONS = 256 * 128 * 256 * 12  # 256 rows of Small
 
 
 def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
@@ -36,12 +40,13 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         SystemExit: a signal asked to stop; the run is saved, and the same call goes on.
     """
     directory = RunDirectory(out)
+    config = with_absolute_paths(config)
     with runtime(config.runtime) as where:
-        config = replace(config, training=replace(config.training, micro_batch_size=rows_at_once(config, where)))
+        rows = rows_at_once(config, where)
         if where.is_main:
             directory.check(config)
             if config.init:
-                check_init(Path(config.init), config.model)
+                check_init(Path(config.init), config)
         if (summary := directory.finished()) is not None:
             decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
             return summary
@@ -49,15 +54,39 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
             with main_process_first(where):
                 data, tokenizer = prepared_text(config, directory)
             model = build_model(config, tokenizer)
-            decided(f"objective {config.objective}, {model.summary()}")
+            decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
             if config.init:
-                continue_from(Path(config.init), model)
-            state, findings = train_model(config, directory, model.to(where.device), data, tokenizer, where)
+                continue_from(Path(config.init), model, tokenizer)
+            model.to(where.device)
+            try:
+                state, findings = train_model(config, rows, directory, model, data, tokenizer, where)
+            except torch.OutOfMemoryError:
+                raise UsageError(
+                    f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
+                ) from None
         return finish(config, directory, model, data, tokenizer, state, findings, where)
 
 
+def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
+    """The configuration as it is saved: it means the same files from any folder."""
+
+    def absolute(source: str) -> str:
+        return source if source == BUILTIN or source.startswith("hf://") else str(Path(source).absolute())
+
+    return replace(
+        config,
+        text=tuple(map(absolute, config.text)),
+        data=config.data and absolute(config.data),
+        tokenizer=config.tokenizer and absolute(config.tokenizer),
+        init=config.init and absolute(config.init),
+    )
+
+
 def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
-    """The micro-batch size: as given, or the largest that divides a process's share and suits the device."""
+    """The micro-batch size: as given, or the largest that divides a process's share and suits the device.
+
+    On a GPU activations grow with length x width x depth, and GPU_ACTIVATIONS of them are taken to fit (not measured).
+    """
     if config.training.micro_batch_size is not None:
         return config.training.micro_batch_size
     share, rest = divmod(config.training.batch_size, where.world_size)
@@ -66,12 +95,14 @@ def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
             f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
             f"{where.world_size} processes"
         )
-    limit = GPU_ROWS if where.device.type == "cuda" else CPU_ROWS
+    row = config.seq_len * config.model.hidden_size * config.model.num_layers
+    limit = max(1, GPU_ACTIVATIONS // row) if where.device.type == "cuda" else CPU_ROWS
     return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
 
 
 def train_model(
     config: PretrainConfig,
+    rows: int,
     directory: RunDirectory,
     model: PretrainingModel,
     data: PreparedData,
@@ -84,11 +115,10 @@ def train_model(
         SystemExit: a signal asked to stop; 128 plus its number, as shells do.
     """
     recipe = config.recipe()
-    assert recipe.training.micro_batch_size is not None
     loader = BatchLoader(
         data.train,
         batch_size=recipe.training.batch_size,
-        micro_batch_size=recipe.training.micro_batch_size,
+        micro_batch_size=rows,
         pad_id=tokenizer.pad_id,
         seed=config.seed,
         rank=where.rank,
@@ -98,7 +128,7 @@ def train_model(
     health = Health(tokenizer.vocab_size)
     share = model.utilised_share(data.manifest.seq_len)
     observer = RunObserver(directory.path, recipe.budget, health, share, where)
-    announce(config, loader, where)
+    announce(config, rows, loader, where)
     with stop_on_signal() as stop_signal:
         try:
             state = train(model, loader.iterate, recipe, where, checkpoints, observer, lambda: stop_signal() != 0)
@@ -110,12 +140,12 @@ def train_model(
     return state, observer.findings
 
 
-def announce(config: PretrainConfig, loader: BatchLoader, where: Runtime) -> None:
+def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runtime) -> None:
     """Say how the run will be trained, and why."""
     training, schedule = config.training, config.schedule
     decided(f"training on {where.describe()}")
     decided(
-        f"batches of {training.batch_size} in micro-batches of {training.micro_batch_size}",
+        f"batches of {training.batch_size} in micro-batches of {rows}",
         "gradients accumulate; the losses are means over the whole batch",
     )
     warmup = schedule.warmup(config.steps)

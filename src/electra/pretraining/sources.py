@@ -1,12 +1,11 @@
 """From what the user gave to prepared data and a tokenizer: text or data, a tokenizer given, taken over or trained."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
-from electra.console import byte_progress, console, decided, warned
+from electra.console import decided, reading_progress, warned
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
-from electra.errors import UsageError
+from electra.errors import DataError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import discriminator_directory
@@ -29,7 +28,7 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     if config.data is not None:
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
-        return data, tokenizer
+        return with_heldout(data), tokenizer
     corpus = Corpus(config.text, config.documents, config.text_field, config.encoding_errors)
     corpus.check()
     describe(corpus)
@@ -37,7 +36,14 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     data = prepare_with_progress(
         corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
     )
-    return data, tokenizer
+    return with_heldout(data), tokenizer
+
+
+def with_heldout(data: PreparedData) -> PreparedData:
+    """The data; a run without held-out text could not be scored at its end, so it does not begin."""
+    if not len(data.heldout):
+        raise DataError(f"{data.path}: too little text to hold any out for evaluation; add text")
+    return data
 
 
 def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Tokenizer]:
@@ -82,19 +88,10 @@ def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirec
 
 def train_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> Tokenizer:
     """Train a tokenizer, showing how far it is."""
-    total = corpus.total_bytes()
-    with byte_progress() if console.is_terminal else nullcontext() as progress:
-        if progress is None:
-            tokenizer = train_tokenizer(corpus, vocab_size, cased, keep_accents)
-        else:
-            task = progress.add_task("vocabulary", total=total, detail="reading text")
-            tokenizer = train_tokenizer(
-                corpus, vocab_size, cased, keep_accents, lambda read: progress.update(task, completed=read)
-            )
-    fewer = (
-        f"the text has no more than that, {vocab_size:,} were asked for" if tokenizer.vocab_size < vocab_size else ""
-    )
-    decided(f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} entries", fewer)
+    with reading_progress("reading text for a vocabulary", corpus.total_bytes()) as show:
+        tokenizer = train_tokenizer(corpus, vocab_size, cased, keep_accents, lambda read: show(read, ""))
+    few = f"the text has no more than that, {vocab_size:,} were asked for" if tokenizer.vocab_size < vocab_size else ""
+    decided(f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} entries", few)
     return tokenizer
 
 
@@ -102,8 +99,7 @@ def prepare_with_progress(
     corpus: Corpus, tokenizer: Tokenizer, out: Path, *, seq_len: int, workers: int | None, seed: int
 ) -> PreparedData:
     """Prepare a corpus, showing how far it is, and say what came out."""
-    with byte_progress() if console.is_terminal else nullcontext() as progress:
-        task = progress.add_task("preparing", total=corpus.total_bytes(), detail="") if progress else None
+    with reading_progress("preparing", corpus.total_bytes()) as show:
         data = prepare(
             corpus,
             tokenizer,
@@ -111,14 +107,11 @@ def prepare_with_progress(
             seq_len=seq_len,
             workers=workers,
             seed=seed,
-            on_progress=lambda now: (
-                progress.update(task, completed=now.bytes_read, detail=f"{now.tokens / 1e6:.1f} M tokens")
-                if progress and task is not None
-                else None
-            ),
+            on_progress=lambda now: show(now.bytes_read, f"{now.tokens / 1e6:.1f} M tokens"),
         )
+    whence = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
     decided(
-        f"{len(data.train):,} examples, {data.train.tokens / 1e6:.2f} M tokens of up to {seq_len} each",
-        f"{len(data.heldout):,} examples of other documents are held out",
+        f"{len(data.train):,} examples of up to {seq_len} tokens, {data.train.tokens / 1e6:.2f} M tokens",
+        f"{len(data.heldout):,} examples of {whence} are held out",
     )
     return data

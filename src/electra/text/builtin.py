@@ -18,8 +18,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from electra.errors import StorageError, TextError
+from electra.storage import write_atomically
 from electra.text import prose
-from electra.text.files import write_atomically
 
 VERSION = 1
 """Of the extraction; a new one makes what is cached out of date."""
@@ -42,9 +42,7 @@ def builtin_text() -> Path:
         return path
     text = extract(list(documentation_files()))
     if not text:
-        raise TextError(
-            "builtin: this installation has no documentation; name a file or a folder of text instead"
-        )
+        raise TextError("builtin: this installation has no documentation; name a file or a folder of text instead")
     try:
         write_atomically(path, text)
     except StorageError as error:

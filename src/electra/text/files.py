@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from electra.errors import StorageError, TextError
+from electra.errors import TextError
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
@@ -125,20 +124,3 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
             pending_bytes += len(block)
     if pending:
         yield LineBlock(b"".join(pending), offset, line, bytes_read)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file is whole or not there, whatever happens meanwhile. Raises StorageError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):  # where not even the directory could be made
-            partial.unlink(missing_ok=True)

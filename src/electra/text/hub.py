@@ -24,16 +24,12 @@ def open_dataset(source: str, text_field: str) -> Any:
     import datasets
 
     try:
-        dataset = datasets.load_dataset(
-            match["name"], match["config"], split=match["split"] or "train", streaming=True
-        )
+        dataset = datasets.load_dataset(match["name"], match["config"], split=match["split"] or "train", streaming=True)
         columns = dataset.column_names or list(next(iter(dataset.take(1)), {}))
     except Exception as error:  # what it raises is as varied as its file formats and file systems
         raise TextError(f"{source}: cannot be opened: {_one_line(error)}") from error
     if text_field not in columns:
-        raise TextError(
-            f"{source}: no column {text_field!r}; it has {listed(columns)}: choose with --text-field"
-        )
+        raise TextError(f"{source}: no column {text_field!r}; it has {listed(columns)}: choose with --text-field")
     return dataset.select_columns([text_field])
 
 

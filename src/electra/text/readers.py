@@ -86,9 +86,7 @@ def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
             for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
                 bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
                 for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
-                    yield from document_pieces(
-                        check_text(text, text_field, f"{path}: row {row:,}"), bytes_read
-                    )
+                    yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
                 rows += batch.num_rows
         except PermissionError as error:
             raise unreadable(path, error) from error
@@ -116,15 +114,11 @@ def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
 
 def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
     if text_field not in schema.names:
-        raise TextError(
-            f"{place}: no column {text_field!r}; it has {listed(schema.names)}: choose with --text-field"
-        )
+        raise TextError(f"{place}: no column {text_field!r}; it has {listed(schema.names)}: choose with --text-field")
     kind = schema.field(text_field).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise TextError(
-            f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field"
-        )
+        raise TextError(f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field")
 
 
 def check_text(text: Any, text_field: str, place: str) -> str:
@@ -145,8 +139,7 @@ def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> st
         raise TextError(f"{place}: not JSON that can be read: nested too deeply") from error
     if not isinstance(value, dict):
         raise TextError(
-            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, "
-            f"not {_json_kind(value)}"
+            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}"
         )
     if text_field not in value:
         raise TextError(f"{place}: no field {text_field!r}; it has {listed(value)}: choose with --text-field")
@@ -155,9 +148,7 @@ def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> st
         text.encode()  # JSON can spell half a surrogate pair, which no encoding can
     except UnicodeEncodeError as error:
         if errors == "strict":
-            raise TextError(
-                f"{place}: {text_field!r} has half a surrogate pair, which is no character"
-            ) from error
+            raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character") from error
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -180,15 +171,12 @@ def _split_lines(text: str) -> Iterable[str]:
 
 
 def _json_kind(value: Any) -> str:
-    return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(
-        type(value), "a number"
-    )
+    return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
 
 
 def listed(names: Iterable[str], limit: int = 10) -> str:
     names = list(names)
     return (
-        ", ".join(map(repr, names[:limit]))
-        + (f" and {len(names) - limit} more" if len(names) > limit else "")
+        ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")
         or "none"
     )

@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from electra.errors import TokenizerError
-from electra.text.files import write_atomically
+from electra.storage import write_atomically
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
@@ -139,9 +139,7 @@ class Tokenizer:
         return self._backend()
 
     def _backend(self) -> Any:
-        model = WordPiece(
-            self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalisation.max_word_chars
-        )
+        model = WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalisation.max_word_chars)
         backend = tokenizers.Tokenizer(model)
         backend.normalizer = self.normalisation.normalizer()
         backend.pre_tokenizer = BertPreTokenizer()
@@ -202,9 +200,7 @@ def _from_vocabulary(file: Path) -> Tokenizer:
 def _from_json(file: Path) -> Tokenizer:
     """Only what BERT's tokenizers vary is taken; not padding and truncation, which some files ask for."""
     content = _object(file)
-    model, normalizer, pre_tokenizer = (
-        content.get(key) or {} for key in ("model", "normalizer", "pre_tokenizer")
-    )
+    model, normalizer, pre_tokenizer = (content.get(key) or {} for key in ("model", "normalizer", "pre_tokenizer"))
     if model.get("type", "WordPiece") != "WordPiece" or "max_input_chars_per_word" not in model:
         raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece can be used")
     for part, expected in ((normalizer, "BertNormalizer"), (pre_tokenizer, "BertPreTokenizer")):
@@ -212,20 +208,10 @@ def _from_json(file: Path) -> Tokenizer:
             raise TokenizerError(
                 f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these can be used"
             )
-    if (
-        not normalizer["clean_text"]
-        or model["continuing_subword_prefix"] != "##"
-        or model["unk_token"] != "[UNK]"
-    ):
-        raise TokenizerError(
-            f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers"
-        )
+    if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
+        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    added = [
-        token["content"]
-        for token in content.get("added_tokens", [])
-        if token["content"] not in model["vocab"]
-    ]
+    added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in model["vocab"]]
     if added:
         raise TokenizerError(
             f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"

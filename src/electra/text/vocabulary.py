@@ -103,9 +103,7 @@ def sample_corpus(
     return [text for _, text in kept]
 
 
-def alphabet(
-    sample: Sequence[bytes], normalisation: Normalisation, limit: int
-) -> tuple[list[str], list[str]]:
+def alphabet(sample: Sequence[bytes], normalisation: Normalisation, limit: int) -> tuple[list[str], list[str]]:
     """The characters for a vocabulary, most frequent first, and those of them that occur within words.
 
     They are as many as it takes to cover COVERAGE of the sample's characters, as they are after

@@ -12,10 +12,8 @@ the random state are functions of the step (see `runtime.seed_everything`) and n
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from electra.errors import RunError, StorageError
+from electra.errors import RunError
+from electra.storage import sync, writing
 
 PREFIX = "step-"
 SCALARS = ("step", "seconds", "tokens", "flops")
@@ -45,18 +44,6 @@ class TrainingState:
     """Floating point operations so far, of all processes."""
     sums: dict[str, Tensor] = field(default_factory=dict)
     """Metric sums since they were last logged."""
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a failed write into one clear `StorageError` that names `path`."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise StorageError(f"{path}: cannot be written ({error})") from None
-    except OSError as error:
-        advice = "; make room and run the same command again" if error.errno == errno.ENOSPC else ""
-        raise StorageError(f"{error.filename or path}: cannot be written ({error.strerror}){advice}") from None
 
 
 class Checkpoints:
@@ -83,14 +70,18 @@ class Checkpoints:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
             try:
-                self._write(aside, module, optimizer, state)
+                try:
+                    self._write(aside, module, optimizer, state)
+                except SafetensorError as error:  # what its writer makes of an error of the system
+                    raise OSError(0, str(error), str(path)) from error
                 shutil.rmtree(path, ignore_errors=True)  # a damaged one of the same step
                 aside.rename(path)
                 sync(self.directory)
             except BaseException:
                 shutil.rmtree(aside, ignore_errors=True)
                 raise
-        for old in self.paths()[: -self.keep]:
+        newer = [other for other in self.paths() if other.name > path.name]  # damaged, or this step would be later
+        for old in newer + [other for other in self.paths() if other not in newer][: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
@@ -123,13 +114,15 @@ class Checkpoints:
         A damaged checkpoint is named in a warning and the one before it is used.
 
         Raises:
-            RunError: the checkpoint is whole, but of another model.
+            RunError: all checkpoints are damaged, or the newest whole one is of another model.
         """
-        for path in reversed(self.paths()):
-            if (damage := damaged(path)) is not None:
-                self.warn(f"{path}: damaged ({damage}); going back to the checkpoint before it")
-                continue
-            return load(path, module, optimizer)
+        paths = self.paths()
+        for path in reversed(paths):
+            if (damage := damaged(path)) is None:
+                return load(path, module, optimizer)
+            self.warn(f"{path}: damaged ({damage}); going back to the checkpoint before it")
+        if paths:
+            raise RunError(f"{self.directory}: every checkpoint is damaged; delete the run to begin anew")
         return TrainingState()
 
 
@@ -189,12 +182,3 @@ def checksum(path: Path) -> str:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Make a file, or a directory's list of names, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

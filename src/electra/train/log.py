@@ -1,12 +1,12 @@
 """Metrics on disk: one JSON object a line in `metrics.jsonl`, and TensorBoard events beside it."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from electra.train.checkpoint import writing
+from electra.storage import write_atomically, writing
 
 
 class MetricsLog:
@@ -21,21 +21,21 @@ class MetricsLog:
         self.path = directory / "metrics.jsonl"
         with writing(self.path):
             kept = [row for row in read_metrics(self.path) if row["step"] <= step]
-            aside = self.path.with_suffix(".writing")
-            aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
-            os.replace(aside, self.path)
+            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept).encode())
             self.events = SummaryWriter(str(directory / "events"), purge_step=step + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of one step."""
         with writing(self.path), self.path.open("a") as file:
             file.write(json.dumps({"step": step, **metrics}) + "\n")
-        for name, value in metrics.items():
-            self.events.add_scalar(name, value, step)
+        with writing(self.path.parent / "events"):
+            for name, value in metrics.items():
+                self.events.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Flush TensorBoard's events."""
-        self.events.close()
+        """Flush TensorBoard's events; where the disk is full they are lost, which the error under way says already."""
+        with suppress(OSError):
+            self.events.close()
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:

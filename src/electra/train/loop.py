@@ -36,8 +36,8 @@ class TrainingConfig:
     """Checkpoints kept, the newest ones."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
-            if getattr(self, name) < 1:
+        for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
 
 
@@ -102,18 +102,24 @@ def train(
     """
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer)
     state = checkpoints.restore(module, optimizer)
+    if not runtime.is_main:
+        state.sums.clear()  # they are those of all processes, and count once
     wrapped = parallelise(module, runtime)
     module.train()
-    clock = Clock(state.seconds)
-    window = Window(state)
-    saved = (state.step, state.seconds)
-
     observer.started(state)
+    clock, window = Clock(state.seconds), Window(state)
+    saved_step, saved_at, rate = state.step, state.seconds, 0.0
+
     for micro_batches in batches_from(state.step):
-        seconds, stop = runtime.agree(clock.seconds(), float(stop_asked()))
-        if stop or recipe.budget.done(state.step, seconds) >= 1:
+        state.seconds, stop = runtime.agree(clock.seconds(), float(stop_asked()))
+        over = recipe.budget.done(state.step, state.seconds) >= 1
+        if over and state.sums:  # a run by the clock seldom ends with a full window
+            observer.logged(state, window.metrics(module, state, rate, runtime))
+            check_finite(state)
+            state.sums.clear()
+        if over or stop:
             break
-        rate = learning_rate(recipe, state.step, seconds)
+        rate = learning_rate(recipe, state.step, state.seconds)
         set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
         accumulate_gradients(wrapped, module, micro_batches, recipe, runtime, state)
         norm = clip_gradients(module.parameters(), recipe.optimizer)
@@ -124,17 +130,16 @@ def train(
         state.seconds = clock.seconds()
         observer.stepped(state)
 
-        last = state.step == recipe.budget.steps
-        if last or state.step % recipe.training.log_every == 0:
+        if state.step % recipe.training.log_every == 0:
             observer.logged(state, window.metrics(module, state, rate, runtime))
             check_finite(state)
             state.sums.clear()
-        overdue = seconds - saved[1] >= 60 * recipe.training.checkpoint_minutes
-        if last or overdue or state.step % recipe.training.checkpoint_every == 0:
+        overdue = state.seconds - saved_at >= 60 * recipe.training.checkpoint_minutes
+        if overdue or state.step % recipe.training.checkpoint_every == 0:
             save(module, optimizer, state, runtime, checkpoints)
-            saved = (state.step, seconds)
+            saved_step, saved_at = state.step, state.seconds
 
-    if state.step != saved[0]:
+    if state.step != saved_step:
         save(module, optimizer, state, runtime, checkpoints)
     return state
 
@@ -194,7 +199,7 @@ def check_finite(state: TrainingState) -> None:
     if "gradient_norm" in state.sums and not torch.isfinite(state.sums["gradient_norm"]):
         raise DivergedError(
             f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is older "
-            "than that. Try a lower --optimizer.learning-rate, a longer --schedule.warmup-steps or --runtime.precision float32"
+            "than that. Try another --out with a lower --optimizer.learning-rate or a longer --schedule.warmup-steps"
         )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from electra.errors import UsageError
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -25,6 +27,16 @@ class OptimizerConfig:
     """Largest norm of all gradients together."""
     bias_correction: bool = True
     """Correct the moments for starting at zero; the original code does not."""
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
+        for name in ("learning_rate", "eps", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"optimizer.{name} is {getattr(self, name)}; it must be more than 0")
+        if not self.weight_decay >= 0:
+            raise UsageError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
 
 
 def no_decay(name: str) -> bool:

@@ -33,4 +33,4 @@ def global_counts(counts: Mapping[str, float], runtime: Runtime) -> dict[str, fl
 
 def global_sums(sums: Mapping[str, Tensor], runtime: Runtime) -> dict[str, Tensor]:
     """Metric sums over all processes, on the host; the one place where the host waits for the device."""
-    return {name: runtime.sum_over_ranks(tensor.detach().cpu().clone()) for name, tensor in sums.items()}
+    return {name: runtime.sum_over_ranks(tensor.detach().cpu().clone()) for name, tensor in sorted(sums.items())}

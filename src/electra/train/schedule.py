@@ -35,7 +35,7 @@ class Budget:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.hours is None):
             raise UsageError("say either --steps or --hours, not both")
-        if (self.steps or self.hours or 0) <= 0:
+        if not (self.steps or self.hours or 0) > 0:
             raise UsageError(f"--{'hours' if self.steps is None else 'steps'} must be more than 0")
 
     def done(self, step: int | float, seconds: float) -> float:
