@@ -39,6 +39,11 @@ def test_zero_is_original_and_extremes_are_counted() -> None:
     assert everything[-1] == everything[0] == 1
 
 
+def test_scores_that_are_no_numbers_are_counted_and_break_nothing() -> None:
+    scores = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    assert score_histogram(scores, torch.ones(3, dtype=torch.bool)).sum() == 3
+
+
 def test_one_class_alone_has_no_curve() -> None:
     histogram = score_histogram(torch.randn(9), torch.ones(9, dtype=torch.bool))
     assert area_under_curve(histogram, torch.zeros_like(histogram)) != area_under_curve(histogram, histogram)

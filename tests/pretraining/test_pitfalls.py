@@ -60,6 +60,8 @@ def check_a_correct_sample_is_original() -> None:
         return original_forward(self, inputs, chosen)
 
     right.setattr(GeneratorSamples, "forward", forward)
+    scores: list[torch.Tensor] = []
+    electra.prediction.network.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:
         _, sums = electra(inputs, electra.counts(inputs))
     finally:
@@ -67,6 +69,21 @@ def check_a_correct_sample_is_original() -> None:
     metrics = electra.metrics(sums)
     assert metrics["sampled_accuracy"] == 1.0
     assert metrics["replaced"] == 0.0
+    all_original = F.softplus(scores[0][inputs.input_ids != PAD]).mean()
+    assert metrics["discriminator_loss"] == pytest.approx(float(all_original), rel=1e-5)
+
+
+def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = prediction.ReplacedOrOriginal.forward
+
+    def forward(self, inputs, chosen, corrupted):
+        predicted = original(self, inputs, chosen, corrupted)
+        replaced = torch.zeros_like(inputs.input_ids, dtype=torch.bool).scatter(1, chosen.positions, chosen.used)
+        real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
+        loss = F.binary_cross_entropy_with_logits(predicted.scores, replaced.float(), reduction="none") * real
+        return Predicted(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
+
+    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
 
 
 def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +158,8 @@ def check_no_gradient_from_discriminator_to_generator() -> None:
     assert all(torch.equal(with_discriminator[name], alone[name]) for name in alone)
 
 
-def mutant_samples_let_gradients_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A straight-through estimator: the discriminator's loss also depends on the generator's logits."""
+def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The discriminator's loss also depends on the generator's logits."""
     spoken = prediction.ReplacedOrOriginal.forward
 
     def speak(self, inputs, chosen, corrupted):
@@ -269,9 +286,10 @@ def mutant_static_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
     (check_no_mask_reaches_the_discriminator, mutant_discriminator_reads_masks),
     (check_a_correct_sample_is_original, mutant_every_sample_counts_as_replaced),
+    (check_a_correct_sample_is_original, mutant_the_loss_alone_counts_every_sample),
     (check_the_vocabulary_head_runs_at_chosen_positions_only, mutant_logits_everywhere),
     (check_the_whole_embedding_block_is_tied, mutant_only_word_embeddings_tied),
-    (check_no_gradient_from_discriminator_to_generator, mutant_samples_let_gradients_through),
+    (check_no_gradient_from_discriminator_to_generator, mutant_discriminators_loss_reaches_the_generator),
     (check_the_loss_is_over_every_token_but_padding, mutant_loss_without_special_tokens),
     (check_the_loss_is_over_every_token_but_padding, mutant_loss_over_padding),
     (check_the_loss_is_over_every_token_but_padding, mutant_unused_slots_are_scored),

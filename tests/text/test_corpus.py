@@ -1,5 +1,6 @@
 """Every kind of file gives the same documents, and everything that is wrong with one is said in one line."""
 
+import errno
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from electra import storage
 from electra.errors import ElectraError, StorageError, TextError, UsageError
 from electra.text import files, readers
 from electra.text.corpus import Corpus
@@ -318,18 +320,20 @@ def test_no_permission(tmp_path: Path, request: pytest.FixtureRequest) -> None:
         for use in (Corpus.check, list):
             with pytest.raises(TextError, match=f"{name}: cannot be read: Permission denied"):
                 use(Corpus((str(tmp_path / name),)))
-    with pytest.raises(StorageError, match="vocab: cannot be written: Permission denied"):
-        files.write_atomically(tmp_path / "vocab", b"")
+    with pytest.raises(StorageError, match="vocab.*: cannot be written: Permission denied"):
+        storage.write_atomically(tmp_path / "vocab", b"")
 
 
 def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "file"
-    files.write_atomically(path, b"old")
-    monkeypatch.setattr(
-        files.os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
-    with pytest.raises(StorageError, match="file: cannot be written: No space left on device"):
-        files.write_atomically(path, b"new")
+    storage.write_atomically(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    with pytest.raises(StorageError, match="file: cannot be written: No space left on device; make room"):
+        storage.write_atomically(path, b"new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == b"old"
 

@@ -91,6 +91,26 @@ def test_a_damaged_one_is_recognised_and_the_one_before_is_used(tmp_path: Path, 
     assert "going back" in warnings[0]
 
 
+def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(tmp_path: Path) -> None:
+    kept, warnings = checkpoints(tmp_path)
+    for step in (1, 2):
+        kept.save(*stepped(), TrainingState(step))
+    for path in kept.paths():
+        (path / "model.safetensors").unlink()
+    with pytest.raises(RunError, match="every checkpoint is damaged"):
+        kept.restore(*stepped())
+    assert len(warnings) == 2
+
+
+def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:
+    kept, _ = checkpoints(tmp_path, keep=1)
+    kept.save(*stepped(), TrainingState(9))
+    (kept.paths()[0] / "model.safetensors").write_bytes(b"")
+    kept.save(*stepped(), TrainingState(5))
+    assert [path.name for path in kept.paths()] == ["step-00000005"]
+    assert kept.restore(*stepped()).step == 5
+
+
 def test_killed_while_writing_leaves_the_one_before(tmp_path: Path) -> None:
     """A process is killed -9 in the middle of a write; what it left is neither used nor in the way."""
     script = f"""

@@ -1,9 +1,8 @@
 """Is my loss normal? Watches the metrics of a run for what goes wrong with ELECTRA, and says so in plain words.
 
 The figures of a healthy run: an untrained model has a loss of ln V + 50 ln 2 (45 for 30,522 words); the discriminator's
-part falls below that of always saying "original" within the first tenth of a run; about 10 % of all tokens are replaced
-at first and 6 to 7 % in the end; the discriminator's recall stays near 0 for the first few thousand steps while its AUC
-already rises, because replaced tokens are rare.
+part soon falls to that of always saying "original"; as many tokens are replaced as are masked at first, and fewer and fewer
+as the generator learns; the discriminator's recall stays near 0 while its AUC already rises, because replaced tokens are rare.
 """
 
 import math

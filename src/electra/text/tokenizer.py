@@ -210,14 +210,17 @@ def _from_json(file: Path) -> Tokenizer:
             )
     if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
         raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
-    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in model["vocab"]]
+    vocab = model["vocab"]
+    if not isinstance(vocab, dict) or not all(isinstance(id, int) for id in vocab.values()):
+        raise TokenizerError(f"{file}: the vocabulary is not an object of tokens and their ids")
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    if [vocab[token] for token in tokens] != list(range(len(tokens))):
+        raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
+    added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in vocab]
     if added:
         raise TokenizerError(
             f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"
         )
-    if [model["vocab"][token] for token in tokens] != list(range(len(tokens))):
-        raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
     lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
     return Tokenizer(
         tuple(tokens),

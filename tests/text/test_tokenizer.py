@@ -1,0 +1,349 @@
+"""Our encoding against transformers' on nasty strings; what is saved loads there; what is wrong is said."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from electra.errors import StorageError, TextError, TokenizerError, UsageError
+from electra.text import vocabulary
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+from electra.text.vocabulary import alphabet, sample_corpus, train_tokenizer
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
+BERT_VOCABULARY = SHARED / "vocab.txt"
+needs_bert = pytest.mark.skipif(not BERT_VOCABULARY.is_file(), reason=f"{BERT_VOCABULARY} is absent")
+
+NASTY = [
+    "Hello, World! It's 3.14 o'clock... isn't it?",
+    "Crème brûlée à la Übergröße, İstanbul, ﬁne, ＡＢＣ, Ångström, e\u0301 o\u0308",
+    "中文字符和English混合，日本語のテキスト。한국어 문장",
+    "emoji 😀👩‍👩‍👧🇩🇪 and ‮reversed‬ text",
+    "tab\there\u00a0nbsp\u2003em\u200bzero\ufeffbom\x00nul\x07bell\x1b[0m\ufffdreplaced\u00adsoft",
+    "a" * 99 + " " + "b" * 201 + " " + "supercalifragilisticexpialidocious" * 2,
+    "the [ MASK ] and [UNUSED] (SEP) [ [MASK",
+    "", "   ", "!", "##ing ##", "\u0300", "x\u0301\u0302\u0303", "ＷＩＤＥ", "ﷺ ½ ² ™ №",
+    "http://example.org/a_b?c=d&e=%20#f user@host.org C:\\path\\to $5 €6 £7 ¥8",
+]  # fmt: skip
+TEXT = """The quick brown fox jumps over the lazy dog. The dog sleeps, the fox runs; it is a quick one.
+
+Größe und Übermut: the word naïve has an accent, as has the café. Running, runner, runs, ran.
+
+Lowering the lowest of the lower lows is slower than slowing the slowest.
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT * 3, "utf-8")
+    return Corpus((str(path),))
+
+
+@pytest.fixture(params=["uncased", "accents", "cased"])
+def trained(request: pytest.FixtureRequest, corpus: Corpus) -> Tokenizer:
+    return train_tokenizer(corpus, 200, cased=request.param == "cased", keep_accents=request.param == "accents")
+
+
+@needs_bert
+@pytest.mark.parametrize("cased", [False, True])
+@pytest.mark.parametrize("strip_accents", [None, False, True])
+def test_ids_are_those_of_transformers(tmp_path: Path, cased: bool, strip_accents: bool | None) -> None:
+    transformers = pytest.importorskip("transformers")
+    (tmp_path / "vocab.txt").write_bytes(BERT_VOCABULARY.read_bytes())
+    config = {"do_lower_case": not cased, "strip_accents": strip_accents}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    ours = load_tokenizer(tmp_path)
+    assert ours.vocab_size == 30522
+    assert ours.special_ids == (0, 100, 101, 102, 103) == theirs_special_ids(theirs)
+    assert (ours.lowercase, ours.strip_accents) == (not cased, not cased if strip_accents is None else strip_accents)
+    lines = NASTY + samples()
+    assert ours.encode_lines(lines) == theirs(lines, add_special_tokens=False)["input_ids"]
+
+
+def samples() -> list[str]:
+    import zstandard
+
+    lines = []
+    for path in sorted(SHARED.glob("multilingual/*.zst")):
+        with path.open("rb") as file:
+            lines += zstandard.ZstdDecompressor().stream_reader(file).read(100_000).decode(errors="ignore").split("\n")
+    return [line for line in lines if not any(len(word) > 99 for word in line.split())]
+
+
+def theirs_special_ids(tokenizer) -> tuple[int, ...]:
+    return tuple(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
+
+
+@needs_bert
+def test_words_of_up_to_200_characters_are_cut_into_pieces_as_in_berts_code() -> None:
+    ours = load_tokenizer(BERT_VOCABULARY)
+    within, over = ours.encode_lines(["b" * 200, "b" * 201])
+    assert len(within) > 1
+    assert over == [ours.unk_id]
+
+
+@needs_bert
+def test_special_tokens_in_a_text_are_ordinary_words() -> None:
+    ours = load_tokenizer(BERT_VOCABULARY)
+    for token in SPECIAL_TOKENS:
+        (ids,) = ours.encode_lines([f"a {token} b"])
+        assert ours.tokens(ids)[1] == "["
+        assert ours.tokens(ids)[-2] == "]"
+        assert not set(ids) & set(ours.special_ids)
+
+
+@pytest.mark.parametrize("model_config", [True, False])
+def test_what_is_saved_loads_in_transformers(trained: Tokenizer, tmp_path: Path, model_config: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "saved"
+    trained.save(folder)
+    if model_config:
+        (folder / "config.json").write_text(json.dumps({"model_type": "electra"}))
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert len(theirs) == trained.vocab_size
+    assert theirs_special_ids(theirs) == trained.special_ids == (0, 1, 2, 3, 4)
+    assert (theirs.pad_token_id, theirs.mask_token_id, theirs.padding_side) == (0, 4, "right")
+    lines = [*NASTY, *TEXT.split("\n"), "b" * 150 + " b"]
+    ours = trained.encode_lines(lines)
+    assert theirs(lines, add_special_tokens=False)["input_ids"] == ours
+
+    cls, sep, mask = trained.cls_id, trained.sep_id, trained.mask_id
+    pair = theirs("the dog", "the [MASK] runs")
+    a, rest, b = trained.encode_lines(["the dog", "the", "runs"])
+    assert pair["input_ids"] == [cls, *a, sep, *rest, mask, *b, sep]
+    assert pair["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(rest) + len(b) + 2)
+    batch = theirs(["the dog runs", "dog"], padding=True)
+    assert batch["input_ids"][1][-1] == trained.pad_id
+    assert batch["attention_mask"][1][-1] == 0
+    assert theirs.decode(theirs("the lazy dog")["input_ids"], skip_special_tokens=True) == "the lazy dog"
+
+
+def test_saving_and_loading_changes_nothing(trained: Tokenizer, tmp_path: Path) -> None:
+    folder = tmp_path / "new/folder"
+    trained.save(folder)
+    for path in (folder, folder / "tokenizer.json", folder / "vocab.txt", str(folder)):
+        loaded = load_tokenizer(path)
+        assert loaded == trained
+        assert loaded.fingerprint == trained.fingerprint
+    (folder / "tokenizer.json").unlink()
+    assert load_tokenizer(folder) == trained
+    assert sorted(path.name for path in folder.iterdir()) == ["tokenizer_config.json", "vocab.txt"]
+
+
+def test_the_fingerprint_tells_vocabularies_and_settings_apart(trained: Tokenizer) -> None:
+    swapped = (*trained.vocabulary[:-2], trained.vocabulary[-1], trained.vocabulary[-2])
+    others = [replace(trained, vocabulary=swapped), replace(trained, vocabulary=trained.vocabulary[:-1])]
+    for change in (
+        {"lowercase": not trained.lowercase},
+        {"strip_accents": not trained.strip_accents},
+        {"split_chinese": False},
+        {"max_word_chars": 100},
+    ):
+        others.append(replace(trained, normalisation=replace(trained.normalisation, **change)))
+    assert len({tokenizer.fingerprint for tokenizer in [trained, *others]}) == 7
+
+
+@needs_bert
+def test_files_of_transformers_load_without_their_truncation_and_padding(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    (tmp_path / "vocab.txt").write_bytes(BERT_VOCABULARY.read_bytes())
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path, tokenize_chinese_chars=False)
+    theirs(["one", "one and two"], padding="max_length", truncation=True, max_length=8)  # kept in the file
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert json.loads((tmp_path / "theirs/tokenizer.json").read_text())["truncation"] is not None
+    ours = load_tokenizer(tmp_path / "theirs")
+    line = "中文 is not split and " + "the line is long " * 20
+    assert ours.normalisation == Normalisation(split_chinese=False, max_word_chars=100)
+    assert ours.encode_lines([line, "a"]) == theirs([line, "a"], add_special_tokens=False)["input_ids"]
+
+
+def test_normalisation_of_the_trained_vocabulary(corpus: Corpus) -> None:
+    uncased = train_tokenizer(corpus, 200)
+    accents = train_tokenizer(corpus, 200, keep_accents=True)
+    cased = train_tokenizer(corpus, 200, cased=True)
+    for tokenizer, letters in ((uncased, ""), (accents, "öüïé"), (cased, "öÜïéTG")):
+        found = {char for token in tokenizer.vocabulary[5:] for char in token}
+        assert {char for char in found if not char.isascii() or char.isupper()} >= set(letters)
+        assert bool(found & set("öÜïé")) == bool(letters)
+    assert uncased.encode_lines(["GRÖSSE Café"]) == uncased.encode_lines(["grosse cafe"])
+    assert accents.encode_lines(["CAFÉ"]) == accents.encode_lines(["café"]) != accents.encode_lines(["cafe"])
+    assert cased.encode_lines(["The"]) != cased.encode_lines(["the"])
+
+
+def test_a_vocabulary_has_its_letters_at_both_places_and_frequent_words_whole(trained: Tokenizer) -> None:
+    assert trained.vocabulary[:5] == SPECIAL_TOKENS
+    assert {"the", "dog", "fox", "quick", "##s"} <= set(trained.vocabulary)
+    letters = {token for token in trained.vocabulary if len(token) == 1 and token.isalpha()}
+    assert {f"##{letter}" for letter in letters} <= set(trained.vocabulary)
+    assert len(set(trained.vocabulary)) == trained.vocab_size <= 200
+    assert trained.unk_id not in trained.encode_lines(["zyxwv qqq, ;;."])[0]
+
+
+TRAIN = """
+import sys
+from electra.text.corpus import Corpus
+from electra.text.vocabulary import train_tokenizer
+print(train_tokenizer(Corpus((sys.argv[1],)), 300).fingerprint)
+"""
+
+
+def test_training_gives_the_same_vocabulary_in_every_process(tmp_path: Path) -> None:
+    """The library alone does not: it goes through hash tables that are seeded anew in every process."""
+    words = [chr(0x4E00 + number % 300) + chr(97 + number % 26) + chr(0xE0 + number % 20) for number in range(1000)]
+    path = tmp_path / "ties.txt"
+    path.write_text(" ".join(words) + TEXT, "utf-8")
+    command = [sys.executable, "-c", TRAIN, str(path)]
+    prints = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(prints) == 1
+    assert prints == {train_tokenizer(Corpus((str(path),)), 300).fingerprint + "\n"}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is absent")
+def test_chinese_characters_are_known(tmp_path: Path) -> None:
+    sample = tmp_path / "zh.txt"
+    import zstandard
+
+    with (SHARED / "multilingual/zhwiki.txt.zst").open("rb") as file:
+        sample.write_bytes(zstandard.ZstdDecompressor().stream_reader(file).read(1_000_000).rsplit(b"\n", 1)[0])
+    tokenizer = train_tokenizer(Corpus((str(sample),)), 20000)
+    ids = [id for piece in Corpus((str(sample),)) for line in tokenizer.encode_lines(piece.lines) for id in line]
+    assert ids.count(tokenizer.unk_id) < 0.001 * len(ids)
+    assert not any(token.startswith("##一") for token in tokenizer.vocabulary)
+
+
+def test_the_alphabet_is_counted_after_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = ["Éé e! \u0301中中中\x00".encode(), b"ab"]
+    assert alphabet(sample, Normalisation(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
+    assert alphabet(sample, Normalisation(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
+    assert alphabet(sample, Normalisation(), 2) == (["e", "中"], ["e"])
+    monkeypatch.setattr(vocabulary, "COVERAGE", 0.6)
+    assert alphabet(sample, Normalisation(), 100)[0] == ["e", "中"]
+
+
+def test_normalisation_by_character_is_that_of_the_library() -> None:
+    """What counting characters instead of normalising text rests on."""
+    for normalisation in (Normalisation(), Normalisation(True, False), Normalisation(False, False)):
+        text = "".join(NASTY) + TEXT
+        whole = normalisation.normalizer().normalize_str(text)
+        expected = {char for char in whole if not char.isspace()}
+        assert set(alphabet([text.encode()], normalisation, 10**6)[0]) == expected
+
+
+def test_the_sample_is_even_within_its_limit_and_always_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("\n\n".join(f"document {number:05}" for number in range(10_000)))
+    corpus = Corpus((str(path),))
+    progress: list[int] = []
+    sample = sample_corpus(corpus, limit=20_000, on_progress=progress.append)
+    assert progress[-1] == corpus.total_bytes()
+    assert len(progress) == 10_000
+    assert 8_000 < sum(map(len, sample)) <= 20_000
+    assert sample == sample_corpus(corpus, limit=20_000)
+    numbers = [int(text.split()[1]) for text in sample]
+    assert numbers == sorted(set(numbers))
+    quarters = [sum(1 for number in numbers if number // 2500 == quarter) for quarter in range(4)]
+    assert min(quarters) > 0.7 * max(quarters)
+    assert len(sample_corpus(corpus, limit=10**6)) == 10_000
+    assert len(sample_corpus(corpus, limit=5)) == 1
+
+
+def test_of_a_corpus_of_unknown_size_only_the_beginning_is_sampled(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text("".join(f'{{"text": "document {number:05}"}}\n' for number in range(100)))
+    monkeypatch.setattr(vocabulary, "HUB_BYTES", 140)
+    assert len(sample_corpus(Corpus((f"hf://{folder}",)))) == 10
+
+
+def test_nothing_to_train_on(tmp_path: Path) -> None:
+    path = tmp_path / "blank.txt"
+    path.write_text("\n \n")
+    with pytest.raises(TextError, match=r"no text to train a tokenizer on in .*blank\.txt"):
+        train_tokenizer(Corpus((str(path),)), 1000)
+    with pytest.raises(UsageError, match="a vocabulary of 10 is too small; it takes at least 64"):
+        train_tokenizer(Corpus((str(path),)), 10)
+
+
+def test_a_smaller_vocabulary_where_there_are_no_more_words(corpus: Corpus) -> None:
+    assert train_tokenizer(corpus, 100).vocab_size == 100
+    assert train_tokenizer(corpus, 64).vocab_size == 64
+    assert 100 < train_tokenizer(corpus, 100_000).vocab_size < 300
+
+
+def saved(folder: Path, **changes: object) -> Path:
+    """A tokenizer.json with parts of it replaced; `model__vocab` is the vocab of the model."""
+    Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation()).save(folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    for names, value in changes.items():
+        *path, last = names.split("__")
+        place = content
+        for name in path:
+            place = place[name]
+        place[last] = value
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"type": "BPE"}}, "a BPE tokenizer; only BERT's WordPiece can be used"),
+        ({"model": None}, "a None tokenizer; only"),
+        ({"model": []}, "a None tokenizer; only"),
+        ({"model__vocab": ["a"]}, "the vocabulary is not an object of tokens and their ids"),
+        ({"model__vocab": {"a": "b"}}, "the vocabulary is not an object of tokens and their ids"),
+        ({"normalizer": {"type": "NFC"}}, "NFC where BERT's tokenizers have BertNormalizer"),
+        ({"pre_tokenizer": None}, "None where BERT's tokenizers have BertPreTokenizer"),
+        ({"normalizer__clean_text": False}, "clean_text, the prefix ## or [UNK] is set otherwise"),
+        ({"model__continuing_subword_prefix": "@@"}, "clean_text, the prefix ## or [UNK] is set otherwise"),
+        ({"model__vocab": {"[PAD]": 0, "[UNK]": 2}}, "the ids of the vocabulary are not 0 to 1, each once"),
+        ({"model__vocab": {"[PAD]": 0, "[UNK]": 1}, "added_tokens": []}, "not in the vocabulary: [CLS], [SEP], [MASK]"),
+        ({"added_tokens": [{"content": "new"}]}, "1 added tokens, like 'new', are not in the WordPiece vocabulary"),
+    ],
+    ids=str,
+)
+def test_bad_tokenizer_json(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    folder = saved(tmp_path, **changes)
+    with pytest.raises(TokenizerError) as raised:
+        load_tokenizer(folder)
+    assert str(raised.value).startswith(f"{folder / 'tokenizer.json'}: ")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_bad_tokenizer_files(tmp_path: Path) -> None:
+    def fails(path: Path, message: str) -> None:
+        with pytest.raises(TokenizerError, match=message):
+            load_tokenizer(path)
+
+    fails(tmp_path / "absent", "absent: no such file or directory")
+    fails(tmp_path, "no tokenizer here: neither tokenizer.json nor vocab.txt")
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join([*SPECIAL_TOKENS[:4], "a"]))
+    fails(tmp_path, r"vocab\.txt: not in the vocabulary: \[MASK\]; ELECTRA needs")
+    file.write_text("\n".join([*SPECIAL_TOKENS, "a", "b", "a"]))
+    fails(file, r"vocab\.txt:8: 'a' stands on line 6 already")
+    file.write_bytes(b"caf\xe9\n")
+    fails(file, r"vocab\.txt: not UTF-8 at byte offset 3")
+    file.write_bytes("\r\n".join([*SPECIAL_TOKENS, "a\u2028b", ""]).encode())
+    assert load_tokenizer(file).vocabulary == (*SPECIAL_TOKENS, "a\u2028b")
+    (tmp_path / "tokenizer_config.json").write_text('{\n"do_lower_case": flase}')
+    fails(file, r"tokenizer_config\.json:2: not JSON")
+    (tmp_path / "tokenizer.json").write_text("[]")
+    fails(tmp_path, r"tokenizer\.json: not a JSON object")
+    (tmp_path / "tokenizer.json").write_text("{\n\n")
+    fails(tmp_path, r"tokenizer\.json:3: not JSON")
+
+
+def test_saving_where_a_file_stands(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file: cannot be written"):
+        Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation()).save(tmp_path / "file")
