@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint clean
 
 demo: .venv/installed
-	$(BIN)/electra pretrain builtin --preset tiny --hours 0.055 --out demo
+	$(BIN)/electra pretrain builtin --preset tiny --hours 0.06 --out demo
 
 test: .venv/installed-test lint
 	$(BIN)/pytest

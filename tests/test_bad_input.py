@@ -165,8 +165,8 @@ def test_a_directory_that_is_no_run(tmp_path: Path, parts: Path, capsys: pytest.
     ("sizes", "message"),
     [
         (
-            {"hidden_size": 64},
-            "discriminator: other sizes: hidden_size 64 (the model has 128); try --model.hidden-size 64",
+            {"hidden_size": 48},
+            "discriminator: other sizes: hidden_size 48 (the model has 64); try --model.hidden-size 48",
         ),
         ({"num_hidden_layers": 3}, "num_layers 3 (the model has 1)"),
     ],
@@ -178,7 +178,7 @@ def test_init_of_other_sizes(
     config = json.loads((init / "config.json").read_text())
     (init / "config.json").write_text(json.dumps(config | sizes))
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "init")))
-    assert message.replace("128", str(config["hidden_size"])) in line
+    assert message in line
     assert not (tmp_path / "run").exists()
 
 

@@ -43,4 +43,4 @@ def test_a_batch_that_processes_cannot_share() -> None:
     odd = replace(config, training=replace(config.training, batch_size=64))
     with pytest.raises(UsageError, match="--training.batch-size 64 cannot be shared evenly by 3 processes"):
         rows_at_once(odd, where)
-    assert rows_at_once(replace(config, training=replace(config.training, batch_size=120)), where) == 20
+    assert rows_at_once(replace(config, training=replace(config.training, batch_size=120)), where) == 40

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from toy import TINY_RUN
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
@@ -39,8 +40,6 @@ def weights(run: Path) -> bytes:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     """A run that was never interrupted."""
-    from conftest import TINY_RUN
-
     out = tmp_path_factory.mktemp("runs") / "finished"
     electra.pretrain(str(text), out=str(out), **TINY_RUN)
     return out
@@ -167,7 +166,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import conftest, electra
+import electra, toy
 from electra.pretraining.observer import RunObserver
 from electra.train import checkpoint
 def die(*_): os.kill(os.getpid(), 9)
@@ -182,7 +181,7 @@ if {writing}:
         write(self, aside, module, optimizer, state)
         if state.step == {writing}: die()
     checkpoint.Checkpoints._write = half
-electra.pretrain({text!r}, out={out!r}, **conftest.TINY_RUN)
+electra.pretrain({text!r}, out={out!r}, **toy.TINY_RUN)
 """
 
 
@@ -194,8 +193,6 @@ def test_killed_again_and_again_it_ends_bit_for_bit_the_same(finished: Path, tex
             tests=str(Path(__file__).parent), step=step, writing=writing, text=str(text), out=str(out)
         )
         assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
-    from conftest import TINY_RUN
-
     electra.pretrain(str(text), out=str(out), **TINY_RUN)
     assert trace(out) == trace(finished)
     assert weights(out) == weights(finished)

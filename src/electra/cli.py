@@ -19,7 +19,7 @@ commands:
 {commands}
 
 `electra COMMAND --help` explains every option of a command with its default.
-Try it:  electra pretrain builtin --preset tiny --hours 0.055 --out demo
+Try it:  electra pretrain builtin --preset tiny --hours 0.06 --out demo
 """
 
 

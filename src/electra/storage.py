@@ -16,7 +16,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "; make room and run the same command again" if error.errno == errno.ENOSPC else ""
-        raise StorageError(f"{error.filename or path}: cannot be written: {error.strerror or error}{advice}") from error
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}{advice}") from error
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -61,7 +61,7 @@ def test_nothing_there_is_a_fresh_start(tmp_path: Path) -> None:
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     kept, _ = checkpoints(tmp_path, keep=2)
-    for step in (1, 2, 30, 4):
+    for step in (1, 2, 4, 30):
         kept.save(*stepped(), TrainingState(step))
     assert [path.name for path in kept.paths()] == ["step-00000004", "step-00000030"]
 

@@ -40,7 +40,8 @@ class RunObserver:
         self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
         self.log = MetricsLog(self.directory, state.step)
         for row in read_metrics(self.log.path):  # what an interrupted run has seen belongs into the report too
-            self.judge(row["step"], min(1.0, self.budget.done(row["step"], row["seconds"])), row)
+            step = row.pop("step")
+            self.judge(step, min(1.0, self.budget.done(step, row["seconds"])), row)
         if console.is_terminal:
             self.progress.start()
         self.task = self.progress.add_task("training", total=1.0, detail="")
