@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -166,7 +166,8 @@ def accumulate_gradients(
     Losses are divided by counts over the whole global batch before the backward pass: micro-batches hold different
     numbers of tokens, so a mean of their means would be another loss.
     """
-    counts = [module.counts(batch) | {"flops": module.flops(batch)} for batch in micro_batches]  # type: ignore[operator]
+    trainable = cast(Trainable, module)
+    counts = [trainable.counts(batch) | {"flops": trainable.flops(batch)} for batch in micro_batches]
     in_all = len(micro_batches) * runtime.world_size
     total = global_counts({name: sum(each[name] for each in counts) for name in counts[0]}, runtime)
     state.tokens += total["tokens"]
@@ -244,7 +245,7 @@ class Window:
         sums = global_sums(state.sums, runtime)
         seconds = state.seconds - self.seconds
         metrics = {
-            **module.metrics(sums),  # type: ignore[operator]
+            **cast(Trainable, module).metrics(sums),
             # Every process counts the same step and the same norm; their quotient does not mind.
             "gradient_norm": float(sums["gradient_norm"] / sums["steps"]),
             "learning_rate": rate,
