@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -36,6 +37,8 @@ class EncoderConfig:
     """Dropout on the attention probabilities."""
     layer_norm_eps: float = 1e-12
     """Epsilon of every LayerNorm."""
+    initializer_range: float = 0.02
+    """Deviation of the initial kernels. BERT's suits widths from 256; a narrow model needs about 1 / sqrt(hidden_size)."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
@@ -45,6 +48,8 @@ class EncoderConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
+        if self.initializer_range <= 0:
+            raise UsageError(f"model.initializer_range is {self.initializer_range}; it must be more than 0")
         if self.hidden_size % self.num_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} cannot be shared evenly by model.num_heads {self.num_heads}"
@@ -100,18 +105,25 @@ class Encoder(nn.Module):
         return self.layers[-1](x, attention_mask, positions)
 
 
-# How every parameter starts, by the end of its name; the first match counts. Glorot stands where the original code
-# names no initialiser, so that TensorFlow's default applied.
-INITIALISERS: tuple[tuple[str, Callable[[Tensor], object]], ...] = (
-    ("norm.weight", nn.init.ones_),
-    ("bias", nn.init.zeros_),
-    ("project.weight", nn.init.xavier_uniform_),
-    ("score.weight", nn.init.xavier_uniform_),
-    ("weight", truncated_normal_),
-)
+def initialisers(kernel_std: float) -> dict[str, Callable[[Tensor], object]]:
+    """How every parameter starts, by the end of its name; the first match counts.
+
+    Glorot stands where the original code names no initialiser, so that TensorFlow's default applied.
+    """
+    return {
+        "norm.weight": nn.init.ones_,
+        "bias": nn.init.zeros_,
+        "project.weight": nn.init.xavier_uniform_,
+        "score.weight": nn.init.xavier_uniform_,
+        "word.weight": truncated_normal_,
+        "position.weight": truncated_normal_,
+        "token_type.weight": truncated_normal_,
+        "weight": partial(truncated_normal_, std=kernel_std),
+    }
 
 
-def initialise(module: nn.Module) -> None:
+def initialise(module: nn.Module, kernel_std: float = 0.02) -> None:
     """Give every parameter of a network its initial value, drawn from torch's default generator."""
+    table = initialisers(kernel_std)
     for name, parameter in module.named_parameters():
-        next(fill for ending, fill in INITIALISERS if name.endswith(ending))(parameter.data)
+        next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)

@@ -107,6 +107,6 @@ class TransformerLayer(nn.Module):
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
 
 
-def truncated_normal_(weight: Tensor) -> None:
-    """BERT's initial kernels: normal with deviation 0.02, cut at two deviations."""
-    torch.nn.init.trunc_normal_(weight, std=0.02, a=-0.04, b=0.04)
+def truncated_normal_(weight: Tensor, std: float = 0.02) -> None:
+    """BERT's initial values: normal, cut at two deviations."""
+    torch.nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)

@@ -51,6 +51,7 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # EncoderConfig -> Hugging Face's config.json.
 CONFIG_NAMES = {
+    "initializer_range": "initializer_range",
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
     "hidden_size": "hidden_size",
@@ -138,7 +139,6 @@ def save_pretrained(
         "architectures": [architecture],
         "model_type": "electra",
         "hidden_act": "gelu",
-        "initializer_range": 0.02,
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
         **{theirs: getattr(config, ours) for ours, theirs in CONFIG_NAMES.items()},

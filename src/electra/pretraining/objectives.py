@@ -88,7 +88,7 @@ class PretrainingModel(nn.Module):
         self.setting = setting
         self.prediction = PREDICTIONS[setting.objective.prediction](setting)
         self.corruption = CORRUPTIONS[setting.objective.corruption](setting, self.prediction.network)
-        initialise(self)
+        initialise(self, setting.main.initializer_range)
 
     @property
     def generator(self) -> MaskedLM | None:
