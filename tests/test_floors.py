@@ -13,7 +13,7 @@ FLOORS = [
     {"config", "runtime", "console", "storage"},
     {"text", "model", "train"},
     {"data"},
-    {"pretraining"},
+    {"pretraining", "finetuning"},
     {"presets"},
     {"commands"},
     {"cli"},

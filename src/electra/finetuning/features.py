@@ -1,0 +1,129 @@
+"""What a network reads in fine-tuning and what it should say, and its batches as a pure function of the step."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from electra.data.loader import PREFETCHED_STEPS, Batch, epoch_order
+
+IGNORED = -100
+"""The target of a token that is not scored; the value that torch's cross-entropy passes over."""
+
+BUCKET_BATCHES = 32
+"""Batches whose examples are sorted by length together: enough to pad next to nothing, and still nearly random."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Encoded inputs with their targets. A long paragraph or sentence gives several of them."""
+
+    ids: Sequence[Sequence[int]]
+    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as token ids."""
+    segment_a: Sequence[int]
+    """Length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there."""
+    targets: Mapping[str, np.ndarray | list[list[int]]]
+    """By name: an array whose first dimension is the example, or for every example a target for each of its tokens."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """Some features as tensors, padded on the right to the longest of them."""
+
+    inputs: Batch
+    targets: dict[str, Tensor]
+    """[B, …], or [B, L] with IGNORED at padding where every token has a target."""
+
+    def to(self, device: torch.device) -> "LabelledBatch":
+        """The same on another device."""
+        return LabelledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
+
+
+def labelled_batch(features: Features, rows: Int64[np.ndarray, " B"], pad_id: int) -> LabelledBatch:
+    """The features at `rows` (at least one), in this order."""
+    lengths = np.array([len(features.ids[row]) for row in rows])
+    longest = int(lengths.max())
+    ids = np.full((len(rows), longest), pad_id, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : lengths[i]] = features.ids[row]
+    positions = np.arange(longest)
+    real = positions < lengths[:, None]
+    types = (positions >= np.array([features.segment_a[row] for row in rows])[:, None]) & real
+    inputs = Batch(
+        torch.from_numpy(ids),
+        torch.from_numpy(types.astype(np.int64)),
+        torch.from_numpy(lengths),
+        None if real.all() else torch.from_numpy(real),
+    )
+    targets = {name: target_tensor(target, rows, longest) for name, target in features.targets.items()}
+    return LabelledBatch(inputs, targets)
+
+
+def target_tensor(target: np.ndarray | list[list[int]], rows: Int64[np.ndarray, " B"], longest: int) -> Tensor:
+    """One target of the features at `rows`."""
+    if isinstance(target, np.ndarray):
+        return torch.from_numpy(target[rows])
+    padded = np.full((len(rows), longest), IGNORED, dtype=np.int64)
+    for i, row in enumerate(rows):
+        padded[i, : len(target[row])] = target[row]
+    return torch.from_numpy(padded)
+
+
+class FeatureLoader:
+    """Epochs of batches, each epoch a permutation that its number and the seed decide, bucketed by length.
+
+    A permutation is cut into buckets of BUCKET_BATCHES batches, sorted by length within each, and the batches are
+    drawn in random order. The last batch of an epoch may be smaller; every example comes once an epoch.
+    """
+
+    def __init__(self, features: Features, *, batch_size: int, pad_id: int, seed: int) -> None:
+        self._features = features
+        self._batch_size = batch_size
+        self._pad_id = pad_id
+        self._seed = seed
+        self._lengths = np.array([len(ids) for ids in features.ids])
+        self._plan = lru_cache(maxsize=2)(self._epoch_plan)
+        self.steps_per_epoch = -(-len(features) // batch_size)
+
+    def batch(self, step: int) -> LabelledBatch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        return labelled_batch(self._features, self._plan(epoch)[number], self._pad_id)
+
+    def iterate(self, first_step: int) -> Iterator[list[LabelledBatch]]:
+        """`batch` of `first_step` and all after it, as the loop wants them, made ahead in a thread."""
+        with ThreadPoolExecutor(1, thread_name_prefix="features") as pool:
+            steps = count(first_step)
+            ahead = deque(pool.submit(self.batch, next(steps)) for _ in range(PREFETCHED_STEPS))
+            while True:
+                ready = ahead.popleft().result()
+                ahead.append(pool.submit(self.batch, next(steps)))
+                yield [ready]
+
+    def _epoch_plan(self, epoch: int) -> list[Int64[np.ndarray, " B"]]:
+        order = epoch_order(len(self._features), self._seed, epoch)
+        size = self._batch_size * BUCKET_BATCHES
+        batches = []
+        for start in range(0, len(order), size):
+            bucket = order[start : start + size]
+            bucket = bucket[np.argsort(self._lengths[bucket], kind="stable")]
+            batches += [bucket[i : i + self._batch_size] for i in range(0, len(bucket), self._batch_size)]
+        return [batches[i] for i in epoch_order(len(batches), self._seed, epoch)]
+
+
+def in_order_of_length(features: Features, batch_size: int, pad_id: int) -> Iterator[tuple[np.ndarray, LabelledBatch]]:
+    """Every example once, from short to long: which ones, and their batch."""
+    order = np.argsort([len(ids) for ids in features.ids], kind="stable")
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        yield rows, labelled_batch(features, rows, pad_id)

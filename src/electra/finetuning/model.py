@@ -1,0 +1,65 @@
+"""An encoder with a task's head: what the training loop drives in fine-tuning, and what predicts."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from electra.finetuning.features import Features, LabelledBatch, in_order_of_length
+from electra.finetuning.task import Head, Outputs
+from electra.model.encoder import Encoder
+from electra.model.flops import encoder_flops
+from electra.runtime import Runtime
+
+
+class FinetunedModel(nn.Module):
+    """An encoder and a head, as a `Trainable`."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def hidden(self, batch: LabelledBatch) -> Tensor:
+        """Hidden states of every token."""
+        inputs = batch.inputs
+        return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask)
+
+    def forward(self, batch: LabelledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+        """This batch's share of the mean loss over `counts["examples"]`, and sums for `metrics`."""
+        losses = cast(Head, self.head).loss(self.hidden(batch).float(), batch)
+        examples = torch.tensor(len(losses), device=losses.device)
+        return losses.sum() / counts["examples"], {"loss": losses.detach().sum(), "examples": examples}
+
+    def counts(self, batch: LabelledBatch) -> dict[str, float]:
+        """Examples, and tokens that are not padding."""
+        return {"examples": float(len(batch.inputs.lengths)), "tokens": float(batch.inputs.lengths.sum())}
+
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """The mean loss."""
+        return {"loss": float(sums["loss"] / sums["examples"])}
+
+    def flops(self, batch: LabelledBatch) -> float:
+        """Forward and backward of the encoder, counted as in Appendix E; heads are too small to count."""
+        rows, length = batch.inputs.input_ids.shape
+        return 2.0 * rows * encoder_flops(self.encoder.config, length)
+
+    @torch.inference_mode()
+    def outputs(self, features: Features, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
+        """What the head says of every example, in their order."""
+        found: dict[int, dict[str, np.ndarray]] = {}
+        for rows, batch in in_order_of_length(features, batch_size, pad_id):
+            found.update(zip(rows.tolist(), self._batch_outputs(batch, runtime), strict=True))
+        return [found[i] for i in range(len(features))]
+
+    def _batch_outputs(self, batch: LabelledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
+        self.eval()
+        batch = batch.to(runtime.device)
+        with runtime.autocast():
+            hidden = self.hidden(batch)
+        said = cast(Head, self.head).predict(hidden.float(), batch)
+        arrays = {name: tensor.float().cpu().numpy() for name, tensor in said.items()}
+        for i in range(len(hidden)):
+            yield {name: array[i] for name, array in arrays.items()}

@@ -1,0 +1,52 @@
+"""What the run of a fine-tuning asks of a task and of its head. Each kind of task is a room that offers both."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from electra.finetuning.features import Features, LabelledBatch
+from electra.model.encoder import EncoderConfig
+
+Outputs = list[dict[str, np.ndarray]]
+"""What a head said of each feature, by name; arrays over tokens may be padded."""
+
+
+class Head(Protocol):
+    """What stands on the encoder: an `nn.Module` whose parameters start as the original code's (Glorot, zero biases)."""
+
+    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+        """The loss of each example."""
+
+    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+        """What it says of each example: tensors whose first dimension is the example. No targets are there."""
+
+
+class Task(Protocol):
+    """One task: its data, its head, its scores."""
+
+    name: str
+    """As on the command line."""
+    main_metric: str
+    """The one of `score` that stands for the task in a table."""
+
+    def head(self, encoder: EncoderConfig) -> nn.Module:
+        """A fresh `Head`."""
+
+    def features(self, split: str) -> Features:
+        """The encoded examples of "train", "dev" or "test" (whose targets are empty).
+
+        Raises:
+            DataError: the split is missing, empty or broken; the message names file and place.
+        """
+
+    def score(self, split: str, outputs: Outputs) -> dict[str, float]:
+        """Metrics in percent, over all examples of the split, from the outputs for `features(split)` in their order."""
+
+    def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
+        """What is predicted for each example of the split, as it is written to `predictions.jsonl`."""
+
+    def settings(self) -> Mapping[str, Any]:
+        """What `electra predict` has to know of the task, as JSON."""
