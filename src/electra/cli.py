@@ -10,6 +10,7 @@ COMMANDS = {
     "tokenizer": "Train a WordPiece vocabulary on text.",
     "prepare": "Turn text into shards that training maps into memory.",
     "evaluate": "The held-out metrics of a run.",
+    "finetune": "Fine-tune an encoder on a task by the paper's protocol, and score it.",
 }
 HELP = """usage: electra COMMAND …
 
@@ -56,8 +57,8 @@ def command(name: str) -> Callable[[list[str]], Any]:
     Raises:
         UsageError: there is no such command; the nearest one is named.
     """
-    if name == "pretrain":
-        return run_pretrain
+    if name in VERBS:
+        return VERBS[name]
     if name in COMMANDS:
         return lambda words: run_function(name, words)
     import difflib
@@ -115,3 +116,30 @@ def run_pretrain(words: list[str]) -> None:
     ).items():
         values[name] = value
     pretrain(build(parser, values), out)
+
+
+def run_finetune(words: list[str]) -> None:
+    """`electra finetune`: its options are the fields of a configuration."""
+    from electra.console import console
+    from electra.errors import UsageError
+    from electra.finetuning.config import TASKS, FinetuneConfig, build, options
+    from electra.finetuning.run import finetune
+
+    parser = options(FinetuneConfig(), prog="electra finetune", description=COMMANDS["finetune"])
+    parser.add_argument("task", type=str, help=f"One of {', '.join(TASKS)}.")
+    parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each seed.")
+    parser.add_argument("--seeds", type=int, default=1, help="Runs, with seeds from --seed on.")
+    values = parser.read(words)
+    if not values.model:
+        raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
+    summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
+    if values.seeds > 1:
+        for split, metrics in summary["metrics"].items():
+            for metric, spread in metrics.items():
+                line = f"{split} {metric}: median {spread['median']:.1f}, standard deviation {spread['std']:.1f}"
+                console.print(f"{line} over {values.seeds} seeds", markup=False)
+    console.print(f"Results: {Path(values.out) / 'results.json'}", markup=False)
+
+
+VERBS: dict[str, Callable[[list[str]], None]] = {"pretrain": run_pretrain, "finetune": run_finetune}
+"""Commands whose options are a configuration's fields."""

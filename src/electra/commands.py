@@ -130,6 +130,30 @@ def evaluate(run: str, *, data: str | None = None) -> dict[str, float]:
     return evaluate_run(Path(run), Path(data) if data else None)
 
 
+def finetune(task: str, *, model: str, out: str, seeds: int = 1, **others: Any) -> dict[str, Any]:
+    """Fine-tune an encoder on a task by the paper's protocol and score it. Run again with the same `out`, it resumes.
+
+    Args:
+        task: One of GLUE (cola sst2 mrpc stsb qqp mnli qnli rte wnli ax), squad1 squad2 mrqa, chunk ner pos, or one's own
+            data: table, tagging.
+        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        out: Directory of the results, with a directory for each seed.
+        seeds: Runs, with seeds from `seed` on.
+        others: Fields of `electra.finetuning.config.FinetuneConfig`.
+
+    Returns:
+        The summary: for every split and metric the median, mean, standard deviation and values over the seeds.
+    """
+    from electra.finetuning.config import FinetuneConfig
+    from electra.finetuning.config import build as build_finetune
+    from electra.finetuning.config import options as finetune_options
+    from electra.finetuning.run import finetune as run
+
+    parser = finetune_options(FinetuneConfig(), prog="electra finetune")
+    values = parser.parse_object({"model": model, **others})
+    return run(build_finetune(parser, values, task), Path(out), seeds)
+
+
 def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:
     """The options of `pretrain`, with the values of the preset, then of the config file, as defaults.
 

@@ -134,3 +134,21 @@ def to_yaml(config: Any) -> str:
         return list(value) if isinstance(value, tuple) else value
 
     return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
+
+
+def difference_to(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
+    """How a configuration differs from one that was saved, in words; None if it does not.
+
+    Names that begin with one of `free` may differ.
+    """
+    theirs, ours = load(saved), flat(yaml.safe_load(to_yaml(config)))
+    changed = {
+        name: (theirs.get(name), ours.get(name))
+        for name in theirs | ours
+        if theirs.get(name) != ours.get(name) and not name.startswith(free)
+    }
+    if not changed:
+        return None
+    name, (old, new) = next(iter(changed.items()))
+    more = f" and {len(changed) - 1} more options differ" if len(changed) > 1 else ""
+    return f"{hyphenated(name)} is {old} there, {new} here{more}"

@@ -17,8 +17,9 @@ from electra.runtime import Runtime
 class FinetunedModel(nn.Module):
     """An encoder and a head, as a `Trainable`."""
 
-    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, head: nn.Module, summed_loss: bool = False) -> None:
         super().__init__()
+        self.summed_loss = summed_loss
         self.encoder = encoder
         self.head = head
 
@@ -28,10 +29,11 @@ class FinetunedModel(nn.Module):
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask)
 
     def forward(self, batch: LabelledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
-        """This batch's share of the mean loss over `counts["examples"]`, and sums for `metrics`."""
+        """This batch's share of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""
         losses = cast(Head, self.head).loss(self.hidden(batch).float(), batch)
         examples = torch.tensor(len(losses), device=losses.device)
-        return losses.sum() / counts["examples"], {"loss": losses.detach().sum(), "examples": examples}
+        shared_by = 1.0 if self.summed_loss else counts["examples"]
+        return losses.sum() / shared_by, {"loss": losses.detach().sum(), "examples": examples}
 
     def counts(self, batch: LabelledBatch) -> dict[str, float]:
         """Examples, and tokens that are not padding."""

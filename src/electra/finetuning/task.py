@@ -27,16 +27,27 @@ class Head(Protocol):
 class Task(Protocol):
     """One task: its data, its head, its scores."""
 
-    name: str
-    """As on the command line."""
-    main_metric: str
-    """The one of `score` that stands for the task in a table."""
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+
+    @property
+    def main_metric(self) -> str:
+        """The one of `score` that stands for the task in a table."""
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """Splits with labels that are scored after training, the one that stands for the task first."""
+
+    @property
+    def predicted(self) -> tuple[str, ...]:
+        """Splits that are only predicted."""
 
     def head(self, encoder: EncoderConfig) -> nn.Module:
         """A fresh `Head`."""
 
     def features(self, split: str) -> Features:
-        """The encoded examples of "train", "dev" or "test" (whose targets are empty).
+        """The encoded examples of "train", of one of `scored`, or of one of `predicted` (whose targets may be empty).
 
         Raises:
             DataError: the split is missing, empty or broken; the message names file and place.

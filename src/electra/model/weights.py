@@ -48,6 +48,13 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "head.norm": ("generator_predictions.LayerNorm",),
         "head.bias": ("generator_lm_head.bias",),
     },
+    "ElectraModel": {},
+    "ElectraForSequenceClassification": {
+        "head.dense": ("classifier.dense",),
+        "head.project": ("classifier.out_proj",),
+    },
+    "ElectraForTokenClassification": {"head.output": ("classifier",)},
+    "ElectraForQuestionAnswering": {"head.output": ("qa_outputs",)},
 }
 # EncoderConfig -> Hugging Face's config.json.
 CONFIG_NAMES = {
@@ -132,9 +139,17 @@ def tf_name_to_hf(name: str) -> str:
 
 
 def save_pretrained(
-    directory: Path, state: Mapping[str, Tensor], config: EncoderConfig, architecture: str, pad_id: int
+    directory: Path,
+    state: Mapping[str, Tensor],
+    config: EncoderConfig,
+    architecture: str,
+    pad_id: int,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `config.json` and `model.safetensors` so that Hugging Face's `from_pretrained(directory)` reads them."""
+    """Write `config.json` and `model.safetensors` so that Hugging Face's `from_pretrained(directory)` reads them.
+
+    `more` goes into `config.json` too.
+    """
     hf_config = {
         "architectures": [architecture],
         "model_type": "electra",
@@ -142,6 +157,7 @@ def save_pretrained(
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
         **{theirs: getattr(config, ours) for ours, theirs in CONFIG_NAMES.items()},
+        **(more or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)
     save_file(to_hf(state, config, architecture), directory / "model.safetensors", metadata={"format": "pt"})
@@ -210,8 +226,10 @@ def load_weights(directory: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(f"{file}: cannot be read ({reason})") from None
-    # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta.
+    # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
+    prefix = "electra." if "embeddings.word_embeddings.weight" in weights else ""
     return {
-        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor.float()
-        for name, tensor in weights.items()
+        prefix
+        + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): t.float()
+        for name, t in weights.items()
     }

@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from electra.config import flat, hyphenated, load, to_yaml
+from electra.config import difference_to, to_yaml
 from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.storage import write_atomically
@@ -79,17 +77,9 @@ class RunDirectory:
             if self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir()):
                 raise RunError(f"{self.path}: not empty and not a run; choose another --out")
             return
-        theirs, ours = load(self.config), flat(yaml.safe_load(to_yaml(config)))
-        changed = {
-            name: (theirs.get(name), ours.get(name))
-            for name in theirs | ours
-            if theirs.get(name) != ours.get(name) and not name.startswith(FREE)
-        }
-        if changed:
-            name, (old, new) = next(iter(changed.items()))
-            more = f" and {len(changed) - 1} more options differ" if len(changed) > 1 else ""
+        if (difference := difference_to(self.config, config, FREE)) is not None:
             raise RunError(
-                f"{self.path}: a run of another configuration: {hyphenated(name)} is {old} there, {new} here{more}; "
+                f"{self.path}: a run of another configuration: {difference}; "
                 "choose another --out, or repeat the options it was started with"
             )
 

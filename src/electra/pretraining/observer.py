@@ -81,8 +81,9 @@ class RunObserver:
 
     def close(self) -> None:
         """Put the display away and flush the log."""
-        if self.log is not None:
+        if console.is_terminal:
             self.progress.stop()
+        if self.log is not None:
             self.log.close()
 
 

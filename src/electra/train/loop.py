@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from electra.errors import DivergedError, UsageError
 from electra.runtime import Runtime, seed_everything
 from electra.train.checkpoint import Checkpoints, TrainingState
-from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, set_learning_rate
+from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, same_rate, set_learning_rate
 from electra.train.parallel import global_counts, global_sums, parallelise, without_reduction
 from electra.train.schedule import Budget, ScheduleConfig, learning_rate_factor, multiplied_factor
 
@@ -80,6 +80,8 @@ class Recipe:
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     seed: int
+    rate_factor: Callable[[str], float] = same_rate
+    """By a parameter's name, what multiplies its learning rate."""
 
 
 def train(
@@ -100,7 +102,7 @@ def train(
         DivergedError: the gradients are not finite; the newest checkpoint is from before that was seen.
         StorageError: a checkpoint or log cannot be written.
     """
-    optimizer = build_optimizer(module.named_parameters(), recipe.optimizer)
+    optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
     state = checkpoints.restore(module, optimizer)
     if not runtime.is_main:
         state.sums.clear()  # they are those of all processes, and count once

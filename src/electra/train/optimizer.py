@@ -1,6 +1,7 @@
 """AdamW as BERT and ELECTRA use it: decay on kernels and embeddings only, one clip for all gradients."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -44,13 +45,21 @@ def no_decay(name: str) -> bool:
     return name.endswith(("bias", "norm.weight"))
 
 
-def build_optimizer(parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig) -> torch.optim.AdamW:
-    """torch's own AdamW, in its fused form, over named parameters."""
-    named = list(parameters)
-    groups = [
-        {"params": [p for name, p in named if not no_decay(name)], "weight_decay": config.weight_decay},
-        {"params": [p for name, p in named if no_decay(name)], "weight_decay": 0.0},
-    ]
+def same_rate(name: str) -> float:
+    """Every parameter learns at the scheduled rate."""
+    return 1.0
+
+
+def build_optimizer(
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    config: OptimizerConfig,
+    rate_factor: Callable[[str], float] = same_rate,
+) -> torch.optim.AdamW:
+    """torch's own AdamW, in its fused form, over named parameters; `rate_factor(name)` multiplies the rate of each."""
+    members: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in parameters:
+        members[rate_factor(name), not no_decay(name)].append(parameter)
+    groups = [{"params": group, "rate_factor": factor, "decays": decays} for (factor, decays), group in members.items()]
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
     )
@@ -66,8 +75,9 @@ def set_learning_rate(optimizer: torch.optim.AdamW, config: OptimizerConfig, rat
     if not config.bias_correction:
         root = (1 - config.beta2**step) ** 0.5
         eps, scale = config.eps / root, (1 - config.beta1**step) / root
-    for group, decay in zip(optimizer.param_groups, (config.weight_decay, 0.0), strict=True):
-        group.update(lr=rate * scale, eps=eps, weight_decay=decay / scale)
+    for group in optimizer.param_groups:
+        decay = config.weight_decay / scale if group["decays"] else 0.0
+        group.update(lr=rate * scale * group["rate_factor"], eps=eps, weight_decay=decay)
 
 
 def clip_gradients(parameters: Iterable[Tensor], config: OptimizerConfig) -> Tensor:

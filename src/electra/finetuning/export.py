@@ -1,0 +1,63 @@
+"""A fine-tuned model as a Hugging Face directory, with what `electra predict` needs to know of its task."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import nn
+
+from electra.console import decided, warned
+from electra.finetuning.heads import SentenceHead, as_hugging_face_classifier
+from electra.finetuning.model import FinetunedModel
+from electra.finetuning.task import Task
+from electra.model.weights import save_pretrained
+from electra.storage import write_atomically
+from electra.text.tokenizer import Tokenizer
+
+HEAD_FILE = "head.safetensors"
+PROBLEMS = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def save_finetuned(directory: Path, model: FinetunedModel, task: Task, tokenizer: Tokenizer) -> None:
+    """Write weights, tokenizer and `task.json`.
+
+    The stock class of Hugging Face reads the model and gives the same logits, unless the head has no place there.
+    """
+    encoder = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
+    architecture, head, more = stock_head(model.head, task)
+    save_pretrained(directory, encoder | head, model.encoder.config, architecture, tokenizer.pad_id, more)
+    if architecture == "ElectraModel":
+        save_file({name: tensor.cpu() for name, tensor in model.head.state_dict().items()}, directory / HEAD_FILE)
+        warned(f"{directory}: no class of Hugging Face has this head; it lies in {HEAD_FILE} beside an ElectraModel")
+    tokenizer.save(directory)
+    settings = {"task": task.name, **task.settings()}
+    write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
+    decided(f"model saved in {directory}", architecture)
+
+
+def stock_head(head: nn.Module, task: Task) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The stock class for a head, its weights under our names, and what its config.json says beside the sizes."""
+    if isinstance(head, SentenceHead):
+        folded = as_hugging_face_classifier(*head.unscaled())
+        if folded is None:
+            return "ElectraModel", {}, {}
+        labels = list(task.settings()["labels"]) or ["value"]
+        return (
+            "ElectraForSequenceClassification",
+            {f"head.{name}": tensor for name, tensor in folded.items()},
+            {**label_names(labels), "problem_type": PROBLEMS[head.kind]},
+        )
+    return "ElectraModel", {}, {}
+
+
+def label_names(labels: list[str]) -> dict[str, Any]:
+    """Names of the logits as config.json has them."""
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }

@@ -1,0 +1,54 @@
+"""Models and labelled data sets of the Hugging Face hub; both need the extra `electra[hub]`."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from electra.errors import DataError, ModelError, UsageError
+
+MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
+
+
+def need_hub(what: str) -> None:
+    """Raise a UsageError if the extra is not installed."""
+    if importlib.util.find_spec("datasets") is None or importlib.util.find_spec("huggingface_hub") is None:
+        raise UsageError(f"{what}: the hub needs an extra: pip install 'electra[hub]'")
+
+
+def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[Any]]:
+    """The columns of one split.
+
+    Raises:
+        DataError: there is no such data set, configuration or split, or the hub cannot be reached.
+    """
+    need_hub(f"hf://{dataset}")
+    import datasets
+
+    try:
+        return datasets.load_dataset(dataset, config, split=split).to_dict()
+    except Exception as error:  # as varied as its file formats and file systems
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DataError(f"hf://{dataset}: {config}/{split} cannot be read ({reason})") from error
+
+
+def model_directory(model: str) -> Path:
+    """A model's directory: the path itself, RUN/discriminator of a run directory, or a hub model that is downloaded.
+
+    Raises:
+        ModelError: neither a directory nor a model on the hub.
+    """
+    path = Path(model)
+    for candidate in (path, path / "discriminator", path / "masked_lm"):
+        if (candidate / "config.json").exists():
+            return candidate
+    if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
+        raise ModelError(f"{model}: not a model directory, it has no config.json")
+    need_hub(model)
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=MODEL_FILES))
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ModelError(f"{model}: neither a directory nor a model that the hub gives ({reason})") from error
