@@ -11,6 +11,7 @@ COMMANDS = {
     "prepare": "Turn text into shards that training maps into memory.",
     "evaluate": "The held-out metrics of a run.",
     "finetune": "Fine-tune an encoder on a task by the paper's protocol, and score it.",
+    "glue": "Every task of GLUE over several seeds, as one table beside the paper's rows.",
 }
 HELP = """usage: electra COMMAND …
 
@@ -141,5 +142,40 @@ def run_finetune(words: list[str]) -> None:
     console.print(f"Results: {Path(values.out) / 'results.json'}", markup=False)
 
 
-VERBS: dict[str, Callable[[list[str]], None]] = {"pretrain": run_pretrain, "finetune": run_finetune}
+def run_glue(words: list[str]) -> None:
+    """`electra glue`: the options of fine-tuning, and those of the grid."""
+    from electra.errors import UsageError
+    from electra.finetuning.config import FinetuneConfig, build, options
+    from electra.finetuning.grid import glue
+
+    parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
+    parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each task.")
+    parser.add_argument("--seeds", type=int, default=10, help="Runs of each task; scores are medians over them.")
+    parser.add_argument("--tasks", nargs="+", type=str, default=[], help="Tasks; by default the paper's eight.")
+    parser.add_argument(
+        "--intermediate", type=bool, default=False, help="RTE and STS start from MNLI, RTE at 2e-5 (Appendix B)."
+    )
+    parser.add_argument(
+        "--ensemble", type=int, help="Average this many runs, the best on dev (Appendix B: 10 of --seeds 30)."
+    )
+    parser.add_argument("--submission", type=bool, default=False, help="Write the files that gluebenchmark.com takes.")
+    values = parser.read(words)
+    if not values.model:
+        raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
+    glue(
+        build(parser, values, ""),
+        Path(values.out),
+        tasks=values.tasks,
+        seeds=values.seeds,
+        intermediate=values.intermediate,
+        ensemble=values.ensemble,
+        submission=values.submission,
+    )
+
+
+VERBS: dict[str, Callable[[list[str]], None]] = {
+    "pretrain": run_pretrain,
+    "finetune": run_finetune,
+    "glue": run_glue,
+}
 """Commands whose options are a configuration's fields."""

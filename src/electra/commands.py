@@ -144,14 +144,53 @@ def finetune(task: str, *, model: str, out: str, seeds: int = 1, **others: Any) 
     Returns:
         The summary: for every split and metric the median, mean, standard deviation and values over the seeds.
     """
-    from electra.finetuning.config import FinetuneConfig
-    from electra.finetuning.config import build as build_finetune
-    from electra.finetuning.config import options as finetune_options
+    from electra.finetuning.config import from_options
     from electra.finetuning.run import finetune as run
 
-    parser = finetune_options(FinetuneConfig(), prog="electra finetune")
-    values = parser.parse_object({"model": model, **others})
-    return run(build_finetune(parser, values, task), Path(out), seeds)
+    return run(from_options(task, {"model": model, **others}), Path(out), seeds)
+
+
+def glue(
+    *,
+    model: str,
+    data: str,
+    out: str,
+    tasks: Iterable[str] = (),
+    seeds: int = 10,
+    intermediate: bool = False,
+    ensemble: int | None = None,
+    submission: bool = False,
+    **others: Any,
+) -> dict[str, Any]:
+    """Fine-tune an encoder on every task of GLUE over several seeds. Run again with the same `out`, it resumes.
+
+    Args:
+        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        data: Folder in GLUE's layout, or hf://nyu-mll/glue.
+        out: Directory of the results, with a directory for each task.
+        tasks: Tasks; by default the paper's eight.
+        seeds: Runs of each task; scores are medians over them.
+        intermediate: RTE and STS start from MNLI, RTE at a rate of 2e-5 (Appendix B).
+        ensemble: Average this many runs, the best on dev (Appendix B).
+        submission: Write the files that gluebenchmark.com takes.
+        others: Fields of `electra.finetuning.config.FinetuneConfig`.
+
+    Returns:
+        Scores by task, their average if all of the paper's eight were run, and the ensemble's.
+    """
+    from electra.finetuning.config import from_options
+    from electra.finetuning.grid import glue as run
+
+    config = from_options("", {"model": model, "data": data, **others})
+    return run(
+        config,
+        Path(out),
+        tasks=list(tasks),
+        seeds=seeds,
+        intermediate=intermediate,
+        ensemble=ensemble,
+        submission=submission,
+    )
 
 
 def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:

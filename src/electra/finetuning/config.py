@@ -1,5 +1,6 @@
 """The whole configuration of a fine-tuning run. What is not given follows the paper's protocol (Table 7)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -97,3 +98,13 @@ def build(parser: Parser, values: Any, task: str) -> FinetuneConfig:
     parsed = parser.instantiate(values)
     known = {each.name: parsed[each.name] for each in fields(FinetuneConfig) if each.name != "task"}
     return FinetuneConfig(task=task, **known)
+
+
+def from_options(task: str, given: Mapping[str, Any]) -> FinetuneConfig:
+    """The configuration of a task out of fields by name, nested ones as dictionaries or by dotted names.
+
+    Raises:
+        UsageError: a wrong name or value.
+    """
+    parser = options(FinetuneConfig(), prog="electra finetune")
+    return build(parser, parser.parse_object(dict(given)), task)

@@ -12,7 +12,7 @@ from electra.finetuning.rows import Rows, read_rows
 from electra.finetuning.sentences import Sentences, SentenceTask
 from electra.text.tokenizer import Tokenizer
 
-ENTAILMENT = ("entailment", "not_entailment")
+ENTAILMENT: tuple[str, ...] = ("entailment", "not_entailment")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows: bool
         read,
         tokenizer,
         scored=("dev", *(there("dev_mismatched") if mismatched else ())),
-        predicted=there("test", *(["test_mismatched"] if mismatched else [])),
+        predicted=there("test", *(["test_mismatched", "diagnostic"] if mismatched else [])),
         swap_pairs=name in ("mrpc", "stsb"),  # as the original code; QQP has pairs enough
         scale=1.0 if task.labels else 5.0,
     )
@@ -105,11 +105,9 @@ def split_file(name: str, data: Path, split: str) -> Path:
         DataError: there is no folder of the task.
     """
     task = GLUE[name]
-    if split == "diagnostic":
-        folders, file = ("AX", "diagnostic", "MNLI"), "diagnostic.tsv"
-    else:
-        matched = {"dev": task.dev, "test": task.dev.replace("dev", "test")}
-        folders, file = (task.folder, name), f"{matched.get(split, split)}.tsv"
+    matched = {"dev": task.dev, "test": task.dev.replace("dev", "test")}
+    file = f"{matched.get(split, split)}.tsv"
+    folders = ["AX", "diagnostic", "MNLI"] if split == "diagnostic" else [task.folder, name]
     for folder in folders:
         if (data / folder / file).exists():
             return data / folder / file
@@ -166,7 +164,7 @@ def read_hub_split(name: str, dataset: str, split: str) -> Sentences:
     config, hub_split = ("ax", "test") if split == "diagnostic" else (name, hub_split)
     table = load_split(dataset, config, hub_split)
     texts = [[str(text) for text in table[column]] for column in task.hub_columns]
-    order: tuple[str, ...] = HUB_LABELS.get(name, task.labels)
+    order = HUB_LABELS.get(name, task.labels)
     labelled = split == "train" or split.startswith("dev")
     labels = None
     if labelled:

@@ -1,0 +1,188 @@
+"""All of GLUE over several seeds, as one table beside the paper's rows. It resumes at the first missing run."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from electra.console import console, decided, warned
+from electra.errors import DataError, UsageError
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.ensemble import best_runs, ensemble_scores
+from electra.finetuning.glue import GLUE, glue_task
+from electra.finetuning.hub import model_directory
+from electra.finetuning.run import finetune, finetune_once, with_absolute_paths
+from electra.finetuning.submission import write_submission
+from electra.storage import write_atomically
+from electra.text.tokenizer import load_tokenizer
+
+COLUMNS = {
+    "cola": "CoLA",
+    "sst2": "SST",
+    "mrpc": "MRPC",
+    "stsb": "STS",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+}
+"""The paper's columns, in its order; its average is over these eight."""
+
+PUBLISHED: dict[str, tuple[float | None, ...]] = {
+    "ELECTRA-Small (Table 1)": (None,) * 8 + (79.9,),
+    "BERT-Small (Table 1)": (None,) * 8 + (75.1,),
+    "ELECTRA-Base (Table 1)": (None,) * 8 + (85.1,),
+    "BERT-Base (Table 1)": (None,) * 8 + (82.2,),
+    "ELECTRA-Large, 1.75M (Table 2)": (69.1, 96.9, 90.8, 92.6, 92.4, 90.9, 95.0, 88.0, 89.5),
+    "BERT-Large (Table 2)": (60.6, 93.2, 88.0, 90.0, 91.3, 86.6, 92.3, 70.4, 84.0),
+    "ELECTRA-Small++ (released)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7, 81.1),
+    "ELECTRA-Base++ (released)": (67.7, 95.1, 89.5, 91.2, 91.5, 88.8, 93.2, 82.7, 87.5),
+}
+"""Dev scores in the order of COLUMNS, then their average; None where the paper gives the average alone."""
+
+RTE_AFTER_MNLI = 2e-5
+"""Learning rate of RTE where it starts from MNLI (Appendix B)."""
+
+
+def glue(
+    config: FinetuneConfig,
+    out: Path,
+    *,
+    tasks: Sequence[str] = (),
+    seeds: int = 10,
+    intermediate: bool = False,
+    ensemble: int | None = None,
+    submission: bool = False,
+) -> dict[str, Any]:
+    """Fine-tune `config.model` on every task with `seeds` seeds; returns and writes the table.
+
+    Args:
+        config: Options of every run; its task is not used.
+        out: Directory of the results, with a directory for each task; also of `results.json` and `results.md`.
+        tasks: Names of tasks; by default the paper's eight, and WNLI too where files are to be submitted.
+        seeds: Runs of each task; scores are medians over them.
+        intermediate: RTE and STS start from the model fine-tuned on MNLI, RTE at a rate of 2e-5 (Appendix B).
+        ensemble: Score (and submit) the average of this many runs, the best on dev (Appendix B).
+        submission: Write the test predictions for gluebenchmark.com, of the best run on dev or of the ensemble.
+
+    Raises:
+        UsageError: no such task, or fewer seeds than the ensemble needs.
+    """
+    names = list(tasks) or [*COLUMNS, *(["wnli"] if submission else [])]
+    check(config, names, seeds, ensemble)
+    summaries = {}
+    for name in names:
+        each = replace(config, task=name)
+        if intermediate and name in ("rte", "stsb"):
+            each = after_mnli(each, out)
+        summaries[name] = finetune(each, out / name, seeds)
+    results: dict[str, Any] = {"model": config.model, "seeds": seeds, "tasks": summaries}
+    results["average"] = average(summaries)
+    known = {name: glue_task(name, str(config.data), load_tokenizer(model_directory(config.model))) for name in names}
+    chosen = {name: best_runs(runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names}
+    if ensemble is not None:
+        results["ensemble"] = {
+            name: {"seeds": chosen[name], "metrics": ensemble_scores(known[name], out / name, chosen[name])}
+            for name in names
+        }
+    write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    write_atomically(out / "results.md", markdown(results).encode())
+    show(results)
+    if submission:
+        written, missing = write_submission(known, chosen, out)
+        decided(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
+        if missing:
+            warned(f"the site also wants {', '.join(missing)}: no such run, or no test file in {config.data}")
+    return results
+
+
+def check(config: FinetuneConfig, names: Sequence[str], seeds: int, ensemble: int | None) -> None:
+    """See early that nothing is missing for the whole grid."""
+    for name in names:
+        if name not in GLUE:
+            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}")
+    if not config.data:
+        raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
+    if ensemble is not None and not 1 <= ensemble <= seeds:
+        raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
+    tokenizer = load_tokenizer(model_directory(config.model))
+    for name in names:
+        try:
+            glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows).read("dev")
+        except DataError as error:
+            raise DataError(f"{error} (choose tasks with --tasks)") from None
+
+
+def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
+    """The configuration that starts from the model fine-tuned on MNLI, which is made if it is not there."""
+    mnli = out / "intermediate-mnli"
+    finetune_once(replace(config, task="mnli"), mnli)
+    given = config.learning_rate
+    rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
+    return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
+
+
+def runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """The results of each seed."""
+    return [json.loads((out / f"seed-{seed}" / "results.json").read_text()) for seed in seeds]
+
+
+def average(summaries: dict[str, Any]) -> float | None:
+    """The paper's average: of the medians of its eight tasks, if all were run."""
+    if not set(COLUMNS) <= set(summaries):
+        return None
+    return statistics.fmean(main_score(summaries[name])["median"] for name in COLUMNS)
+
+
+def main_score(summary: dict[str, Any]) -> dict[str, Any]:
+    """Median, mean, standard deviation and values of a task's main metric on dev."""
+    return summary["metrics"]["dev"][summary["main_metric"]]
+
+
+def table_rows(results: dict[str, Any]) -> list[list[str]]:
+    """The table's rows: ours, the ensemble's if there is one, the paper's."""
+    names = [*COLUMNS, *(name for name in results["tasks"] if name not in COLUMNS)]
+
+    def cell(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f}"
+
+    def scored(name: str) -> str:
+        summary = results["tasks"].get(name)
+        if summary is None:
+            return ""
+        score = main_score(summary)
+        return cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
+
+    rows = [["", *(COLUMNS.get(name, name.upper()) for name in names), "Avg."]]
+    rows.append([f"this model, median of {results['seeds']}", *map(scored, names), cell(results["average"])])
+    if "ensemble" in results:
+        metric = {name: summary["main_metric"] for name, summary in results["tasks"].items()}
+        values = {name: each["metrics"]["dev"][metric[name]] for name, each in results["ensemble"].items()}
+        mean = statistics.fmean(values[name] for name in COLUMNS) if set(COLUMNS) <= set(values) else None
+        rows.append(["ensemble", *(cell(values.get(name)) for name in names), cell(mean)])
+    extra = [""] * (len(names) - len(COLUMNS))
+    for label, (*scores, mean) in PUBLISHED.items():
+        rows.append([label, *map(cell, scores), *extra, cell(mean)])
+    return rows
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The table as Markdown."""
+    header, *rows = table_rows(results)
+    lines = [header, ["---"] * len(header), *rows]
+    note = (
+        "Dev scores in percent: Matthews correlation for CoLA, Spearman for STS, accuracy for the rest; ± is the standard "
+        "deviation over seeds. Published rows: the paper's tables, and the released models' dev scores.\n"
+    )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
+
+
+def show(results: dict[str, Any]) -> None:
+    """The table on the terminal, a line a row however narrow that is."""
+    rows = table_rows(results)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for label, *cells in rows:
+        numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        console.print(f"{label.ljust(widths[0])}  {numbers}", markup=False)
