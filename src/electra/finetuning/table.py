@@ -63,15 +63,15 @@ def table_task(
     @lru_cache(maxsize=3)
     def read(split: str) -> Sentences:
         if split == "train" or (split == "dev" and dev is None):
-            return of_rows(rows, np.flatnonzero(held_out == (split == "dev")))
+            return of_rows(rows, np.flatnonzero(held_out == (split == "dev")).tolist())
         path = dev if split == "dev" else test
         if path is None:
             raise DataError(f"no {split} file was given (--{split})")
         other = read_rows(path, skip_bad=skip_bad_rows)
         told(other)
-        return of_rows(other, np.arange(len(other)))
+        return of_rows(other, list(range(len(other))))
 
-    def of_rows(rows: Rows, chosen: np.ndarray) -> Sentences:
+    def of_rows(rows: Rows, chosen: list[int]) -> Sentences:
         first = texts(rows, text, chosen)
         second = None if pair is None else texts(rows, pair, chosen)
         if label not in rows.names and rows.path == test:
@@ -96,7 +96,7 @@ def told(rows: Rows) -> None:
         warned(f"{rows.path}: {rows.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
 
 
-def texts(rows: Rows, column: str, chosen: Sequence[int] | np.ndarray) -> list[str]:
+def texts(rows: Rows, column: str, chosen: list[int]) -> list[str]:
     """The texts of a column at the chosen rows."""
     values = rows.column(column)
     for i in chosen:

@@ -1,7 +1,7 @@
 """What the run of a fine-tuning asks of a task and of its head. Each kind of task is a room that offers both."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +14,7 @@ Outputs = list[dict[str, np.ndarray]]
 """What a head said of each feature, by name; arrays over tokens may be padded."""
 
 
+@runtime_checkable
 class Head(Protocol):
     """What stands on the encoder: an `nn.Module` whose parameters start as the original code's (Glorot, zero biases)."""
 
@@ -24,6 +25,7 @@ class Head(Protocol):
         """What it says of each example: tensors whose first dimension is the example. No targets are there."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """One task: its data, its head, its scores."""
 

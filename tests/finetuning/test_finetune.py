@@ -1,0 +1,215 @@
+"""Whole runs on toy tasks: they learn, repeat, resume, keep the best epoch where asked, and say what is wrong."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy_tasks import TINY, save_model, write_glue, write_jsonl
+
+from electra.errors import ModelError, RunError, UsageError
+from electra.finetuning import run
+from electra.finetuning.config import FinetuneConfig, from_options
+from electra.finetuning.observer import FinetuneObserver
+from electra.finetuning.run import Protocol, finetune
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_glue(tmp_path_factory.mktemp("glue"))
+
+
+def config(model: Path, glue: Path, task: str = "sst2", **more) -> FinetuneConfig:
+    given = {"epochs": 4.0, "learning_rate": 1e-2, "batch_size": 16, "dropout": 0.1, **more}
+    return FinetuneConfig(task=task, model=str(model), data=str(glue), **given)
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "seed-0" / "model" / "model.safetensors")
+
+
+def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys) -> None:
+    summary = finetune(config(model, glue), tmp_path / "out", seeds=2)
+    accuracy = summary["metrics"]["dev"]["accuracy"]
+    assert accuracy["median"] > 90
+    assert len(accuracy["values"]) == 2
+    assert accuracy["std"] is not None
+    assert json.loads((tmp_path / "out" / "results.json").read_text()) == summary
+    left = {path.name for path in (tmp_path / "out" / "seed-0").iterdir()}
+    assert left == {
+        "config.yaml", "metrics.jsonl", "events", "model", "results.json",
+        "predictions-dev.jsonl", "predictions-test.jsonl", "logits-dev.npy", "logits-test.npy",
+    }  # fmt: skip
+    rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == [str(i) for i in range(16)]
+    assert {row["label"] for row in rows} == {"0", "1"}
+    finetune(config(model, glue), tmp_path / "out", seeds=2)
+    assert "seed-1 is finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"), [("mrpc", "accuracy"), ("stsb", "spearman"), ("rte", "accuracy"), ("mnli", "accuracy")]
+)
+def test_pairs(model, glue, tmp_path, task: str, metric: str) -> None:
+    """Every kind of pair task, by the metric of the paper's tables."""
+    summary = finetune(config(model, glue, task, epochs=1.0), tmp_path / "out")
+    assert summary["main_metric"] == metric
+    assert set(summary["metrics"]) == ({"dev", "dev_mismatched"} if task == "mnli" else {"dev"})
+
+
+class Interrupted(Exception):
+    """Stands for kill -9: nothing is cleaned up after it."""
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatch, select: str) -> None:
+    settings = config(model, glue, select=select)
+    recipe_of, stepped = run.recipe_of, FinetuneObserver.stepped
+
+    def often(*arguments):
+        recipe = recipe_of(*arguments)
+        return replace(recipe, training=replace(recipe.training, checkpoint_every=3))
+
+    monkeypatch.setattr(run, "recipe_of", often)
+    whole = finetune(settings, tmp_path / "whole")
+    for killed_at in (2, 5, 11):
+
+        def killed(self, state, killed_at=killed_at):
+            stepped(self, state)
+            if state.step == killed_at:
+                raise Interrupted
+
+        monkeypatch.setattr(FinetuneObserver, "stepped", killed)
+        with pytest.raises(Interrupted):
+            finetune(settings, tmp_path / "killed")
+    monkeypatch.setattr(FinetuneObserver, "stepped", stepped)
+    resumed = finetune(settings, tmp_path / "killed")
+    assert resumed["metrics"] == whole["metrics"]
+    assert resumed["selected"] == whole["selected"]
+    ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_best_epoch_is_kept_only_when_asked(model, glue, tmp_path, monkeypatch) -> None:
+    """With a score that falls from epoch to epoch, the first epoch's weights are the best."""
+    falling = iter([3.0, 2.0, 1.0, 0.0, 50.0])
+    settings = config(model, glue, select="best")
+    one = finetune(replace(settings, epochs=1.0, select="last"), tmp_path / "one")
+    assert one["selected"] == "last epoch"
+    score = run.BestEpoch.__call__
+
+    def scripted(self, step: int) -> None:
+        self.score = lambda: next(falling)
+        score(self, step)
+
+    monkeypatch.setattr(run.BestEpoch, "__call__", scripted)
+    best = finetune(settings, tmp_path / "best")
+    assert best["selected"] == "best on dev, after step 4 of 16"
+    last = finetune(replace(settings, select="last"), tmp_path / "last")
+    assert last["selected"] == "last epoch"
+    assert not torch.equal(
+        weights(tmp_path / "best")["classifier.dense.weight"], weights(tmp_path / "last")["classifier.dense.weight"]
+    )
+
+
+def test_seeds_differ_and_repeat(model, glue, tmp_path) -> None:
+    short = config(model, glue, epochs=1.0)
+    finetune(short, tmp_path / "a")
+    finetune(short, tmp_path / "b")
+    finetune(replace(short, seed=1), tmp_path / "c")
+    name = "electra.encoder.layer.0.output.dense.weight"
+    assert torch.equal(weights(tmp_path / "a")[name], weights(tmp_path / "b")[name])
+    other = load_file(tmp_path / "c" / "seed-1" / "model" / "model.safetensors")
+    assert not torch.equal(weights(tmp_path / "a")[name], other[name])
+
+
+def test_from_scratch_forgets_the_weights(model, glue, tmp_path) -> None:
+    """With a rate of next to nothing the weights stay as they start."""
+    frozen = config(model, glue, epochs=1.0, learning_rate=1e-12)
+    finetune(frozen, tmp_path / "kept")
+    finetune(replace(frozen, from_scratch=True), tmp_path / "scratch")
+    name = "electra.encoder.layer.1.output.dense.weight"
+    original = load_file(model / "model.safetensors")[name]
+    torch.testing.assert_close(weights(tmp_path / "kept")[name], original)
+    fresh = weights(tmp_path / "scratch")[name]
+    assert not torch.allclose(fresh, original, atol=1e-3)
+    assert float(fresh.std()) == pytest.approx(float(original.std()), rel=0.1)
+
+
+def test_a_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -> None:
+    for summed in (False, True):
+        settings = config(model, glue, epochs=1.0, dropout=0.0, learning_rate=1e-12, summed_loss=summed)
+        finetune(settings, tmp_path / str(summed))
+    rows = [json.loads((tmp_path / name / "seed-0/metrics.jsonl").read_text()) for name in ("False", "True")]
+    assert rows[1]["gradient_norm"] == pytest.approx(16 * rows[0]["gradient_norm"], rel=1e-4)
+
+
+def test_one_s_own_table(model, tmp_path, capsys) -> None:
+    rows = [
+        {"t": f"the {a} is {w}", "y": y} for a in ("cat", "dog", "fox") for w, y in (("good", "kind"), ("bad", "rude"))
+    ]
+    train = write_jsonl(tmp_path / "train.jsonl", rows * 8)
+    settings = from_options(
+        "table",
+        {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 5, "learning_rate": 1e-2},
+    )
+    summary = finetune(settings, tmp_path / "out")
+    assert summary["metrics"]["dev"]["accuracy"]["median"] > 90
+    assert "held out as dev" in capsys.readouterr().out
+
+
+def test_protocol_is_the_paper_s_unless_told(model, glue) -> None:
+    assert Protocol.of(FinetuneConfig(task="rte"), TINY) == Protocol(10.0, 3e-4, 0.8)
+    told = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0)
+    assert Protocol.of(told, replace(TINY, hidden_size=1024, num_heads=16)) == Protocol(1.0, 1e-5, 1.0)
+
+
+def test_another_configuration_in_the_same_place(model, glue, tmp_path) -> None:
+    finetune(config(model, glue, epochs=1.0), tmp_path / "out")
+    with pytest.raises(RunError, match=r"another configuration: --epochs is 1\.0 there, 2\.0 here"):
+        finetune(config(model, glue, epochs=2.0), tmp_path / "out")
+    (tmp_path / "other" / "seed-0").mkdir(parents=True)
+    (tmp_path / "other" / "seed-0" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="not empty and not a run"):
+        finetune(config(model, glue), tmp_path / "other")
+
+
+def test_models_that_cannot_be_used(glue, tmp_path) -> None:
+    with pytest.raises(ModelError, match="not a model directory"):
+        finetune(config(tmp_path / "nosuch", glue), tmp_path / "out")
+    bert = save_model(tmp_path / "bert")
+    saved = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps({**saved, "model_type": "bert"}))
+    with pytest.raises(ModelError, match="model_type is 'bert', expected 'electra'"):
+        finetune(config(bert, glue), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": "colla"}, "there is no task 'colla'"),
+        ({"epochs": 0.0}, "--epochs is 0.0; it must be more than 0"),
+        ({"learning_rate": -1.0}, "--learning-rate is -1.0"),
+        ({"batch_size": 0}, "--batch-size is 0"),
+        ({"dropout": 1.0}, "--dropout is 1.0"),
+        ({"dev_share": 1.0}, "--dev-share is 1.0"),
+        ({"max_length": 4}, "--max-length is 4"),
+        ({"seed": -1}, "--seed is -1"),
+    ],
+)
+def test_options_out_of_range(given, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FinetuneConfig(**given)
+
+
+def test_pairs_whose_order_has_a_meaning_are_not_swapped(model, glue, tmp_path) -> None:
+    with pytest.raises(UsageError, match="in rte the order of a pair has a meaning"):
+        finetune(config(model, glue, "rte", swap_pairs=True), tmp_path / "out")

@@ -1,0 +1,98 @@
+"""One's own table: what is predicted is found from the labels; nothing is lost silently."""
+
+from pathlib import Path
+
+import pytest
+from toy_tasks import toy_tokenizer, write_jsonl
+
+from electra.errors import DataError, UsageError
+from electra.finetuning.sentences import SentenceTask
+from electra.finetuning.table import check_columns, kind_of_labels, table_task
+
+
+def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> SentenceTask:
+    train = write_jsonl(tmp_path / "train.jsonl", rows)
+    dev_file = None if dev is None else write_jsonl(tmp_path / "dev.jsonl", dev)
+    return table_task(train, dev_file, None, ("t", None, "y"), toy_tokenizer(), **more)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ([("yes",), ("no",)], "classification"),
+        ([("1",), ("2",), ("3",)], "classification"),
+        ([("1.0",), ("2.0",)], "classification"),
+        ([("1.5",), ("2",)], "regression"),
+        ([(str(i),) for i in range(50)], "regression"),
+        ([["a"], ["a", "b"], []], "multilabel"),
+    ],
+)
+def test_the_kind_is_found_from_the_labels(labels, kind: str) -> None:
+    assert kind_of_labels(labels) == kind
+
+
+def test_classes_are_in_order_and_said(tmp_path: Path, capsys) -> None:
+    rows = [{"t": "the cat", "y": y} for y in (10, 9, 2, 10)]
+    made = task(tmp_path, rows, rows)
+    assert made.labels == ("2", "9", "10")
+    assert made.read("dev").labels.tolist() == [2, 1, 0, 2]
+    assert "'y' is read as one of 3 classes (2, 9, 10)" in capsys.readouterr().out
+
+
+def test_a_list_column_gives_labels_that_go_together(tmp_path: Path) -> None:
+    rows = [{"t": "the cat", "y": ["a", "b"]}, {"t": "the dog", "y": []}, {"t": "a fox", "y": '["b"]'}]
+    made = task(tmp_path, rows, rows)
+    assert made.kind == "multilabel"
+    assert made.read("train").labels.tolist() == [[1, 1], [0, 0], [0, 1]]
+
+
+def test_numbers_are_scaled_by_their_spread(tmp_path: Path) -> None:
+    rows = [{"t": "the cat", "y": y} for y in (100.5, 300.5)]
+    made = task(tmp_path, rows, rows)
+    assert (made.kind, made.shift, made.scale) == ("regression", 200.5, 100.0)
+
+
+def test_a_share_is_held_out_where_no_dev_is_given(tmp_path: Path, capsys) -> None:
+    rows = [{"t": f"the {i}", "y": i % 2} for i in range(50)]
+    made = task(tmp_path, rows, dev_share=0.2, seed=1)
+    train, dev = made.read("train").first, made.read("dev").first
+    assert (len(train), len(dev)) == (40, 10)
+    assert sorted(train + dev) == sorted(row["t"] for row in rows)
+    assert "10 of 50 rows" in capsys.readouterr().out
+    assert task(tmp_path, rows, dev_share=0.2, seed=2).read("dev").first != dev
+
+
+@pytest.mark.parametrize(
+    ("rows", "dev", "message"),
+    [
+        ([{"t": "a", "y": 1}, {"t": "b", "y": None}], None, r"train\.jsonl:2: the label is missing"),
+        ([{"t": "a", "y": 1}, {"t": "b", "y": 1}], None, "every row has the label '1'"),
+        (
+            [{"t": "a", "y": 1}, {"t": "b", "y": 2}],
+            [{"t": "c", "y": 3}],
+            r"dev\.jsonl:1: the label is '3'; the training rows have 1, 2",
+        ),
+        (
+            [{"t": "a", "y": 1.5}, {"t": "b", "y": 2}],
+            [{"t": "c", "y": "x"}],
+            r"dev\.jsonl:1: the label is 'x', expected a number",
+        ),
+        ([{"t": "a", "y": "p"}, {"t": "b", "y": "q"}], [{"t": "c", "y": ["p"]}], r"dev\.jsonl:1: a list of labels"),
+        ([{"t": "a", "y": "[p"}, {"t": "b", "y": "q"}], None, r"train\.jsonl:1: the labels '\[p' are not a JSON list"),
+        ([{"t": "a", "y": 1}, {"t": 5, "y": 2}], [{"t": "c", "y": 1}], r"train\.jsonl:2: 't' is 5, not a text"),
+        ([{"t": "a", "z": 1}], None, r"no column 'y'; there are t, z"),
+    ],
+)
+def test_bad_tables(tmp_path: Path, rows, dev, message: str) -> None:
+    def read() -> None:
+        made = task(tmp_path, rows, dev)
+        made.read("train")
+        made.read("dev")
+
+    with pytest.raises(DataError, match=message):
+        read()
+
+
+def test_columns_must_be_told() -> None:
+    with pytest.raises(UsageError, match="--text and --label"):
+        check_columns("sentence", None)
