@@ -71,3 +71,19 @@ def as_hugging_face_classifier(
     dense_bias[:outputs], dense_bias[outputs : 2 * outputs] = bias, -bias
     project[:, :outputs], project[:, outputs : 2 * outputs] = torch.eye(outputs), -torch.eye(outputs)
     return {"dense.weight": dense, "dense.bias": dense_bias, "project.weight": project, "project.bias": bias * 0}
+
+
+class HiddenLayerHead(nn.Module):
+    """Hugging Face's `ElectraClassificationHead` as it predicts: dense H -> H, GELU, linear, on [CLS].
+
+    What we train is folded into one, and other people's models have one of their own.
+    """
+
+    def __init__(self, hidden_size: int, outputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.project = nn.Linear(hidden_size, outputs)
+
+    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+        """Logits, or the number itself."""
+        return {"logits": self.project(F.gelu(self.dense(hidden[:, 0])))}

@@ -1,0 +1,1 @@
+"""What comes after training: predicting with fine-tuned models."""
