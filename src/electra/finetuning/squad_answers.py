@@ -136,8 +136,8 @@ def n_best(
 ) -> tuple[Candidate, ...]:
     """The best different texts among a question's spans, whose rows are `ranked`."""
     found: dict[str, tuple[float, float]] = {}
-    for row in ranked.tolist():
-        text = chunks.text(question, spans.first[row], spans.last[row])
+    for row in ranked:
+        text = chunks.text(question, int(spans.first[row]), int(spans.last[row]))
         found.setdefault(text, (float(spans.start_logit[row]), float(spans.end_logit[row])))
         if len(found) == number:
             break
@@ -146,7 +146,5 @@ def n_best(
         found[chunks.text(question, 0, 0)] = (EXCLUDED, EXCLUDED)
     scores = np.array([start + end for start, end in found.values()])
     weights = np.exp(scores - scores.max(initial=-np.inf))
-    return tuple(
-        Candidate(text, float(weight / weights.sum()), *logits)
-        for (text, logits), weight in zip(found.items(), weights, strict=True)
-    )
+    probabilities = (weights / weights.sum()).tolist()
+    return tuple(Candidate(text, p, *found[text]) for text, p in zip(found, probabilities, strict=True))

@@ -56,7 +56,7 @@ def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scor
 def accepted_texts(question: Question) -> list[str]:
     """Normalised. Those of which nothing is left (some of SQuAD's are a full stop) count only where there are no others:
     the rule of v2.0's script; v1.1's would take an answer that is nothing for one of them."""
-    texts = [normalise(answer.text) for answer in question.answers]
+    texts = [normalise(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
     return [text for text in texts if text] or [""]
 
 
