@@ -23,7 +23,10 @@ from electra.text.tokenizer import Tokenizer
 
 
 class QuestionAnswering:
-    """A `Task` whose answers are spans of a context; in squad2 a question may have none."""
+    """A `Task` whose answers are spans of a context; in squad2 a question may have none.
+
+    `chunks(split)`, made once, are its questions as the network reads them, with the number of truncated ones.
+    """
 
     main_metric = "f1"
 
@@ -37,7 +40,7 @@ class QuestionAnswering:
         dev: Path | None = None,
         test: Path | None = None,
     ) -> None:
-        self.name = name
+        self.name: str = name
         self._tokenizer = tokenizer
         self._config = config
         self._paths = {"train": train, "dev": dev, "test": test}
