@@ -80,6 +80,27 @@ def theirs_special_ids(tokenizer) -> tuple[int, ...]:
     return tuple(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
 
 
+def test_offsets_are_those_of_the_text_as_it_was_given(trained: Tokenizer) -> None:
+    lines = [*NASTY, *TEXT.split("\n")]
+    encoded = trained.encode_with_offsets(lines)
+    assert [ids for ids, _ in encoded] == trained.encode_lines(lines)
+    for line, (_, offsets) in zip(lines, encoded, strict=True):
+        assert all(0 <= start < end <= len(line) for start, end in offsets)
+        assert offsets == sorted(offsets)
+
+    line = "The  LAZY\tcafé, Größe\u00ad Übermut\x07 e\u0301x"
+    ((ids, offsets),) = trained.encode_with_offsets([line])
+    words: list[str] = []
+    for token, (start, end) in zip(trained.tokens(ids), offsets, strict=True):
+        if token.startswith("##"):
+            words[-1] += line[start:end]
+        else:
+            words.append(line[start:end])
+    expected = ["The", "LAZY", "café", ",", "Größe", "Übermut", "e\u0301x"]
+    assert words[:-1] == expected[:-1]
+    assert words[-1].replace("\u0301", "") == "ex"  # where accents go, the piece before need not include it
+
+
 @needs_bert
 def test_words_of_up_to_200_characters_are_cut_into_pieces_as_in_berts_code() -> None:
     ours = load_tokenizer(BERT_VOCABULARY)

@@ -102,6 +102,16 @@ class Tokenizer:
         """
         return [encoding.ids for encoding in self._plain.encode_batch_fast(lines, add_special_tokens=False)]
 
+    def encode_with_offsets(self, lines: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """The ids of encode_lines, and for each the characters [start, end) of its line that it stands for.
+
+        They count in the line as it was given, with its capitals and accents. Pieces of one character (a Korean
+        syllable, once it is decomposed) have the same; what normalisation takes away belongs to no token.
+        """
+        return [
+            (encoding.ids, encoding.offsets) for encoding in self._plain.encode_batch(lines, add_special_tokens=False)
+        ]
+
     def tokens(self, ids: Sequence[int]) -> list[str]:
         return [self.vocabulary[id] for id in ids]
 

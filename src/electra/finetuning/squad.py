@@ -1,0 +1,117 @@
+"""The tasks of question answering: SQuAD 1.1 and 2.0, and the data sets of MRQA 2019."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from electra.errors import DataError, UsageError
+from electra.finetuning.features import Features
+from electra.finetuning.squad_answers import AnsweredQuestion, answer_questions
+from electra.finetuning.squad_chunks import Chunks, chunk_questions
+from electra.finetuning.squad_config import SpanConfig
+from electra.finetuning.squad_data import check_answered, read_mrqa, read_squad
+from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
+from electra.finetuning.squad_scoring import best_threshold_metrics, squad1_metrics, squad2_metrics
+from electra.finetuning.task import Outputs
+from electra.model.encoder import EncoderConfig
+from electra.text.tokenizer import Tokenizer
+
+
+class QuestionAnswering:
+    """A `Task` whose answers are spans of a context; in squad2 a question may have none.
+
+    `chunks(split)`, made once, are its questions as the network reads them, with the number of truncated ones.
+    """
+
+    main_metric = "f1"
+
+    def __init__(
+        self,
+        name: Literal["squad1", "squad2", "mrqa"],
+        tokenizer: Tokenizer,
+        config: SpanConfig,
+        *,
+        train: Path | None = None,
+        dev: Path | None = None,
+        test: Path | None = None,
+    ) -> None:
+        self.name: str = name
+        self._tokenizer = tokenizer
+        self._config = config
+        self._paths = {"train": train, "dev": dev, "test": test}
+        self.chunks = lru_cache(maxsize=None)(self._read_chunks)
+
+    def head(self, encoder: EncoderConfig) -> nn.Module:
+        """The head that the configuration names.
+
+        Raises:
+            UsageError: chunks are longer than the encoder's positions.
+        """
+        if self._config.max_length > encoder.max_positions:
+            raise UsageError(
+                f"squad.max_length {self._config.max_length} is more than the {encoder.max_positions} positions of "
+                "the model; lower it"
+            )
+        if self._config.head == "joint":
+            return JointSpanHead(encoder.hidden_size, self._config)
+        return PlainSpanHead(encoder.hidden_size)
+
+    def features(self, split: str) -> Features:
+        """The chunks of "train", "dev" or "test" (which may lack answers).
+
+        Raises:
+            DataError: the split is missing or broken, or has questions that the task cannot have.
+        """
+        return self.chunks(split).features
+
+    def score(self, split: str, outputs: Outputs) -> dict[str, float]:
+        """Exact match and F1; in squad2 also of both kinds of questions, and with the best thresholds."""
+        questions = self.chunks(split).questions
+        answered = self._answered(split, outputs)
+        answers = [self._answer(each) for each in answered]
+        if self.name != "squad2":
+            return squad1_metrics(questions, answers)
+        odds = np.array([each.null_odds for each in answered])
+        best = best_threshold_metrics(questions, [each.best for each in answered], odds)
+        return squad2_metrics(questions, answers) | best
+
+    def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
+        """Of each question the answer, the null odds and the n best answers."""
+        return [
+            {
+                "id": each.id,
+                "answer": self._answer(each),
+                "null_odds": each.null_odds,
+                "n_best": [asdict(candidate) for candidate in each.n_best],
+            }
+            for each in self._answered(split, outputs)
+        ]
+
+    def settings(self) -> Mapping[str, Any]:
+        """The task's name and the span options."""
+        return {"task": self.name, "span": asdict(self._config)}
+
+    def _read_chunks(self, split: str) -> Chunks:
+        path = self._paths[split]
+        if path is None:
+            raise DataError(f"{self.name}: there is no {split} file")
+        questions = read_mrqa(path) if self.name == "mrqa" else read_squad(path)
+        if split != "test":
+            check_answered(questions, path)
+        impossible = next((each.id for each in questions if each.impossible), None)
+        if self.name != "squad2" and impossible is not None:
+            raise DataError(
+                f"{path}: question {impossible!r} has no answer, which {self.name} does not know: use squad2"
+            )
+        return chunk_questions(questions, self._tokenizer, self._config)
+
+    def _answered(self, split: str, outputs: Outputs) -> list[AnsweredQuestion]:
+        return answer_questions(self.chunks(split), outputs, self._config)
+
+    def _answer(self, answered: AnsweredQuestion) -> str:
+        return answered.answer(self._config.threshold) if self.name == "squad2" else answered.best

@@ -1,0 +1,200 @@
+"""Questions on a text with their answers, out of files in the formats of SQuAD and of the MRQA 2019 shared task."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from electra.errors import DataError, TextError
+from electra.text.files import read_blocks
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An accepted answer."""
+
+    text: str
+    start: int | None
+    """Where it stands in the context, in characters; None where it is only accepted, as some of MRQA's are."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a context."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    """Training takes the first, scores take the best of all; none in a test file, or where it is impossible."""
+    impossible: bool
+    """The context has no answer."""
+
+    @property
+    def has_target(self) -> bool:
+        """There is something to train on: where the first answer stands, or that there is none."""
+        return self.impossible or bool(self.answers and self.answers[0].start is not None)
+
+
+def read_squad(path: Path) -> list[Question]:
+    """The questions of a SQuAD file, v1.1 or v2.0, plain or .gz.
+
+    Raises:
+        DataError: not such a file, no question in it, an id that comes twice, or an answer that does not stand in its
+            context; the message names the file and the question.
+    """
+    content = parse_json(read_bytes(path), str(path))
+    return checked(list(squad_questions(content, str(path))), str(path))
+
+
+def read_mrqa(path: Path) -> list[Question]:
+    """The questions of an MRQA 2019 file: JSON lines, plain or .gz, of which the first is a header.
+
+    The answer to train on is the first span of the first detected answer, as the context has it (the `text` beside the
+    span is normalised); `answers` are accepted as well.
+
+    Raises:
+        DataError: as in `read_squad`; the message names the line too.
+    """
+    questions: list[Question] = []
+    for number, line in enumerate(read_bytes(path).split(b"\n"), 1):
+        place = f"{path}:{number}"
+        if not line.strip():
+            continue
+        record = parse_json(line, place)
+        if number == 1 and isinstance(record, dict) and "header" in record:
+            continue
+        questions += mrqa_questions(record, place)
+    return checked(questions, str(path))
+
+
+def check_answered(questions: list[Question], path: Path) -> None:
+    """Training and scoring need answers.
+
+    Raises:
+        DataError: a question has neither a located answer nor the mark that it is impossible.
+    """
+    for question in questions:
+        if not question.has_target:
+            raise DataError(
+                f"{path}: question {question.id!r} has no answer; only a test file may lack them "
+                "(questions without answer are marked by is_impossible)"
+            )
+
+
+def squad_questions(content: Any, place: str) -> Iterator[Question]:
+    """The questions of a whole SQuAD file."""
+    for i, article in enumerate(entry(content, "data", list, place), 1):
+        here = f"{place}: article {i}"
+        for j, paragraph in enumerate(entry(article, "paragraphs", list, here), 1):
+            here = f"{place}: article {i}, paragraph {j}"
+            context = text_entry(paragraph, "context", here)
+            for qa in entry(paragraph, "qas", list, here):
+                id = str(entry(qa, "id", (str, int), here))
+                yield squad_question(qa, id, context, f"{place}: question {id!r}")
+
+
+def squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Question:
+    """One question of SQuAD; `plausible_answers` to impossible ones are not read."""
+    impossible = entry(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
+    answers = tuple(
+        Answer(text_entry(each, "text", place), entry(each, "answer_start", int, place))
+        for each in optional_list(qa, "answers", place)
+    )
+    if impossible and answers:
+        raise DataError(f"{place} is marked is_impossible, but has the answer {answers[0].text!r}")
+    for answer in answers:
+        assert answer.start is not None
+        stands_there = context[max(answer.start, 0) :][: len(answer.text)]
+        if not answer.text.strip():
+            raise DataError(f"{place} has an empty answer; a question without answer is marked by is_impossible")
+        if answer.start < 0 or stands_there != answer.text:
+            raise DataError(
+                f"{place}: the answer {shortened(answer.text)} does not stand in the context at character "
+                f"{answer.start}, where it has {shortened(stands_there)}"
+            )
+    return Question(id, text_entry(qa, "question", place), context, answers, impossible)
+
+
+def mrqa_questions(record: Any, place: str) -> Iterator[Question]:
+    """The questions of one line of MRQA."""
+    context = text_entry(record, "context", place)
+    for qa in entry(record, "qas", list, place):
+        id = str(entry(qa, "qid", (str, int), place))
+        here = f"{place}: question {id!r}"
+        answers = [mrqa_answer(each, context, here) for each in optional_list(qa, "detected_answers", here)[:1]]
+        answers += [Answer(str(text), None) for text in optional_list(qa, "answers", here)]
+        yield Question(id, text_entry(qa, "question", here), context, tuple(answers), False)
+
+
+def mrqa_answer(detected: Any, context: str, place: str) -> Answer:
+    """The first of the spans at which an answer was found; their ends are inclusive."""
+    spans = entry(detected, "char_spans", list, place)
+    match spans[:1]:
+        case [[int(first), int(last)]] if 0 <= first <= last < len(context):
+            return Answer(context[first : last + 1], first)
+    raise DataError(
+        f"{place}: the answer's char_spans {spans[:1]} lie not within the context of {len(context)} characters"
+    )
+
+
+def checked(questions: list[Question], place: str) -> list[Question]:
+    """The same, if there are any and no id comes twice."""
+    if not questions:
+        raise DataError(f"{place}: has no questions")
+    seen: set[str] = set()
+    for question in questions:
+        if question.id in seen:
+            raise DataError(f"{place}: two questions have the id {question.id!r}")
+        seen.add(question.id)
+    return questions
+
+
+def entry(record: Any, name: str, kind: Any, place: str) -> Any:
+    """A field of a JSON object, of the type that is expected."""
+    if not isinstance(record, dict):
+        raise DataError(f"{place}: {type(record).__name__} where an object with {name!r} is expected")
+    if name not in record:
+        raise DataError(f"{place}: no {name!r}; it has {', '.join(map(repr, record)) or 'nothing'}")
+    if not isinstance(record[name], kind):
+        raise DataError(f"{place}: {name!r} is of the wrong type, {type(record[name]).__name__}")
+    return record[name]
+
+
+def optional_list(record: dict[str, Any], name: str, place: str) -> list[Any]:
+    """A field that holds a list; empty where there is no such field."""
+    return entry(record, name, list, place) if name in record else []
+
+
+def text_entry(record: Any, name: str, place: str) -> str:
+    """A field that holds text."""
+    text: str = entry(record, name, str, place)
+    try:
+        text.encode()  # JSON can spell half a surrogate pair, which no tokenizer takes
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {name!r} has half a surrogate pair, which is no character") from error
+    return text
+
+
+def parse_json(data: bytes, place: str) -> Any:
+    """Any JSON value."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place}: not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{place}: not JSON that can be read: {error}") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file, decompressed."""
+    try:
+        return b"".join(block for block, _ in read_blocks(path))
+    except TextError as error:
+        raise DataError(str(error)) from error
+
+
+def shortened(text: str) -> str:
+    """For a message."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

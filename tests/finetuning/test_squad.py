@@ -1,0 +1,131 @@
+"""The whole of question answering: a tiny encoder learns a few questions by heart and answers them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from squad_toys import TOKENIZER, ask, meetings, write_squad
+
+from electra.errors import DataError, UsageError
+from electra.finetuning.features import FeatureLoader
+from electra.finetuning.model import FinetunedModel
+from electra.finetuning.squad import QuestionAnswering
+from electra.finetuning.squad_config import SpanConfig
+from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.runtime import Runtime
+
+ENCODER = EncoderConfig(
+    vocab_size=TOKENIZER.vocab_size,
+    embedding_size=32,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=2,
+    ffn_size=64,
+    max_positions=32,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+CPU = Runtime(torch.device("cpu"), torch.float32)
+
+
+def config(**options: Any) -> SpanConfig:
+    """Contexts of the toy questions need two chunks."""
+    return SpanConfig(max_length=24, doc_stride=8, max_query_length=8, **options)
+
+
+def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
+    torch.manual_seed(0)
+    encoder = Encoder(ENCODER)
+    initialise(encoder, kernel_std=0.15)
+    model = FinetunedModel(encoder, task.head(ENCODER)).train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
+    loader = FeatureLoader(task.features("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
+    for step in range(steps):
+        batch = loader.batch(step)
+        loss, _ = model(batch, model.counts(batch))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return model
+
+
+@pytest.mark.parametrize("head", ["joint", "plain"])
+@pytest.mark.parametrize("name", ["squad1", "squad2"])
+def test_eight_questions_are_learnt_by_heart(tmp_path: Path, name: str, head: str) -> None:
+    questions = meetings(8, impossible_every=3 if name == "squad2" else 0)
+    path = write_squad(tmp_path / "train.json", questions, "1.1" if name == "squad1" else "v2.0")
+    task = QuestionAnswering(name, TOKENIZER, config(head=head, null_threshold=0.0), train=path, dev=path)
+    assert len(task.features("train")) > 8
+    model = trained(task, steps=150)
+    outputs = model.outputs(task.features("dev"), CPU, batch_size=4, pad_id=TOKENIZER.pad_id)
+    scores = task.score("dev", outputs)
+    assert (scores["em"], scores[task.main_metric]) == (100.0, 100.0)
+    if name == "squad2":
+        assert scores["best_f1"] == scores["has_ans_em"] == scores["no_ans_f1"] == 100.0
+    predictions = task.predictions("dev", outputs)
+    for question, predicted in zip(questions, predictions, strict=True):
+        assert predicted["id"] == question.id
+        assert predicted["answer"] == (question.answers[0].text if question.answers else "")
+        assert (predicted["null_odds"] > 0) == question.impossible or name == "squad1"
+        assert sum(each["probability"] for each in predicted["n_best"]) == pytest.approx(1)
+    json.dumps(predictions, allow_nan=False)
+
+
+def test_v1_questions_always_have_an_answer(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "dev.json", meetings(5), "1.1")
+    task = QuestionAnswering("squad1", TOKENIZER, config(null_threshold=-1e9), dev=path)
+    outputs = trained_not_at_all(task).outputs(task.features("dev"), CPU, batch_size=2, pad_id=TOKENIZER.pad_id)
+    assert all(each["answer"] for each in task.predictions("dev", outputs))
+    assert set(task.score("dev", outputs)) == {"em", "f1"}
+    impossible = QuestionAnswering("squad2", TOKENIZER, config(null_threshold=-1e9), dev=path)
+    assert not any(each["answer"] for each in impossible.predictions("dev", outputs))
+
+
+def trained_not_at_all(task: QuestionAnswering) -> FinetunedModel:
+    torch.manual_seed(0)
+    return FinetunedModel(Encoder(ENCODER), task.head(ENCODER))
+
+
+def test_mrqa(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    detected = [{"text": "anna", "char_spans": [[0, 3]]}]
+    qa = {"qid": "q", "question": "Who met?", "detected_answers": detected, "answers": ["Anna"]}
+    lines = [{"header": {}}, {"context": "Anna met Carl.", "qas": [qa]}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    task = QuestionAnswering("mrqa", TOKENIZER, config(), dev=path)
+    targets = task.features("dev").targets
+    assert (targets["start"], targets["end"]) == (5, 5)
+
+
+def test_features_are_made_once(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "dev.json", meetings(3))
+    task = QuestionAnswering("squad2", TOKENIZER, config(), dev=path)
+    assert task.features("dev") is task.features("dev")
+    assert task.settings() == {"task": "squad2", "span": asdict(config())}
+    json.dumps(task.settings())
+
+
+def test_splits_that_do_not_fit(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "dev.json", [ask("a", "Who?", "Anna."), ask("b", "Who?", "Anna.", "Anna")])
+    task = QuestionAnswering("squad1", TOKENIZER, config(), dev=path)
+    with pytest.raises(DataError, match="squad1: there is no train file"):
+        task.features("train")
+    with pytest.raises(
+        DataError, match=r"dev\.json: question 'a' has no answer, which squad1 does not know: use squad2"
+    ):
+        task.features("dev")
+    unanswered = tmp_path / "test.json"
+    unanswered.write_text(path.read_text().replace('"is_impossible": true', '"is_impossible": false'))
+    task = QuestionAnswering("squad1", TOKENIZER, config(), dev=unanswered, test=unanswered)
+    assert task.features("test").targets == {}
+    with pytest.raises(DataError, match=r"test\.json: question 'a' has no answer; only a test file may lack them"):
+        task.features("dev")
+
+
+def test_chunks_longer_than_the_models_positions() -> None:
+    task = QuestionAnswering("squad1", TOKENIZER, SpanConfig())
+    with pytest.raises(UsageError, match=r"squad\.max_length 512 is more than the 32 positions of the model; lower it"):
+        task.head(ENCODER)

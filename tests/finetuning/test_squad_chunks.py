@@ -1,0 +1,169 @@
+"""Chunks: they cover the context, every token is best seen in one of them, and answers come back from their tokens."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from squad_toys import TOKENIZER, ask, nonsense
+
+from electra.errors import UsageError
+from electra.finetuning.squad_chunks import Chunks, best_contexts, chunk_questions, chunk_starts
+from electra.finetuning.squad_config import SpanConfig
+from electra.finetuning.squad_data import Answer, Question, read_squad
+from electra.text.tokenizer import load_tokenizer
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
+needs_squad = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real data are not at {SHARED}")
+
+SHORT = SpanConfig(max_length=40, doc_stride=11, max_query_length=12)
+
+
+@pytest.fixture(scope="module")
+def chunks() -> Chunks:
+    return chunk_questions(nonsense(60), TOKENIZER, SHORT)
+
+
+def rows_of(chunks: Chunks, question: int) -> np.ndarray:
+    return np.flatnonzero(chunks.question == question)
+
+
+def test_what_a_chunk_reads(chunks: Chunks) -> None:
+    for row, (ids, segment_a) in enumerate(zip(chunks.features.ids, chunks.features.segment_a, strict=True)):
+        number = chunks.question[row]
+        (asked,) = TOKENIZER.encode_lines([chunks.questions[number].question])
+        shown = chunks.contexts[number].ids[chunks.first[row] : chunks.end[row]]
+        prefix = [TOKENIZER.cls_id, *asked[:12], TOKENIZER.sep_id]
+        assert ids == [*prefix, *shown, TOKENIZER.sep_id]
+        assert segment_a == len(prefix)
+        assert len(ids) <= 40
+
+
+def test_chunks_cover_the_context_a_stride_apart(chunks: Chunks) -> None:
+    several = 0
+    for number, context in enumerate(chunks.contexts):
+        rows = rows_of(chunks, number)
+        several += len(rows) > 2
+        assert chunks.first[rows[0]] == 0
+        assert chunks.end[rows[-1]] == len(context.ids)
+        assert (np.diff(chunks.first[rows]) == 11).all()
+        assert (chunks.first[rows[1:]] <= chunks.end[rows[:-1]]).all()
+        assert (chunks.end[rows[:-1]] < len(context.ids)).all(), "no chunk more than is needed"
+    assert several > 30
+
+
+def test_every_token_has_one_best_chunk(chunks: Chunks) -> None:
+    for number, context in enumerate(chunks.contexts):
+        owners = np.zeros(len(context.ids), dtype=np.int64)
+        for row in rows_of(chunks, number):
+            own, end = chunks.best[row]
+            assert chunks.first[row] <= own <= end <= chunks.end[row]
+            owners[own:end] += 1
+        assert (owners == 1).all()
+
+
+@pytest.mark.parametrize(("tokens", "room", "stride"), [(1, 9, 4), (9, 9, 4), (10, 9, 4), (100, 9, 4), (700, 445, 128), (446, 445, 128), (50, 7, 30)])  # fmt: skip
+def test_the_best_chunk_is_that_of_the_literal_rule(tokens: int, room: int, stride: int) -> None:
+    starts = chunk_starts(tokens, room, stride)
+    spans = [(start, min(start + room, tokens)) for start in starts]
+    best = best_contexts(starts, tokens, room)
+    for token in range(tokens):
+        scores = [
+            min(token - start, end - 1 - token) + 0.01 * (end - start) if start <= token < end else -1.0
+            for start, end in spans
+        ]
+        (owner,) = [i for i, (own, end) in enumerate(best) if own <= token < end]
+        assert owner == scores.index(max(scores))
+
+
+def gold_texts(chunks: Chunks) -> list[set[str]]:
+    """What each question's targets stand for, in the original text."""
+    targets = chunks.features.targets
+    shift = chunks.first - np.array(chunks.features.segment_a)
+    texts: list[set[str]] = [set() for _ in chunks.questions]
+    for row, number in enumerate(chunks.question):
+        start, end = targets["start"][row], targets["end"][row]
+        assert (start == 0) == (end == 0)
+        if start:
+            texts[number].add(chunks.text(int(number), int(start + shift[row]), int(end + shift[row])))
+    return texts
+
+
+def test_answers_come_back_from_their_tokens() -> None:
+    config = SpanConfig(max_length=60, doc_stride=11, max_query_length=12)
+    questions = nonsense(200, seed=1)
+    for question, texts in zip(questions, gold_texts(chunk_questions(questions, TOKENIZER, config)), strict=True):
+        assert texts <= {question.answers[0].text}
+        assert texts or len(TOKENIZER.encode_lines([question.answers[0].text])[0]) > 20
+
+
+def test_a_chunk_without_the_whole_answer_points_at_cls(chunks: Chunks) -> None:
+    targets = chunks.features.targets
+    halves = 0
+    for row, number in enumerate(chunks.question):
+        answer = chunks.questions[number].answers[0]
+        assert answer.start is not None
+        offsets = chunks.contexts[number].offsets[chunks.first[row] : chunks.end[row]]
+        whole = offsets[0, 0] <= answer.start and answer.start + len(answer.text.rstrip("\u0301")) <= offsets[-1, 1]
+        assert (targets["start"][row] > 0) == whole
+        halves += not whole and offsets[0, 0] < answer.start < offsets[-1, 1]
+    assert halves > 5
+    assert targets["start"].dtype == np.int64
+
+
+def test_impossible_is_of_the_question_and_not_of_the_chunk() -> None:
+    long = " ".join(["Rome"] * 50)
+    questions = [ask("a", "Who?", f"Anna. {long}", "Anna"), ask("b", "Who?", long)]
+    chunks = chunk_questions(questions, TOKENIZER, SHORT)
+    targets = chunks.features.targets
+    assert len(rows_of(chunks, 0)) > 1
+    assert (targets["start"][1:] == 0).all()
+    np.testing.assert_array_equal(targets["impossible"], chunks.question)
+
+
+def test_answers_within_and_between_tokens_go_to_the_tokens_that_cover_them() -> None:
+    context = "In Oslo,met\u200b \u00adAnna."
+    answers = {Answer("slo,me", 4): "Oslo,met", Answer("\u200b \u00ad", 11): "met", Answer("met", 8): "met"}
+    questions = [Question(str(i), "Who?", context, (answer,), False) for i, answer in enumerate(answers)]
+    assert gold_texts(chunk_questions(questions, TOKENIZER, SHORT)) == [{text} for text in answers.values()]
+
+
+def test_long_questions_are_cut_and_counted() -> None:
+    questions = [ask(str(n), "who " * n, "Anna met.", "Anna") for n in (1, 12, 13, 40)]
+    chunks = chunk_questions(questions, TOKENIZER, SHORT)
+    assert chunks.truncated_questions == 2
+    assert chunks.features.segment_a == [3, 14, 14, 14]
+
+
+def test_without_answers_there_are_no_targets() -> None:
+    chunks = chunk_questions([Question("a", "Who?", "Anna met.", (), False)], TOKENIZER, SHORT)
+    assert chunks.features.targets == {}
+    assert len(chunks) == 1
+
+
+@needs_squad
+@pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0"])
+def test_answers_of_real_questions_come_back(name: str) -> None:
+    questions = read_squad(SHARED / f"squad/{name}.json.gz")[::20]
+    chunks = chunk_questions(questions, load_tokenizer(SHARED / "vocab.txt"), SpanConfig(max_length=384))
+    within_words = 0
+    for question, texts in zip(questions, gold_texts(chunks), strict=True):
+        if question.impossible:
+            assert not texts
+            continue
+        (text,) = texts
+        answer = question.answers[0]
+        if text != answer.text.strip():  # the annotator cut a token in two
+            within_words += 1
+            assert answer.text.strip() in text
+    assert within_words < 0.01 * len(questions)
+
+
+def test_options_out_of_range() -> None:
+    with pytest.raises(UsageError, match=r"squad\.beam_size is 0; it must be at least 1"):
+        SpanConfig(beam_size=0)
+    with pytest.raises(
+        UsageError, match=r"squad\.max_length 67 has no room for a question of squad\.max_query_length 64"
+    ):
+        SpanConfig(max_length=67)
+    with pytest.raises(UsageError, match=r"squad\.answerable_weight is -0\.5"):
+        SpanConfig(answerable_weight=-0.5)

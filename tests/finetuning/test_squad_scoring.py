@@ -1,0 +1,97 @@
+"""The official metrics: published predictions with known scores, and cases that can be checked by hand."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from squad_toys import ask
+
+from electra.finetuning.squad_data import read_squad
+from electra.finetuning.squad_scoring import (
+    best_threshold,
+    best_threshold_metrics,
+    normalise,
+    squad1_metrics,
+    squad2_metrics,
+    word_f1,
+)
+
+SQUAD = Path(__file__).parents[2] / "../shared/data/squad"
+needs_squad = pytest.mark.skipif(not SQUAD.is_dir(), reason=f"the real data are not at {SQUAD}")
+
+
+@needs_squad
+@pytest.mark.parametrize(
+    ("split", "predictions", "metrics", "em", "f1"),
+    [
+        ("dev-v1.1", "bert-ensemble-dev-v1.1", squad1_metrics, 86.206, 92.196),
+        ("dev-v2.0", "bert-single-dev-v2.0", squad2_metrics, 78.742, 81.775),
+    ],
+)
+def test_published_predictions(split: str, predictions: str, metrics, em: float, f1: float) -> None:
+    questions = read_squad(SQUAD / f"{split}.json.gz")
+    answers = json.loads(gzip.decompress((SQUAD / f"predictions/{predictions}.json.gz").read_bytes()))
+    scores = metrics(questions, [answers[question.id] for question in questions])
+    assert (scores["em"], scores["f1"]) == pytest.approx((em, f1), abs=5e-4)
+    if metrics is squad2_metrics:
+        parts = [scores[name] for name in ("has_ans_em", "has_ans_f1", "no_ans_em", "no_ans_f1")]
+        assert parts == pytest.approx([74.10594, 80.18183, 83.36417, 83.36417], abs=5e-5)
+    gold = metrics(questions, [question.answers[0].text if question.answers else "" for question in questions])
+    assert set(gold.values()) == {100.0}
+
+
+def test_what_is_compared() -> None:
+    assert normalise("The  Anna-Maria's\tan A. a.m.") == "annamarias am"
+    assert normalise("theatre, another") == "theatre another"
+    assert word_f1("new york city", "york") == pytest.approx(0.5)
+    assert word_f1("la la land", "la land") == pytest.approx(0.8)
+    assert word_f1("", "york") == word_f1("rome", "york") == 0
+    assert word_f1("", "") == 1
+
+
+def test_the_best_of_the_accepted_answers_counts() -> None:
+    questions = [ask("a", "Where?", "In New York City.", "York", "New York City")]
+    assert squad1_metrics(questions, ["new york"]) == pytest.approx({"em": 0, "f1": 80})
+    assert squad1_metrics(questions, ["the York"]) == {"em": 100, "f1": 100}
+
+
+def test_an_impossible_question_wants_no_answer() -> None:
+    questions = [ask("a", "Who?", "Anna.", "Anna"), ask("b", "Who?", "Anna."), ask("c", "Who?", "Anna.")]
+    expected = {"em": 200 / 3, "has_ans_em": 100, "no_ans_em": 50}
+    scores = squad2_metrics(questions, ["Anna", "", "Anna"])
+    assert scores == pytest.approx(expected | {name.replace("em", "f1"): value for name, value in expected.items()})
+    assert set(squad2_metrics(questions[:1], ["Anna"])) == {"em", "f1", "has_ans_em", "has_ans_f1"}
+
+
+def test_best_threshold_against_every_threshold() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        number = int(rng.integers(1, 9))
+        odds = rng.integers(-3, 3, number).astype(float)  # many are equal
+        impossible = rng.random(number) < 0.5
+        answered = np.where(impossible, 0.0, rng.integers(0, 3, number) / 2)
+        unanswered = impossible.astype(float)
+        best, threshold = best_threshold(answered, unanswered, odds)
+        means = [np.where(odds <= t, answered, unanswered).mean() for t in np.arange(-4, 4)]
+        assert best == pytest.approx(max(means))
+        assert np.where(odds <= threshold, answered, unanswered).mean() == pytest.approx(best)
+
+
+def test_thresholds_for_em_and_f1_are_their_own() -> None:
+    questions = [
+        ask("a", "Where?", "New York.", "New York"),
+        ask("b", "Who?", "Anna."),
+        ask("c", "Who?", "Carl.", "Carl"),
+    ]
+    answers, odds = ["York", "Anna", "Carl"], np.array([0.5, 2.0, -1.0])
+    metrics = best_threshold_metrics(questions, answers, odds)
+    assert metrics == pytest.approx(
+        {
+            "best_em": 200 / 3,
+            "best_em_threshold": -1.0,
+            "best_f1": 100 * (2 + 2 / 3) / 3,
+            "best_f1_threshold": 0.5,
+        }
+    )
