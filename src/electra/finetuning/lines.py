@@ -15,19 +15,22 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     try:
         for block in line_blocks(path):
+            text = decoded(block.data.removesuffix(b"\n"), path, block.first_line)
             # Not splitlines: a form feed or U+2028 may be a word of a corpus, and ends no line.
-            for number, line in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first_line):
-                yield number, decoded(line.removesuffix(b"\r"), f"{path}:{number}")
+            for number, line in enumerate(text.split("\n"), block.first_line):
+                yield number, line.removesuffix("\r")
     except TextError as error:
         raise DataError(str(error)) from error
 
 
-def decoded(line: bytes, place: str) -> str:
-    """A line as text."""
+def decoded(lines: bytes, path: Path, first_line: int) -> str:
+    """Lines as text."""
     try:
-        return line.decode()
+        return lines.decode()
     except UnicodeDecodeError as error:
-        byte = f"0x{line[error.start]:02x}"
+        number = first_line + lines.count(b"\n", 0, error.start)
+        column = error.start - lines.rfind(b"\n", 0, error.start)
+        byte = f"0x{lines[error.start]:02x}"
         raise DataError(
-            f"{place}: not UTF-8 at byte {error.start + 1} of the line ({byte}); convert the file"
+            f"{path}:{number}: not UTF-8 at byte {column} of the line ({byte}); convert the file"
         ) from error

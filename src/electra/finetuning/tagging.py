@@ -217,7 +217,7 @@ def check_tagged(sentences: Sequence[Sentence], split: str) -> None:
 def label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
     """Every tag in alphabetical order; for spans "O" first, then B-X and I-X of each type.
 
-    Both of each type, since a type of short spans may have an I-X in dev alone.
+    Both of each type: CoNLL-2000 has an I-LST in test alone.
     """
     tags = {tag for sentence in tagged for tag in sentence}
     if not spans:

@@ -98,7 +98,7 @@ def iob1_breach(tags: Sequence[str]) -> Breach | None:
     return None
 
 
-def closed_breach(tags: Sequence[str], last: str, single: str) -> Breach | None:
+def closed_breach(tags: Sequence[str], scheme: str, last: str, single: str) -> Breach | None:
     """The first tag that breaks a scheme which also marks the `last` word of a span and the `single` one."""
     before, open_kind = "O", ""  # the tag before, and the type of the span that is open after it
     for i, tag in enumerate([*tags, "O"]):
@@ -109,7 +109,7 @@ def closed_breach(tags: Sequence[str], last: str, single: str) -> Breach | None:
         if continues != bool(open_kind) or (continues and kind != open_kind):
             if i == len(tags):
                 return i - 1, f"{before} at the end of the sentence leaves its span open"
-            return i, f"{tag} after {before if i else 'the start of the sentence'} breaks {'BI' + last + single}O"
+            return i, f"{tag} after {before if i else 'the start of the sentence'} breaks {scheme}"
         before, open_kind = tag, kind if letter in ("B", "I") else ""
     return None
 
@@ -117,8 +117,8 @@ def closed_breach(tags: Sequence[str], last: str, single: str) -> Breach | None:
 SCHEMES: dict[str, Callable[[Sequence[str]], Breach | None]] = {
     "BIO2": bio2_breach,
     "IOB1": iob1_breach,
-    "IOBES": lambda tags: closed_breach(tags, "E", "S"),
-    "BILOU": lambda tags: closed_breach(tags, "L", "U"),
+    "IOBES": lambda tags: closed_breach(tags, "IOBES", "E", "S"),
+    "BILOU": lambda tags: closed_breach(tags, "BILOU", "L", "U"),
 }
 """What is wrong with the tags of a sentence in each scheme."""
 

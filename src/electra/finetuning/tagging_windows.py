@@ -69,15 +69,15 @@ def scored_words(lengths: Sequence[int], spans: Sequence[range]) -> list[list[in
     Context is what BERT's code calls so: the smaller number of pieces before and after the word within the window.
     """
     starts = list(accumulate(lengths, initial=0))
-
-    def context(word: int, span: range) -> int:
-        return min(starts[word] - starts[span.start], starts[span.stop] - starts[word + 1])
-
     scored: list[list[int]] = [[] for _ in spans]
     first = 0  # the first window that may still hold the word
     for word in range(len(lengths)):
         while word not in spans[first]:
             first += 1
-        holding = [i for i in range(first, len(spans)) if word in spans[i]]
-        scored[max(holding, key=lambda i: context(word, spans[i]))].append(word)
+        context = {
+            i: min(starts[word] - starts[spans[i].start], starts[spans[i].stop] - starts[word + 1])
+            for i in range(first, len(spans))
+            if word in spans[i]
+        }
+        scored[max(context, key=context.__getitem__)].append(word)
     return scored
