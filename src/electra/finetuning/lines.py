@@ -1,0 +1,36 @@
+"""The lines of a data file, numbered, from a plain or compressed file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from electra.errors import DataError, TextError
+from electra.text.files import line_blocks
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Every line with its number from 1, without its end; a byte order mark is passed over.
+
+    Raises:
+        DataError: the file cannot be read, or a line is not UTF-8.
+    """
+    try:
+        for block in line_blocks(path):
+            text = decoded(block.data.removesuffix(b"\n"), path, block.first_line)
+            # Not splitlines: a form feed or U+2028 may be a word of a corpus, and ends no line.
+            for number, line in enumerate(text.split("\n"), block.first_line):
+                yield number, line.removesuffix("\r")
+    except TextError as error:
+        raise DataError(str(error)) from error
+
+
+def decoded(lines: bytes, path: Path, first_line: int) -> str:
+    """Lines as text."""
+    try:
+        return lines.decode()
+    except UnicodeDecodeError as error:
+        number = first_line + lines.count(b"\n", 0, error.start)
+        column = error.start - lines.rfind(b"\n", 0, error.start)
+        byte = f"0x{lines[error.start]:02x}"
+        raise DataError(
+            f"{path}:{number}: not UTF-8 at byte {column} of the line ({byte}); convert the file"
+        ) from error
