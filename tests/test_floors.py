@@ -14,6 +14,7 @@ FLOORS = [
     {"text", "model", "train"},
     {"data"},
     {"pretraining", "finetuning"},
+    {"serving"},
     {"presets"},
     {"commands"},
     {"cli"},

@@ -12,7 +12,7 @@ from squad_toys import TOKENIZER, ask, meetings, write_squad
 from electra.errors import DataError, UsageError
 from electra.finetuning.features import FeatureLoader
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.squad import QuestionAnswering
+from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
 from electra.finetuning.squad_config import SpanConfig
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.runtime import Runtime
@@ -36,6 +36,11 @@ def config(**options: Any) -> SpanConfig:
     return SpanConfig(max_length=24, doc_stride=8, max_query_length=8, **options)
 
 
+def task_over(name: str, options: SpanConfig, **paths: Path) -> QuestionAnswering:
+    splits = {split: read_questions(name, path, answered=split != "test") for split, path in paths.items()}
+    return QuestionAnswering(name, splits, TOKENIZER, options)
+
+
 def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
     torch.manual_seed(0)
     encoder = Encoder(ENCODER)
@@ -57,7 +62,7 @@ def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
 def test_eight_questions_are_learnt_by_heart(tmp_path: Path, name: str, head: str) -> None:
     questions = meetings(8, impossible_every=3 if name == "squad2" else 0)
     path = write_squad(tmp_path / "train.json", questions, "1.1" if name == "squad1" else "v2.0")
-    task = QuestionAnswering(name, TOKENIZER, config(head=head, null_threshold=0.0), train=path, dev=path)
+    task = task_over(name, config(head=head, null_threshold=0.0), train=path, dev=path)
     assert len(task.features("train")) > 8
     model = trained(task, steps=150)
     outputs = model.outputs(task.features("dev"), CPU, batch_size=4, pad_id=TOKENIZER.pad_id)
@@ -76,11 +81,11 @@ def test_eight_questions_are_learnt_by_heart(tmp_path: Path, name: str, head: st
 
 def test_v1_questions_always_have_an_answer(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(5), "1.1")
-    task = QuestionAnswering("squad1", TOKENIZER, config(null_threshold=-1e9), dev=path)
+    task = task_over("squad1", config(null_threshold=-1e9), dev=path)
     outputs = trained_not_at_all(task).outputs(task.features("dev"), CPU, batch_size=2, pad_id=TOKENIZER.pad_id)
     assert all(each["answer"] for each in task.predictions("dev", outputs))
     assert set(task.score("dev", outputs)) == {"em", "f1"}
-    impossible = QuestionAnswering("squad2", TOKENIZER, config(null_threshold=-1e9), dev=path)
+    impossible = task_over("squad2", config(null_threshold=-1e9), dev=path)
     assert not any(each["answer"] for each in impossible.predictions("dev", outputs))
 
 
@@ -95,37 +100,48 @@ def test_mrqa(tmp_path: Path) -> None:
     qa = {"qid": "q", "question": "Who met?", "detected_answers": detected, "answers": ["Anna"]}
     lines = [{"header": {}}, {"context": "Anna met Carl.", "qas": [qa]}]
     path.write_text("\n".join(map(json.dumps, lines)))
-    task = QuestionAnswering("mrqa", TOKENIZER, config(), dev=path)
+    task = task_over("mrqa", config(), dev=path)
     targets = task.features("dev").targets
     assert (targets["start"], targets["end"]) == (5, 5)
 
 
 def test_features_are_made_once(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(3))
-    task = QuestionAnswering("squad2", TOKENIZER, config(), dev=path)
+    task = task_over("squad2", config(), dev=path)
     assert task.features("dev") is task.features("dev")
-    assert task.settings() == {"task": "squad2", "span": asdict(config())}
+    assert task.settings() == {"span": asdict(config())}
     json.dumps(task.settings())
 
 
 def test_splits_that_do_not_fit(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", [ask("a", "Who?", "Anna."), ask("b", "Who?", "Anna.", "Anna")])
-    task = QuestionAnswering("squad1", TOKENIZER, config(), dev=path)
-    with pytest.raises(DataError, match="squad1: there is no train file"):
-        task.features("train")
+    with pytest.raises(DataError, match="squad2: there is no train split"):
+        task_over("squad2", config(), dev=path).features("train")
     with pytest.raises(
         DataError, match=r"dev\.json: question 'a' has no answer, which squad1 does not know: use squad2"
     ):
-        task.features("dev")
+        read_questions("squad1", path, answered=True)
     unanswered = tmp_path / "test.json"
     unanswered.write_text(path.read_text().replace('"is_impossible": true', '"is_impossible": false'))
-    task = QuestionAnswering("squad1", TOKENIZER, config(), dev=unanswered, test=unanswered)
-    assert task.features("test").targets == {}
+    assert task_over("squad1", config(), test=unanswered).features("test").targets == {}
     with pytest.raises(DataError, match=r"test\.json: question 'a' has no answer; only a test file may lack them"):
-        task.features("dev")
+        read_questions("squad1", unanswered, answered=True)
+
+
+def test_files_of_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none of train-v2\.0\.json, .* is here"):
+        find_questions("squad2", tmp_path)
+    for name in ("train.json", "train-v2.0.json.gz", "dev.json.gz", "test-v2.0.json", "train-v1.1.json"):
+        (tmp_path / name).write_text("")
+    found = find_questions("squad2", tmp_path)
+    assert {split: path.name for split, path in found.items()} == {
+        "train": "train-v2.0.json.gz",
+        "dev": "dev.json.gz",
+        "test": "test-v2.0.json",
+    }
 
 
 def test_chunks_longer_than_the_models_positions() -> None:
-    task = QuestionAnswering("squad1", TOKENIZER, SpanConfig())
+    task = task_over("squad1", SpanConfig())
     with pytest.raises(UsageError, match=r"squad\.max_length 512 is more than the 32 positions of the model; lower it"):
         task.head(ENCODER)

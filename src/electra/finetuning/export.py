@@ -10,6 +10,8 @@ from torch import nn
 from electra.console import decided, warned
 from electra.finetuning.heads import SentenceHead, as_hugging_face_classifier
 from electra.finetuning.model import FinetunedModel
+from electra.finetuning.squad_heads import PlainSpanHead
+from electra.finetuning.tagging import TaggingHead
 from electra.finetuning.task import Task
 from electra.model.weights import save_pretrained
 from electra.storage import write_atomically
@@ -52,6 +54,11 @@ def stock_head(head: nn.Module, task: Task) -> tuple[str, dict[str, Any], dict[s
             {f"head.{name}": tensor for name, tensor in folded.items()},
             {**label_names(labels), "problem_type": PROBLEMS[head.kind]},
         )
+    own = {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
+    if isinstance(head, TaggingHead):
+        return "ElectraForTokenClassification", own, label_names(list(task.settings()["labels"]))
+    if isinstance(head, PlainSpanHead):
+        return "ElectraForQuestionAnswering", own, {}
     return "ElectraModel", {}, {}
 
 

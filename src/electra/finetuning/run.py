@@ -193,6 +193,8 @@ def train_model(
         outputs = model.outputs(dev, where, EVALUATION_ROWS, tokenizer.pad_id)
         return task.score(task.scored[0], outputs)[task.main_metric]
 
+    if config.select == "best" and task.scored[0] != "dev":
+        raise UsageError("--select best chooses by dev scores, and there is no dev file; give --dev")
     best = BestEpoch(out, model, dev_score) if config.select == "best" else None
     observer = FinetuneObserver(out, config.task, steps, loader.steps_per_epoch, best)
     recipe = recipe_of(config, protocol, steps, model.encoder.config.num_layers)

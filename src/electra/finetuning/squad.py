@@ -1,20 +1,21 @@
 """The tasks of question answering: SQuAD 1.1 and 2.0, and the data sets of MRQA 2019."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch import nn
 
+from electra.console import warned
 from electra.errors import DataError, UsageError
 from electra.finetuning.features import Features
 from electra.finetuning.squad_answers import AnsweredQuestion, answer_questions
 from electra.finetuning.squad_chunks import Chunks, chunk_questions
 from electra.finetuning.squad_config import SpanConfig
-from electra.finetuning.squad_data import check_answered, read_mrqa, read_squad
+from electra.finetuning.squad_data import Question, check_answered, read_mrqa, read_squad
 from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
 from electra.finetuning.squad_scoring import best_threshold_metrics, squad1_metrics, squad2_metrics
 from electra.finetuning.task import Outputs
@@ -29,22 +30,17 @@ class QuestionAnswering:
     """
 
     main_metric = "f1"
+    scored = ("dev",)
 
     def __init__(
-        self,
-        name: Literal["squad1", "squad2", "mrqa"],
-        tokenizer: Tokenizer,
-        config: SpanConfig,
-        *,
-        train: Path | None = None,
-        dev: Path | None = None,
-        test: Path | None = None,
+        self, name: str, splits: Mapping[str, Sequence[Question]], tokenizer: Tokenizer, config: SpanConfig
     ) -> None:
-        self.name: str = name
+        self.name = name
+        self.predicted = tuple(split for split in splits if split == "test")
+        self._splits = splits
         self._tokenizer = tokenizer
         self._config = config
-        self._paths = {"train": train, "dev": dev, "test": test}
-        self.chunks = lru_cache(maxsize=None)(self._read_chunks)
+        self.chunks = cache(self._chunks_of)
 
     def head(self, encoder: EncoderConfig) -> nn.Module:
         """The head that the configuration names.
@@ -93,25 +89,57 @@ class QuestionAnswering:
         ]
 
     def settings(self) -> Mapping[str, Any]:
-        """The task's name and the span options."""
-        return {"task": self.name, "span": asdict(self._config)}
+        """The span options."""
+        return {"span": asdict(self._config)}
 
-    def _read_chunks(self, split: str) -> Chunks:
-        path = self._paths[split]
-        if path is None:
-            raise DataError(f"{self.name}: there is no {split} file")
-        questions = read_mrqa(path) if self.name == "mrqa" else read_squad(path)
-        if split != "test":
-            check_answered(questions, path)
-        impossible = next((each.id for each in questions if each.impossible), None)
-        if self.name != "squad2" and impossible is not None:
-            raise DataError(
-                f"{path}: question {impossible!r} has no answer, which {self.name} does not know: use squad2"
+    def _chunks_of(self, split: str) -> Chunks:
+        if split not in self._splits:
+            raise DataError(f"{self.name}: there is no {split} split")
+        chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
+        if chunks.truncated_questions:
+            warned(
+                f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are cut at "
+                f"{self._config.max_query_length} tokens"
             )
-        return chunk_questions(questions, self._tokenizer, self._config)
+        return chunks
 
     def _answered(self, split: str, outputs: Outputs) -> list[AnsweredQuestion]:
         return answer_questions(self.chunks(split), outputs, self._config)
 
     def _answer(self, answered: AnsweredQuestion) -> str:
         return answered.answer(self._config.threshold) if self.name == "squad2" else answered.best
+
+
+def read_questions(name: str, path: Path, *, answered: bool) -> list[Question]:
+    """The questions of a file of the task `name`; `answered`: they must have the answers that training and scores need.
+
+    Raises:
+        DataError: a broken file, or questions that the task cannot have.
+    """
+    questions = read_mrqa(path) if name == "mrqa" else read_squad(path)
+    if answered:
+        check_answered(questions, path)
+    impossible = next((each.id for each in questions if each.impossible), None)
+    if name != "squad2" and impossible is not None:
+        raise DataError(f"{path}: question {impossible!r} has no answer, which {name} does not know: use squad2")
+    return questions
+
+
+def find_questions(name: str, folder: Path) -> dict[str, Path]:
+    """The files of "train", "dev" and "test" in a folder: as the data set is handed out, or simply train.json and so on.
+
+    Raises:
+        DataError: there is no training file.
+    """
+    version = {"squad1": "-v1.1", "squad2": "-v2.0"}.get(name, "")
+    suffix = ".jsonl" if name == "mrqa" else ".json"
+    names = [f"{{split}}{middle}{suffix}{end}" for middle in dict.fromkeys([version, ""]) for end in ("", ".gz")]
+    found = {
+        split: folder / each.format(split=split)
+        for split in ("train", "dev", "test")
+        for each in reversed(names)
+        if (folder / each.format(split=split)).exists()
+    }
+    if "train" not in found:
+        raise DataError(f"{folder}: none of {', '.join(each.format(split='train') for each in names)} is here")
+    return found

@@ -104,6 +104,8 @@ class Tagging:
         known = set(labels or ()) | {tag for sentence in tagged for tag in sentence.tags or ()}
         spans = marks_spans(known) if SPANS[name] is None else SPANS[name]
         self.scheme = find_scheme(tagged) if spans else PLAIN
+        self.scored = tuple(split for split in ("dev", "test") if has_tags(splits.get(split, ())))
+        self.predicted = tuple(split for split in ("test",) if split in splits and split not in self.scored)
         self.main_metric = "f1" if spans else "accuracy"
         if labels is None:
             labels = label_set([self._gold(sentence) for sentence in splits.get("train", ())], bool(spans))
@@ -205,6 +207,11 @@ class Tagging:
                         f"{sentence.place}: {word!r} is tagged {tag}, which train does not have; "
                         f"its labels are {', '.join(self.labels) or 'none'}"
                     )
+
+
+def has_tags(sentences: Sequence[Sentence]) -> bool:
+    """Is there a sentence, and does every one have tags?"""
+    return bool(sentences) and all(sentence.tags is not None for sentence in sentences)
 
 
 def check_tagged(sentences: Sequence[Sentence], split: str) -> None:

@@ -1,21 +1,35 @@
 """From a configuration to its task."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from electra.errors import UsageError
+import numpy as np
+
+from electra.console import decided
+from electra.errors import DataError, UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.glue import GLUE, glue_task
 from electra.finetuning.sentences import SentenceTask
+from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
+from electra.finetuning.squad_config import SpanConfig
 from electra.finetuning.table import check_columns, table_task
+from electra.finetuning.tagging import Tagging, TaggingConfig
+from electra.finetuning.tagging_data import find_splits, read_sentences
 from electra.finetuning.task import Task
 from electra.text.tokenizer import Tokenizer
 
-EPOCHS = {name: task.epochs for name, task in GLUE.items()} | {"squad1": 2.0, "squad2": 2.0, "mrqa": 2.0}
+SPANS = ("squad1", "squad2", "mrqa")
+TAGGING = ("chunk", "ner", "pos", "tagging")
+
+EPOCHS = {name: task.epochs for name, task in GLUE.items()} | dict.fromkeys(SPANS, 2.0)
 """Table 7; every other task has 3."""
 
-MAX_LENGTHS = {"squad1": 512, "squad2": 512, "mrqa": 512, "chunk": 256, "ner": 256, "pos": 256, "tagging": 256}
+MAX_LENGTHS = dict.fromkeys(SPANS, 512) | dict.fromkeys(TAGGING, 256)
 """Tokens of an example, as in the original code; every other task has 128."""
+
+Item = TypeVar("Item")
 
 
 def build_task(config: FinetuneConfig, tokenizer: Tokenizer, max_positions: int) -> Task:
@@ -26,11 +40,13 @@ def build_task(config: FinetuneConfig, tokenizer: Tokenizer, max_positions: int)
         DataError: the data is missing or broken.
     """
     max_length = min(config.max_length or MAX_LENGTHS.get(config.task, 128), max_positions)
-    if config.task in GLUE or config.task == "ax":
-        return glue_over(config, tokenizer, max_length)
+    if config.task in SPANS:
+        return spans_over(config, tokenizer, max_length)
+    if config.task in TAGGING:
+        return tags_over(config, tokenizer, max_length)
     if config.task == "table":
         return table_over(config, tokenizer, max_length)
-    raise UsageError(f"--task {config.task} is not there yet")
+    return glue_over(config, tokenizer, max_length)
 
 
 def glue_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> SentenceTask:
@@ -50,12 +66,11 @@ def glue_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> 
 def table_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> SentenceTask:
     """One's own table."""
     text, label = check_columns(config.text, config.label)
-    if config.train is None:
-        raise UsageError("a table needs --train, a .csv, .tsv, .jsonl or .parquet file")
+    paths = files_of(config)
     task = table_task(
-        Path(config.train),
-        (config.dev and Path(config.dev)) or None,
-        (config.test and Path(config.test)) or None,
+        paths["train"],
+        paths.get("dev"),
+        paths.get("test"),
         (text, config.text_pair, label),
         tokenizer,
         dev_share=config.dev_share,
@@ -63,3 +78,64 @@ def table_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) ->
         skip_bad_rows=config.skip_bad_rows,
     )
     return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=bool(config.swap_pairs))
+
+
+def spans_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> QuestionAnswering:
+    """SQuAD, MRQA, or one's own questions in their form."""
+    paths = files_of(config) if config.data is None else find_questions(config.task, Path(config.data))
+    splits = {split: read_questions(config.task, path, answered=split != "test") for split, path in paths.items()}
+    if "dev" not in splits:
+        contexts = [question.context for question in splits["train"]]
+        splits["train"], splits["dev"] = hold_out(splits["train"], contexts, config, "questions")
+    stride = min(128, max_length // 4)  # 128 is the paper's, for chunks of 512
+    return QuestionAnswering(
+        config.task, splits, tokenizer, SpanConfig(max_length=max_length, doc_stride=stride, head=config.span_head)
+    )
+
+
+def tags_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> Tagging:
+    """CoNLL columns, or one's own words and tags."""
+    paths = files_of(config) if config.data is None else find_splits(Path(config.data))
+    if "train" not in paths:
+        raise DataError(f"{config.data}: there is no training file")
+    splits = {split: read_sentences(path) for split, path in paths.items()}
+    if not splits.keys() & {"dev", "test"}:
+        places = [sentence.place for sentence in splits["train"]]
+        splits["train"], splits["dev"] = hold_out(splits["train"], places, config, "sentences")
+    task = Tagging(config.task, splits, tokenizer, TaggingConfig(max_length))
+    decided(f"{len(task.labels)} labels, {task.scheme}", f"found in {paths['train']}")
+    if task.scored == ("test",):
+        decided("there is no dev file, so the scores are those of the test file")
+    return task
+
+
+def files_of(config: FinetuneConfig) -> dict[str, Path]:
+    """The files that were named one by one.
+
+    Raises:
+        UsageError: no training file was.
+    """
+    named = {"train": config.train, "dev": config.dev, "test": config.test}
+    if config.train is None:
+        raise UsageError(f"{config.task} needs --train FILE" + ("" if config.task == "table" else ", or --data FOLDER"))
+    return {split: Path(path) for split, path in named.items() if path is not None}
+
+
+def hold_out(
+    items: Sequence[Item], groups: Sequence[str], config: FinetuneConfig, what: str
+) -> tuple[list[Item], list[Item]]:
+    """Training items, and a share of them held out as dev; what is of one group stays together.
+
+    Raises:
+        DataError: there are too few groups.
+    """
+    names = list(dict.fromkeys(groups))
+    number = max(1, round(config.dev_share * len(names)))
+    if number >= len(names):
+        raise DataError(f"{config.train or config.data}: too few {what} to hold some out; give --dev")
+    order = np.random.Generator(np.random.PCG64(config.seed)).permutation(len(names))
+    chosen = {names[i] for i in order[:number]}
+    kept = [item for item, group in zip(items, groups, strict=True) if group not in chosen]
+    held = [item for item, group in zip(items, groups, strict=True) if group in chosen]
+    decided(f"{len(held):,} of {len(items):,} {what} are held out as dev", "no --dev was given")
+    return kept, held

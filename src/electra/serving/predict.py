@@ -163,5 +163,7 @@ def field(record: Record, name: str, place: str) -> str:
     """
     value = record.get(name)
     if not isinstance(value, str):
-        raise DataError(f"{place}: {name!r} is {'missing' if value is None else 'not a text'}; see --text and --text-pair")
+        raise DataError(
+            f"{place}: {name!r} is {'missing' if value is None else 'not a text'}; see --text and --text-pair"
+        )
     return value
