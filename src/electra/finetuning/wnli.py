@@ -117,9 +117,9 @@ class Wnli:
 
     The first of a pair is the antecedent that its hypothesis names, the others are rivals found by rule
     (`wnli_schemas`). A true hypothesis makes its antecedent original and the rivals replaced; of a false one only its
-    own antecedent is trained, as replaced, so train has no rivals there. A hypothesis follows if its antecedent's score, the mean logit of
-    "original" over its tokens, is the highest; without rivals, if it is positive. A pair whose pronoun is not found
-    counts as not following.
+    own antecedent is trained, as replaced, so train has no rivals there. A hypothesis follows if its antecedent's
+    score, the mean logit of "original" over its tokens, is the highest; without rivals, if it is positive. A pair
+    whose pronoun is not found counts as not following.
 
     `head_weights` are `pretrained_head`'s: from fresh ones, nothing can be said zero-shot.
 
