@@ -67,7 +67,7 @@ class Schema:
     possessive: bool
 
     def substitute(self, antecedent: str) -> str:
-        """What the pronoun gives way to: the antecedent in the pronoun's case and, at least, with its capital."""
+        """What the pronoun gives way to: the antecedent, possessive if the pronoun is, with a capital if it has one."""
         first = antecedent.split(" ")[0].lower()
         if self.premise[self.start].isupper():
             antecedent = antecedent[0].upper() + antecedent[1:]
