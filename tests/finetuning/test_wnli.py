@@ -1,0 +1,234 @@
+"""WNLI's trick: pronouns found in toy and real pairs, substitutions, learning, verdicts, bad files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from electra.errors import DataError, UsageError
+from electra.finetuning.features import IGNORED, labelled_batch
+from electra.finetuning.model import FinetunedModel
+from electra.finetuning.wnli import Pair, Wnli, WnliHead, pretrained_head, read_wnli
+from electra.finetuning.wnli_schemas import candidates, find_schema, noun_phrases, nouns
+from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.weights import load_pretrained, save_pretrained
+from electra.runtime import Runtime
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+
+WNLI = Path(__file__).resolve().parents[2] / "../shared/data/glue/WNLI"
+TROPHY = "The trophy could not fit in the suitcase because it was too big."
+WORDS = (
+    """the trophy could not fit in suitcase because it was too big small . ' s bob met ann and took his hat her she"""
+)
+TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *WORDS.split()), Normalisation())
+PAD = TOKENIZER.pad_id
+ENCODER = EncoderConfig(
+    vocab_size=TOKENIZER.vocab_size, embedding_size=16, hidden_size=32, num_layers=2, num_heads=2, ffn_size=64,
+    max_positions=64, dropout=0.0, attention_dropout=0.0, initializer_range=0.15,
+)  # fmt: skip
+RUNTIME = Runtime(torch.device("cpu"), torch.float32)
+SMALL = TROPHY.replace("big", "small")
+TRAIN = [
+    Pair(TROPHY, "The trophy was too big.", 1, "t:1"),
+    Pair(TROPHY, "The suitcase was too big.", 0, "t:2"),
+    Pair(SMALL, "The suitcase was too small.", 1, "t:3"),
+    Pair(SMALL, "The trophy was too small.", 0, "t:4"),
+]
+
+
+def task(**splits: list[Pair]) -> Wnli:
+    return Wnli(splits, TOKENIZER, max_length=64)
+
+
+@pytest.mark.parametrize(
+    ("premise", "hypothesis", "pronoun", "antecedent", "possessive"),
+    [
+        (TROPHY, "The suitcase was too big.", TROPHY.index("it was"), "The suitcase", False),
+        ("Ann met Sue. She invited her to come out.", "Sue invited her to come out.", 13, "Sue", False),
+        ("Ann met Sue. She invited her to come out.", "She invited Ann to come out.", 25, "Ann", False),
+        ("Bob met Tim and took his hat.", "Bob met Tim and took Tim's hat.", 21, "Tim", True),
+        ("The boys met us; we took their hat.", "We took the boys' hat.", 25, "the boys", True),
+        ("Now, I have to get it repaired.", "Now I have to get The roof repaired.", 19, "The roof", False),
+        ("He saw Bob, and he ran.", "Bob ran.", 16, "Bob", False),
+    ],
+)
+def test_the_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antecedent: str, possessive: bool) -> None:
+    schema = find_schema(premise, hypothesis)
+    assert schema is not None
+    assert (schema.start, schema.antecedent, schema.possessive) == (pronoun, antecedent, possessive)
+
+
+@pytest.mark.parametrize(
+    ("premise", "hypothesis"), [(TROPHY, "Cats sleep all day."), ("Bob ran.", "Bob ran."), ("", "x"), ("it", "")]
+)
+def test_no_pronoun_is_found_in_what_is_no_schema(premise: str, hypothesis: str) -> None:
+    assert find_schema(premise, hypothesis) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "phrases"),
+    [
+        (TROPHY, ["The trophy", "the suitcase"]),
+        (
+            "Mr. John Smith met Susan's old dog in the big red barn.",
+            ["Mr. John Smith", "Susan", "Susan's old dog", "the big red barn"],
+        ),
+        ("The sleeping boy chased foxes quickly.", ["The sleeping boy", "foxes"]),
+        ("I know that Ann couldn't see her mother.", ["Ann", "her mother"]),
+    ],
+)
+def test_noun_phrases(text: str, phrases: list[str]) -> None:
+    assert [text[start:end] for start, end in noun_phrases(text)] == phrases
+
+
+def test_rivals_do_not_overlap_the_antecedent_and_come_before_the_pronoun() -> None:
+    premise = "The cat saw the big mouse and Tom's dog, but it hid in a hole with its toy."
+    schema = find_schema(premise, "The mouse hid in a hole.")
+    assert schema is not None
+    assert candidates(schema) == ["The cat", "Tom", "Tom's dog"]
+
+
+def test_substitution_keeps_case_and_possessive() -> None:
+    start = find_schema("Bob met Tim. He ran.", "Tim ran.")
+    assert start is not None
+    assert start.substitute("the boy") == "The boy"
+    inner = find_schema(TROPHY, "The trophy was too big.")
+    assert inner is not None
+    assert inner.substitute("The trophy") == "the trophy"
+    assert inner.substitute("Bob") == "Bob"
+    owner = find_schema("Bob met Tim and took his hat.", "Bob met Tim and took Bob's hat.")
+    assert owner is not None
+    assert [owner.substitute(phrase) for phrase in ("Tim", "James", "The boys")] == ["Tim's", "James's", "the boys'"]
+
+
+def test_features() -> None:
+    features = task(train=TRAIN, dev=TRAIN).features("train")
+    read = [" ".join(TOKENIZER.tokens(ids)) for ids in features.ids]
+    sentence = "[CLS] the trophy could not fit in the suitcase because the {} was too {} . [SEP]"
+    assert read == [
+        sentence.format(*pair)
+        for pair in [
+            ("trophy", "big"),
+            ("suitcase", "big"),
+            ("suitcase", "big"),
+            ("suitcase", "small"),
+            ("trophy", "small"),
+            ("trophy", "small"),
+        ]
+    ]
+    targets = features.targets["replaced"]
+    assert [[t for t in row if t != IGNORED] for row in targets] == [[0, 0], [1, 1], [1, 1], [0, 0], [1, 1], [1, 1]]
+    assert all(row[10] != IGNORED and row[11] != IGNORED for row in targets)
+    assert len(task(dev=TRAIN).features("dev")) == 8, "a false pair's rivals are scored, though not trained"
+
+
+def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
+    torch.manual_seed(0)
+    wnli = task(train=TRAIN, dev=TRAIN, test=[Pair(p.premise, p.hypothesis, None, p.place) for p in TRAIN])
+    encoder = Encoder(ENCODER)
+    initialise(encoder, ENCODER.initializer_range)
+    model = FinetunedModel(encoder, wnli.head(ENCODER))
+    features = wnli.features("train")
+    batch = labelled_batch(features, np.arange(len(features)), PAD)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        loss, _ = model(batch, model.counts(batch))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    outputs = model.outputs(wnli.features("dev"), RUNTIME, 3, PAD)
+    assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 100.0}
+    said = wnli.predictions("test", model.outputs(wnli.features("test"), RUNTIME, 3, PAD))
+    assert [row["label"] for row in said] == [1, 0, 1, 0]
+    assert [row["antecedent"] for row in said] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
+
+
+def test_verdicts_by_hand() -> None:
+    alone = Pair("She was too big.", "Ann was too big.", 1, "t:5")
+    lost = Pair(TROPHY, "Bob met Ann.", 0, "t:6")
+    wnli = task(dev=[TRAIN[0], TRAIN[1], alone, lost])
+    rows = wnli._substitutions("dev")
+    assert [row.pair for row in rows] == [0, 0, 1, 1, 2]
+    # Logits of "replaced" at the candidate's tokens; everywhere else misleading ones.
+    outputs = []
+    for row, logits in zip(rows, [(-1.0, 3.0), (2.0, 2.0), (0.5, 0.5), (1.0, -3.0), (-0.5,)], strict=True):
+        said = np.full(len(row.ids) + 2, -50.0, np.float32)
+        said[row.span.start : row.span.stop] = logits
+        outputs.append({"replaced": said})
+    said_of = wnli.predictions("dev", outputs)
+    assert [(row["label"], row["score"], row["rival"]) for row in said_of] == [
+        (1, -1.0, -2.0), (0, -0.5, 1.0), (1, 0.5, None), (0, None, None),
+    ]  # fmt: skip
+    assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 75.0}
+
+
+def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
+    torch.manual_seed(0)
+    wnli = task(train=TRAIN)
+    head = wnli.head(ENCODER)
+    assert isinstance(head, WnliHead)
+    batch = labelled_batch(wnli.features("train"), np.arange(2), PAD)
+    hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
+    logits = head(hidden).detach()
+    # -log(1 - p) where the candidate is correct, -log p where it is not, with p the probability of "replaced".
+    expected = torch.stack([-(1 - logits[0, 10:12].sigmoid()).log().mean(), -logits[1, 10:12].sigmoid().log().mean()])
+    torch.testing.assert_close(head.loss(hidden, batch).detach(), expected)
+
+
+def test_the_head_is_the_discriminators(tmp_path: Path) -> None:
+    model = FinetunedModel(Encoder(ENCODER), WnliHead(ENCODER.hidden_size, None))
+    save_pretrained(tmp_path, model.state_dict(), ENCODER, "ElectraForPreTraining", PAD)
+    weights = pretrained_head(load_pretrained(tmp_path))
+    head = Wnli({}, TOKENIZER, weights, max_length=64).head(ENCODER)
+    for name, weight in model.head.state_dict().items():
+        assert torch.equal(head.state_dict()[name], weight)
+
+
+HEADER = "index\tsentence1\tsentence2\tlabel\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "a.tsv: no rows"),
+        (HEADER.encode(), "a.tsv: no rows"),
+        (b"0\ta\tb\t1\n", "a.tsv:1: the header has no sentence1 and sentence2; it is 0, a, b, 1"),
+        (HEADER.encode() + b"0\ta\tb\t1\n1\ta\tb\n", "a.tsv:3: 3 columns, 4 expected as in the header"),
+        (HEADER.encode() + b"0\ta\tb\tyes\n", "a.tsv:2: the label is 'yes', expected 0 or 1"),
+        (HEADER.encode() + b"0\t\xff\tb\t1\n", "a.tsv:2: not UTF-8 at byte 3 of the line (0xff)"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.tsv").write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_wnli(tmp_path / "a.tsv")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_use() -> None:
+    with pytest.raises(DataError, match="t:9: a pair of dev without a label"):
+        task(dev=[Pair(TROPHY, "The trophy was too big.", None, "t:9")])
+    with pytest.raises(DataError, match="wnli: there is no dev split; it has train"):
+        task(train=TRAIN).features("dev")
+    with pytest.raises(DataError, match="t:1: 17 tokens, more than max_length 16; raise it"):
+        Wnli({"train": TRAIN}, TOKENIZER, max_length=16)
+    with pytest.raises(UsageError, match="max_length 256 is more than the 64 positions of the model"):
+        Wnli({}, TOKENIZER).head(ENCODER)
+
+
+@pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")
+def test_the_real_dev_set() -> None:
+    """71 pairs: in how many the pronoun is found, and in how many of them the rules find the antecedent too."""
+    pairs = read_wnli(WNLI / "dev.tsv")
+    schemas = [find_schema(pair.premise, pair.hypothesis) for pair in pairs]
+    found = [schema for schema in schemas if schema is not None]
+    assert len(pairs) == 71
+    assert len(found) >= 0.95 * 71
+    among = [
+        nouns(schema.antecedent) in [nouns(schema.premise[start:end]) for start, end in noun_phrases(schema.premise)]
+        for schema in found
+    ]
+    assert sum(among) >= 0.85 * len(found)
+    assert read_wnli(WNLI / "test.tsv")[0].label is None
