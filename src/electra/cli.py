@@ -11,6 +11,7 @@ COMMANDS = {
     "prepare": "Turn text into shards that training maps into memory.",
     "evaluate": "The held-out metrics of a run.",
     "finetune": "Fine-tune an encoder on a task by the paper's protocol, and score it.",
+    "predict": "Labels, tags or answers of a fine-tuned model for a stream of inputs.",
     "glue": "Every task of GLUE over several seeds, as one table beside the paper's rows.",
 }
 HELP = """usage: electra COMMAND …
@@ -142,6 +143,25 @@ def run_finetune(words: list[str]) -> None:
     console.print(f"Results: {Path(values.out) / 'results.json'}", markup=False)
 
 
+def run_predict(words: list[str]) -> None:
+    """`electra predict`: JSON lines on standard output, or in a file."""
+    from electra import commands
+    from electra.config import Parser
+
+    parser = Parser(prog="electra predict", description=COMMANDS["predict"])
+    parser.add_function_arguments(commands.predict)
+    arguments = vars(parser.instantiate(parser.read(words)))
+    rows = commands.predict(**arguments)
+    if arguments["out"] is None:
+        import json
+
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+    else:
+        for _ in rows:
+            pass
+
+
 def run_glue(words: list[str]) -> None:
     """`electra glue`: the options of fine-tuning, and those of the grid."""
     from electra.errors import UsageError
@@ -176,6 +196,7 @@ def run_glue(words: list[str]) -> None:
 VERBS: dict[str, Callable[[list[str]], None]] = {
     "pretrain": run_pretrain,
     "finetune": run_finetune,
+    "predict": run_predict,
     "glue": run_glue,
 }
 """Commands whose options are a configuration's fields."""

@@ -1,6 +1,6 @@
 """The commands as Python functions: what `electra NAME` does, with the same names and the same defaults."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,6 +191,37 @@ def glue(
         ensemble=ensemble,
         submission=submission,
     )
+
+
+def predict(
+    *,
+    model: str,
+    input: str,
+    out: str | None = None,
+    text: str = "sentence",
+    text_pair: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Labels with probabilities, numbers, tags, or answers with n-best spans and null odds, in the order of the inputs.
+
+    Args:
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        input: Lines of text (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag, also
+            as CoNLL columns; questions as .jsonl with question and context, or as SQuAD's .json. "-" is standard input.
+        out: File for the predictions as JSON lines; by default standard output, and nothing but the iterator in Python.
+        text: Column of the text, in files that have columns.
+        text_pair: Column of the second text of a pair.
+        device: Where to compute: auto takes a GPU if there is one.
+        threads: CPU threads; by default PyTorch's choice.
+
+    Returns:
+        An iterator of predictions; inputs are read as it is advanced.
+    """
+    from electra.runtime import RuntimeConfig
+    from electra.serving.predict import predict as run
+
+    return run(model, input, Path(out) if out else None, (text, text_pair), RuntimeConfig(device, threads=threads))
 
 
 def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:

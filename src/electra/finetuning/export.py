@@ -13,6 +13,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.squad_heads import PlainSpanHead
 from electra.finetuning.tagging import TaggingHead
 from electra.finetuning.task import Task
+from electra.finetuning.wnli import WnliHead
 from electra.model.weights import save_pretrained
 from electra.storage import write_atomically
 from electra.text.tokenizer import Tokenizer
@@ -57,6 +58,8 @@ def stock_head(head: nn.Module, task: Task) -> tuple[str, dict[str, Any], dict[s
     own = {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     if isinstance(head, TaggingHead):
         return "ElectraForTokenClassification", own, label_names(list(task.settings()["labels"]))
+    if isinstance(head, WnliHead):
+        return "ElectraForPreTraining", own, {}
     if isinstance(head, PlainSpanHead):
         return "ElectraForQuestionAnswering", own, {}
     return "ElectraModel", {}, {}

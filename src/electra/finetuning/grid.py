@@ -105,6 +105,8 @@ def check(config: FinetuneConfig, names: Sequence[str], seeds: int, ensemble: in
             raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}")
     if not config.data:
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
+    if config.wnli_candidates and (ensemble is not None or "wnli" in names):
+        raise UsageError("--wnli-candidates has its own command, electra finetune wnli; it has no place in the table")
     if ensemble is not None and not 1 <= ensemble <= seeds:
         raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
     tokenizer = load_tokenizer(model_directory(config.model))

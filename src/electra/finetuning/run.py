@@ -27,7 +27,7 @@ from electra.finetuning.protocol import layerwise_rates, size_protocol
 from electra.finetuning.task import Task
 from electra.finetuning.tasks import EPOCHS, build_task
 from electra.model.encoder import Encoder, EncoderConfig, initialise
-from electra.model.weights import load_pretrained
+from electra.model.weights import Pretrained, load_pretrained
 from electra.runtime import Runtime, runtime, seed_everything, stop_on_signal
 from electra.storage import write_atomically, writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -106,8 +106,9 @@ def finetune_once(config: FinetuneConfig, out: Path) -> dict[str, Any]:
             raise UsageError("fine-tuning runs in one process; start it without torchrun")
         directory = model_directory(config.model)
         tokenizer = load_tokenizer(directory)
-        encoder = load_encoder(directory, config, tokenizer)
-        task = build_task(config, tokenizer, encoder.config.max_positions)
+        pretrained = load_pretrained(directory)
+        encoder = load_encoder(pretrained, config, tokenizer)
+        task = build_task(config, tokenizer, pretrained)
         seed_everything(config.seed)
         model = FinetunedModel(encoder, task.head(encoder.config), config.summed_loss)
         if config.from_scratch:
@@ -119,13 +120,13 @@ def finetune_once(config: FinetuneConfig, out: Path) -> dict[str, Any]:
         return finish(config, protocol, out, model, task, dev, tokenizer, facts, where)
 
 
-def load_encoder(directory: Path, config: FinetuneConfig, tokenizer: Tokenizer) -> Encoder:
-    """The encoder of a model directory, with this run's dropout.
+def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Tokenizer) -> Encoder:
+    """The encoder of a pre-trained model, with this run's dropout.
 
     Raises:
         ModelError: another architecture, or weights are missing.
     """
-    pretrained = load_pretrained(directory)
+    directory = pretrained.directory
     sizes = replace(pretrained.config, dropout=config.dropout, attention_dropout=config.dropout)
     if tokenizer.vocab_size > sizes.vocab_size:
         raise UsageError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")

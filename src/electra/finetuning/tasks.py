@@ -10,7 +10,7 @@ import numpy as np
 from electra.console import decided
 from electra.errors import DataError, UsageError
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.glue import GLUE, glue_task
+from electra.finetuning.glue import GLUE, glue_task, has_split, split_file
 from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
 from electra.finetuning.squad_config import SpanConfig
@@ -18,6 +18,8 @@ from electra.finetuning.table import check_columns, table_task
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import find_splits, read_sentences
 from electra.finetuning.task import Task
+from electra.finetuning.wnli import Wnli, pretrained_head, read_wnli
+from electra.model.weights import Pretrained
 from electra.text.tokenizer import Tokenizer
 
 SPANS = ("squad1", "squad2", "mrqa")
@@ -32,21 +34,36 @@ MAX_LENGTHS = dict.fromkeys(SPANS, 512) | dict.fromkeys(TAGGING, 256)
 Item = TypeVar("Item")
 
 
-def build_task(config: FinetuneConfig, tokenizer: Tokenizer, max_positions: int) -> Task:
-    """The task of a configuration, over its data.
+def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained) -> Task:
+    """The task of a configuration, over its data, for a model that starts from `pretrained`.
 
     Raises:
         UsageError: an option that the task needs is missing.
         DataError: the data is missing or broken.
     """
-    max_length = min(config.max_length or MAX_LENGTHS.get(config.task, 128), max_positions)
+    max_length = min(config.max_length or MAX_LENGTHS.get(config.task, 128), pretrained.config.max_positions)
     if config.task in SPANS:
         return spans_over(config, tokenizer, max_length)
     if config.task in TAGGING:
         return tags_over(config, tokenizer, max_length)
     if config.task == "table":
         return table_over(config, tokenizer, max_length)
+    if config.task == "wnli" and config.wnli_candidates:
+        return candidates_over(config, tokenizer, max_length, pretrained)
     return glue_over(config, tokenizer, max_length)
+
+
+def candidates_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int, pretrained: Pretrained) -> Wnli:
+    """WNLI by candidate antecedents, which the discriminator's own head scores (Appendix B)."""
+    if config.data is None:
+        raise UsageError("wnli needs --data: a folder in GLUE's layout")
+    folder = Path(config.data)
+    splits = {
+        split: read_wnli(split_file("wnli", folder, split))
+        for split in ("train", "dev", "test")
+        if has_split("wnli", folder, split)
+    }
+    return Wnli(splits, tokenizer, None if config.from_scratch else pretrained_head(pretrained), max_length)
 
 
 def glue_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> SentenceTask:
@@ -87,10 +104,14 @@ def spans_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) ->
     if "dev" not in splits:
         contexts = [question.context for question in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], contexts, config, "questions")
-    stride = min(128, max_length // 4)  # 128 is the paper's, for chunks of 512
-    return QuestionAnswering(
-        config.task, splits, tokenizer, SpanConfig(max_length=max_length, doc_stride=stride, head=config.span_head)
+    # The paper's 128 and 64 are for chunks of 512; shorter ones keep most of their room for the context.
+    span = SpanConfig(
+        max_length=max_length,
+        doc_stride=min(128, max_length // 4),
+        max_query_length=min(64, max_length // 4),
+        head=config.span_head,
     )
+    return QuestionAnswering(config.task, splits, tokenizer, span)
 
 
 def tags_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> Tagging:

@@ -129,6 +129,7 @@ class Wnli:
 
     name = "wnli"
     main_metric = "accuracy"
+    scored = ("dev",)
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ class Wnli:
         head_weights: Mapping[str, Tensor] | None = None,
         max_length: int = 256,
     ) -> None:
+        self.predicted = tuple(split for split in splits if split == "test")
         self._splits = splits
         self._tokenizer = tokenizer
         self._head_weights = head_weights
@@ -188,7 +190,8 @@ class Wnli:
         scores: list[list[float]] = [[] for _ in self._pairs(split)]
         for row, output in zip(self._substitutions(split), outputs, strict=True):
             scores[row.pair].append(-float(output["replaced"][row.span.start : row.span.stop].mean()))
-        return [verdict(schema, mine) for schema, mine in zip(self._schemas(split), scores, strict=True)]
+        verdicts = [verdict(schema, mine) for schema, mine in zip(self._schemas(split), scores, strict=True)]
+        return [{"id": str(number), **each} for number, each in enumerate(verdicts)]
 
     def settings(self) -> Mapping[str, Any]:
         """The longest premise that is read."""

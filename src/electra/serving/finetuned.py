@@ -52,6 +52,8 @@ def load_finetuned(model: str) -> Finetuned:
     hf_config = json.loads((directory / "config.json").read_text())
     architecture = (hf_config.get("architectures") or ["none"])[0]
     settings = read_settings(directory, hf_config, architecture)
+    if settings["task"] == "wnli" and "kind" not in settings:
+        raise ModelError(f"{directory}: a model of WNLI's candidates predicts its test file while it is fine-tuned")
     sizes = replace(pretrained.config, dropout=0.0, attention_dropout=0.0)
     if (directory / HEAD_FILE).exists():
         state = pretrained.state("ElectraModel") | {

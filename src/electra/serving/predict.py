@@ -19,14 +19,43 @@ from electra.finetuning.squad_data import Question, read_squad
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import Sentence, read_sentences
 from electra.finetuning.task import Outputs
-from electra.runtime import Runtime
-from electra.serving.finetuned import Finetuned
+from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.serving.finetuned import Finetuned, load_finetuned
+from electra.storage import writing
 
 STREAMED_ROWS = 512
 """Inputs that are sorted by length and predicted together."""
 BATCH_ROWS = 32
 
 Record = dict[str, Any]
+
+
+def predict(
+    model: str, source: str, out: Path | None, columns: tuple[str, str | None], config: RuntimeConfig
+) -> Iterator[Record]:
+    """Load a model and predict; what is yielded is also written to `out`, which is whole or not there.
+
+    Raises:
+        ModelError: the model cannot predict.
+        DataError: an input is not what the model reads.
+        StorageError: `out` cannot be written.
+    """
+    with runtime(config) as where:
+        rows = predictions(load_finetuned(model), source, columns, where)
+        if out is None:
+            yield from rows
+            return
+        partial = out.with_name(f".{out.name}.partial")
+        try:
+            with writing(out):
+                out.parent.mkdir(parents=True, exist_ok=True)
+                with partial.open("w") as file:
+                    for row in rows:
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                        yield row
+                partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def predictions(finetuned: Finetuned, source: str, columns: tuple[str, str | None], where: Runtime) -> Iterator[Record]:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import torch
 
+from electra.finetuning.config import FinetuneConfig
 from electra.model.encoder import EncoderConfig, initialise
 from electra.model.weights import save_pretrained
 from electra.pretraining.networks import Discriminator
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 
+ANIMALS, THINGS = ["cat", "dog", "fox", "owl"], ["mice", "milk", "birds", "sleep"]
 WORDS = [
     "the",
     "a",
@@ -129,3 +131,40 @@ def write_tsv(path: Path, header: str, lines: list[str]) -> None:
 def write_jsonl(path: Path, rows: list[dict]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def write_conll(path: Path, sentences: int, seed: int, tags: bool = True) -> Path:
+    draw = random.Random(seed)
+    blocks = []
+    for _ in range(sentences):
+        rows = [("the", "B-A"), (draw.choice(ANIMALS), "I-A"), ("likes", "O"), (draw.choice(THINGS), "B-T"), (".", "O")]
+        blocks.append("\n".join(f"{word} {tag}" if tags else word for word, tag in rows))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(blocks) + "\n")
+    return path
+
+
+def write_questions(path: Path, number: int, seed: int, impossible: bool = False) -> Path:
+    draw = random.Random(seed)
+    paragraphs = []
+    for i in range(number):
+        context = f"the {draw.choice(ANIMALS)} likes {draw.choice(THINGS)} ."
+        thing = context.split()[3]
+        none = impossible and i % 4 == 0
+        answers = [] if none else [{"text": thing, "answer_start": context.index(thing)}]
+        question = "was fine" if none else "likes very"
+        qa = {
+            "id": f"q{i}",
+            "question": question,
+            "answers": answers,
+            **({"is_impossible": none} if impossible else {}),
+        }
+        paragraphs.append({"context": context, "qas": [qa]})
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+def finetune_settings(model: Path, task: str, **more) -> FinetuneConfig:
+    return FinetuneConfig(
+        task=task, model=str(model), **{"epochs": 8.0, "learning_rate": 1e-2, "batch_size": 8, **more}
+    )

@@ -1,0 +1,108 @@
+"""Whole runs of the kinds of tasks that are not sentences, and their models in Hugging Face's classes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_tasks import finetune_settings as settings
+from toy_tasks import save_model, write_conll, write_questions
+from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
+
+from electra.errors import DataError, UsageError
+from electra.finetuning.run import finetune
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def test_tagging(model, tmp_path) -> None:
+    write_conll(tmp_path / "data" / "train.txt", 40, 0)
+    write_conll(tmp_path / "data" / "dev.txt", 10, 1)
+    write_conll(tmp_path / "data" / "test.txt", 5, 2, tags=False)
+    summary = finetune(settings(model, "chunk", data=str(tmp_path / "data")), tmp_path / "out")
+    assert summary["main_metric"] == "f1"
+    assert summary["metrics"]["dev"]["f1"]["median"] == 100.0
+    rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
+    assert [row["tags"] for row in rows] == [["B-A", "I-A", "O", "B-T", "O"]] * 5
+
+    directory = tmp_path / "out" / "seed-0" / "model"
+    stock = AutoModelForTokenClassification.from_pretrained(directory).eval()
+    inputs = AutoTokenizer.from_pretrained(directory)("the cat likes milk .", return_tensors="pt")
+    with torch.inference_mode():
+        best = stock(**inputs).logits[0, 1:-1].argmax(-1).tolist()
+    assert [stock.config.id2label[i] for i in best] == ["B-A", "I-A", "O", "B-T", "O"]
+
+
+def test_a_test_file_with_tags_is_scored_where_there_is_no_dev(model, tmp_path, capsys) -> None:
+    write_conll(tmp_path / "data" / "train.txt", 20, 0)
+    write_conll(tmp_path / "data" / "test.txt", 10, 1)
+    config = settings(model, "chunk", data=str(tmp_path / "data"), epochs=1.0)
+    assert set(finetune(config, tmp_path / "out")["metrics"]) == {"test"}
+    assert "no dev file" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--select best chooses by dev scores"):
+        finetune(settings(model, "chunk", data=str(tmp_path / "data"), select="best"), tmp_path / "best")
+
+
+def test_one_s_own_words_and_tags_without_dev(model, tmp_path, capsys) -> None:
+    train = write_conll(tmp_path / "mine.conll", 30, 0)
+    summary = finetune(settings(model, "tagging", train=str(train), epochs=1.0, dev_share=0.2), tmp_path / "out")
+    assert set(summary["metrics"]) == {"dev"}
+    assert "6 of 30 sentences are held out as dev" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("head", ["joint", "plain"])
+def test_questions(model, tmp_path, head: str) -> None:
+    train, dev = write_questions(tmp_path / "train.json", 48, 0), write_questions(tmp_path / "dev.json", 16, 1)
+    config = settings(model, "squad1", train=str(train), dev=str(dev), span_head=head)
+    summary = finetune(config, tmp_path / "out")
+    assert summary["main_metric"] == "f1"
+    assert summary["metrics"]["dev"]["em"]["median"] >= 90
+    directory = tmp_path / "out" / "seed-0" / "model"
+    assert (directory / "head.safetensors").exists() == (head == "joint")
+    if head == "plain":
+        stock = AutoModelForQuestionAnswering.from_pretrained(directory).eval()
+        inputs = AutoTokenizer.from_pretrained(directory)("likes very", "the owl likes milk .", return_tensors="pt")
+        with torch.inference_mode():
+            said = stock(**inputs)
+        context = 4 + np.arange(5)  # [CLS] likes very [SEP] the owl likes milk .
+        assert int(said.start_logits[0, context].argmax()) == int(said.end_logits[0, context].argmax()) == 3
+
+
+def test_questions_without_answers(model, tmp_path) -> None:
+    train = write_questions(tmp_path / "train.json", 64, 0, impossible=True)
+    summary = finetune(settings(model, "squad2", train=str(train), dev_share=0.25), tmp_path / "out")
+    metrics = summary["metrics"]["dev"]
+    assert {"em", "f1", "has_ans_f1", "no_ans_f1", "best_f1", "best_f1_threshold"} <= set(metrics)
+    assert metrics["best_f1"]["median"] >= 90
+
+
+def test_wnli_by_candidates(model, tmp_path) -> None:
+    rows = [
+        "0\tThe cat likes the dog because he is good.\tThe cat is good.\t1",
+        "1\tThe cat likes the dog because he is good.\tThe dog is good.\t0",
+        "2\tThe fox fears the owl because it is bad.\tThe owl is bad.\t1",
+    ]
+    (tmp_path / "WNLI").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "WNLI" / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
+    (tmp_path / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n" + rows[0][:-2] + "\n")
+    config = settings(model, "wnli", data=str(tmp_path), wnli_candidates=True, epochs=30.0, dropout=0.0)
+    summary = finetune(config, tmp_path / "out")
+    assert summary["metrics"]["dev"]["accuracy"]["median"] == 100.0
+    saved = json.loads((tmp_path / "out" / "seed-0" / "model" / "config.json").read_text())
+    assert saved["architectures"] == ["ElectraForPreTraining"]
+    assert (tmp_path / "out" / "seed-0" / "predictions-test.jsonl").exists()
+
+
+def test_what_is_missing(model, tmp_path) -> None:
+    with pytest.raises(UsageError, match="squad1 needs --train FILE, or --data FOLDER"):
+        finetune(settings(model, "squad1"), tmp_path / "out")
+    with pytest.raises(DataError, match="no such folder"):
+        finetune(settings(model, "chunk", data=str(tmp_path / "nosuch")), tmp_path / "out")
+    with pytest.raises(UsageError, match="rte needs --data"):
+        finetune(settings(model, "rte"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

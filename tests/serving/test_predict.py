@@ -1,0 +1,163 @@
+"""Predictions: of every kind, from every kind of input, the same as those made while fine-tuning."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_glue, write_jsonl, write_questions
+from toy_tasks import finetune_settings as settings
+from transformers import ElectraConfig, ElectraForSequenceClassification
+
+import electra
+from electra.errors import DataError, ModelError
+from electra.finetuning.run import finetune
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of every kind, of one epoch each."""
+    root = tmp_path_factory.mktemp("runs")
+    model, glue = save_model(root / "model"), write_glue(root / "glue", rows=32)
+    write_conll(root / "conll" / "train.txt", 20, 0)
+    write_conll(root / "conll" / "test.txt", 5, 1, tags=False)
+    write_conll(root / "conll" / "dev.txt", 5, 1)
+    squad = {"train": write_questions(root / "train.json", 16, 0), "dev": write_questions(root / "dev.json", 8, 1)}
+    files = {split: str(path) for split, path in squad.items()}
+    for name, config in {
+        "sst2": settings(model, "sst2", data=str(glue), epochs=1.0),
+        "stsb": settings(model, "stsb", data=str(glue), epochs=1.0),
+        "chunk": settings(model, "chunk", data=str(root / "conll"), epochs=1.0),
+        "joint": settings(model, "squad1", **files, epochs=1.0),
+        "plain": settings(model, "squad1", **files, epochs=1.0, span_head="plain"),
+    }.items():
+        finetune(config, root / name)
+    return root
+
+
+def saved(runs: Path, name: str, split: str) -> list[dict]:
+    lines = (runs / name / "seed-0" / f"predictions-{split}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def column(path: Path, *numbers: int) -> list[list[str]]:
+    return [[line.split("\t")[i] for i in numbers] for line in path.read_text().splitlines()[1:]]
+
+
+def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypatch) -> None:
+    texts = [text for (text,) in column(runs / "glue" / "SST-2" / "test.tsv", 1)]
+    (tmp_path / "a.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "a.csv").write_text("sentence\n" + "\n".join(f'"{text}"' for text in texts) + "\n")
+    write_jsonl(tmp_path / "a.jsonl", [{"sentence": text} for text in texts])
+    expected = saved(runs, "sst2", "test")
+    for file in ("a.txt", "a.csv", "a.jsonl", "-"):
+        if file == "-":
+            monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts)))
+        source = file if file == "-" else str(tmp_path / file)
+        said = list(electra.predict(model=str(runs / "sst2"), input=source))
+        assert [row["label"] for row in said] == [row["label"] for row in expected]
+        for row, other in zip(said, expected, strict=True):
+            assert row["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
+
+
+def test_pairs_and_numbers(runs: Path, tmp_path: Path) -> None:
+    pairs = column(runs / "glue" / "STS-B" / "test.tsv", 7, 8)
+    (tmp_path / "a.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    write_jsonl(tmp_path / "a.jsonl", [{"x": a, "y": b} for a, b in pairs])
+    expected = [row["value"] for row in saved(runs, "stsb", "test")]
+    lines = [row["value"] for row in electra.predict(model=str(runs / "stsb"), input=str(tmp_path / "a.txt"))]
+    rows = electra.predict(model=str(runs / "stsb"), input=str(tmp_path / "a.jsonl"), text="x", text_pair="y")
+    assert lines == pytest.approx(expected, abs=1e-4)
+    assert [row["value"] for row in rows] == pytest.approx(expected, abs=1e-4)
+
+
+def test_tags(runs: Path, tmp_path: Path) -> None:
+    conll = runs / "conll" / "test.txt"
+    lines = [" ".join(block.split("\n")) for block in conll.read_text().strip().split("\n\n")]
+    (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
+    assert list(electra.predict(model=str(runs / "chunk"), input=str(tmp_path / "a.txt"))) == saved(
+        runs, "chunk", "test"
+    )
+
+
+@pytest.mark.parametrize("head", ["joint", "plain"])
+def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
+    expected = saved(runs, head, "dev")
+    content = json.loads((runs / "dev.json").read_text())["data"][0]["paragraphs"]
+    rows = [{"id": p["qas"][0]["id"], "question": p["qas"][0]["question"], "context": p["context"]} for p in content]
+    for source in (runs / "dev.json", write_jsonl(tmp_path / "a.jsonl", rows)):
+        said = list(electra.predict(model=str(runs / head), input=str(source)))
+        assert [(row["id"], row["answer"]) for row in said] == [(row["id"], row["answer"]) for row in expected]
+        assert said[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
+        assert len(said[0]["n_best"]) == len(expected[0]["n_best"])
+
+
+def test_a_stranger_s_classifier(tmp_path: Path) -> None:
+    """One made by transformers, with a hidden layer of its own and no task.json."""
+    torch.manual_seed(0)
+    config = ElectraConfig(
+        vocab_size=TINY.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, num_labels=3,
+    )  # fmt: skip
+    stranger = ElectraForSequenceClassification(config).eval()
+    stranger.save_pretrained(tmp_path / "model")
+    tokenizer = toy_tokenizer()
+    tokenizer.save(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("the cat sees mice .\n")
+    (said,) = electra.predict(model=str(tmp_path / "model"), input=str(tmp_path / "a.txt"))
+    ids = [tokenizer.cls_id, *tokenizer.encode_lines(["the cat sees mice ."])[0], tokenizer.sep_id]
+    with torch.inference_mode():
+        expected = stranger(torch.tensor([ids])).logits[0].softmax(-1).tolist()
+    assert list(said["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+    assert said["label"] == f"LABEL_{max(range(3), key=expected.__getitem__)}"
+
+
+def test_output_file_is_whole_or_not_there(runs: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600 + [{"text": "the cat"}])
+    out = tmp_path / "said.jsonl"
+    with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; see --text"):
+        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.jsonl"), out=str(out)))
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
+    write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600)
+    assert len(list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.jsonl"), out=str(out)))) == 600
+    assert len(out.read_text().splitlines()) == 600
+
+
+def test_it_streams(runs: Path, monkeypatch) -> None:
+    """The first predictions come before the last inputs are read."""
+    read = 0
+
+    class Lines(io.StringIO):
+        def __next__(self) -> str:
+            nonlocal read
+            read += 1
+            return super().__next__()
+
+    monkeypatch.setattr("sys.stdin", Lines("the cat\n" * 2000))
+    rows = electra.predict(model=str(runs / "sst2"), input="-")
+    next(rows)
+    assert read < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", "{\n", r"a\.jsonl:1: not JSON"),
+        ("a.jsonl", "[]\n", r"a\.jsonl:1: not a JSON object"),
+        ("a.jsonl", '{"sentence": 5}\n', "'sentence' is not a text"),
+        ("a.txt", b"\xff\n", r"a\.txt: not UTF-8"),
+        ("a.csv", "x\ny\n", "no column 'sentence'; there are x"),
+    ],
+)
+def test_bad_inputs(runs: Path, tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=message):
+        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / name)))
+
+
+def test_models_that_cannot_predict(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="ElectraForPreTraining, not a fine-tuned model"):
+        list(electra.predict(model=str(runs / "model"), input="-"))
+    with pytest.raises(DataError, match="nosuch: no such file"):
+        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "nosuch")))
