@@ -21,6 +21,9 @@ jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, with errors as one line of ours and option names written with hyphens."""
 
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(allow_abbrev=False, **arguments)  # half a name is a wrong name
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a `UsageError` that names the nearest right option where a name is wrong."""
         raise UsageError(one_line(message, self.option_names())) from None
