@@ -45,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ElectraError as error:
         print(f"electra: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        sys.stdout = None
+        raise SystemExit(0) from None
     except OSError as error:  # what no room has put into words of its own
         print(f"electra: error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -145,21 +148,22 @@ def run_finetune(words: list[str]) -> None:
 
 def run_predict(words: list[str]) -> None:
     """`electra predict`: JSON lines on standard output, or in a file."""
+    import json
+
     from electra import commands
     from electra.config import Parser
+    from electra.console import console
 
     parser = Parser(prog="electra predict", description=COMMANDS["predict"])
     parser.add_function_arguments(commands.predict)
     arguments = vars(parser.instantiate(parser.read(words)))
-    rows = commands.predict(**arguments)
-    if arguments["out"] is None:
-        import json
-
-        for row in rows:
-            print(json.dumps(row, ensure_ascii=False), flush=True)
-    else:
-        for _ in rows:
-            pass
+    console.stderr = True  # standard output is for predictions alone
+    try:
+        for row in commands.predict(**arguments):
+            if arguments["out"] is None:
+                print(json.dumps(row, ensure_ascii=False), flush=True)
+    finally:
+        console.stderr = False
 
 
 def run_glue(words: list[str]) -> None:

@@ -155,7 +155,7 @@ def glue(
     model: str,
     data: str,
     out: str,
-    tasks: Iterable[str] = (),
+    tasks: Iterable[str] | str = (),
     seeds: int = 10,
     intermediate: bool = False,
     ensemble: int | None = None,
@@ -185,7 +185,7 @@ def glue(
     return run(
         config,
         Path(out),
-        tasks=list(tasks),
+        tasks=[tasks] if isinstance(tasks, str) else list(tasks),
         seeds=seeds,
         intermediate=intermediate,
         ensemble=ensemble,
@@ -200,6 +200,8 @@ def predict(
     out: str | None = None,
     text: str = "sentence",
     text_pair: str | None = None,
+    form: Literal["columns", "lines"] = "columns",
+    null_threshold: float | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -207,11 +209,15 @@ def predict(
 
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
-        input: Lines of text (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag, also
-            as CoNLL columns; questions as .jsonl with question and context, or as SQuAD's .json. "-" is standard input.
-        out: File for the predictions as JSON lines; by default standard output, and nothing but the iterator in Python.
+        input: Lines of text (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag as
+            CoNLL columns, .jsonl or lines; questions as .jsonl with question and context, or as SQuAD's .json. "-" is standard
+            input.
+        out: File for the predictions as JSON lines, by default standard output. In Python it is written while the iterator
+            is advanced, and there when it ends.
         text: Column of the text, in files that have columns.
         text_pair: Column of the second text of a pair.
+        form: Words to tag in a .txt file stand in columns (CoNLL) or as sentences in lines; on standard input, in lines.
+        null_threshold: Null odds above which a question has no answer; by default what was best on dev in fine-tuning.
         device: Where to compute: auto takes a GPU if there is one.
         threads: CPU threads; by default PyTorch's choice.
 
@@ -219,9 +225,11 @@ def predict(
         An iterator of predictions; inputs are read as it is advanced.
     """
     from electra.runtime import RuntimeConfig
+    from electra.serving.predict import Inputs
     from electra.serving.predict import predict as run
 
-    return run(model, input, Path(out) if out else None, (text, text_pair), RuntimeConfig(device, threads=threads))
+    inputs = Inputs(input, text, text_pair, form)
+    return run(model, inputs, Path(out) if out else None, null_threshold, RuntimeConfig(device, threads=threads))
 
 
 def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:

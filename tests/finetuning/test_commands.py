@@ -133,6 +133,7 @@ def test_an_option_reaches_the_run(parts, tmp_path: Path) -> None:
         (["finetune", "sst2", "--model", "{model}", "--out", "{out}"], "sst2 needs --data"),
         (["finetune", "table", "--model", "{model}", "--train", "a.csv", "--out", "{out}"], "--text and --label"),
         (["finetune", "table", "--model", "{model}", "--text", "t", "--label", "y", "--out", "{out}"], "--train FILE"),
+        (["finetune", "sst2", "--model", "{model}", "--data", "{glue}", "--swap-pairs", "true", "--out", "{out}"], "the order of a pair has a meaning"),
         (["finetune", "sst2", "--model", "{model}", "--learning-rat", "1", "--out", "{out}"], "did you mean --learning-rate?"),
         (["finetune", "sst2", "--model", "{model}", "--seeds", "0", "--out", "{out}"], "--seeds is 0"),
         (["glue", "--model", "{model}", "--out", "{out}"], "--data is missing"),

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from toy_tasks import TINY, save_model, write_glue, write_jsonl
 
-from electra.errors import ModelError, RunError, UsageError
+from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, from_options
 from electra.finetuning.observer import FinetuneObserver
@@ -44,7 +44,7 @@ def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == summary
     left = {path.name for path in (tmp_path / "out" / "seed-0").iterdir()}
     assert left == {
-        "config.yaml", "metrics.jsonl", "events", "model", "results.json",
+        "config.yaml", "inputs.json", "metrics.jsonl", "events", "model", "results.json",
         "predictions-dev.jsonl", "predictions-test.jsonl", "logits-dev.npy", "logits-test.npy",
     }  # fmt: skip
     rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
@@ -102,7 +102,7 @@ def test_the_best_epoch_is_kept_only_when_asked(model, glue, tmp_path, monkeypat
     falling = iter([3.0, 2.0, 1.0, 0.0, 50.0])
     settings = config(model, glue, select="best")
     one = finetune(replace(settings, epochs=1.0, select="last"), tmp_path / "one")
-    assert one["selected"] == "last epoch"
+    assert one["selected"] == ["last epoch"]
     score = run.BestEpoch.__call__
 
     def scripted(self, step: int) -> None:
@@ -111,9 +111,9 @@ def test_the_best_epoch_is_kept_only_when_asked(model, glue, tmp_path, monkeypat
 
     monkeypatch.setattr(run.BestEpoch, "__call__", scripted)
     best = finetune(settings, tmp_path / "best")
-    assert best["selected"] == "best on dev, after step 4 of 16"
+    assert best["selected"] == ["best on dev, after step 4 of 16"]
     last = finetune(replace(settings, select="last"), tmp_path / "last")
-    assert last["selected"] == "last epoch"
+    assert last["selected"] == ["last epoch"]
     assert not torch.equal(
         weights(tmp_path / "best")["classifier.dense.weight"], weights(tmp_path / "last")["classifier.dense.weight"]
     )
@@ -181,6 +181,47 @@ def test_another_configuration_in_the_same_place(model, glue, tmp_path) -> None:
         finetune(config(model, glue), tmp_path / "other")
 
 
+def test_files_that_changed_since(model, tmp_path) -> None:
+    rows = [{"t": "the cat", "y": "kind"}, {"t": "the dog", "y": "rude"}] * 8
+    train = write_jsonl(tmp_path / "train.jsonl", rows)
+    given = {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 1}
+    finetune(from_options("table", given), tmp_path / "out")
+    write_jsonl(train, rows * 2)
+    with pytest.raises(RunError, match=r"train\.jsonl has changed since this run began"):
+        finetune(from_options("table", given), tmp_path / "out")
+
+
+def test_an_option_that_cannot_be_claims_nothing(model, glue, tmp_path) -> None:
+    with pytest.raises(UsageError, match="--max-length 65 is more than the 64 positions of the model"):
+        finetune(config(model, glue, max_length=65), tmp_path / "out")
+    broken = write_glue(tmp_path / "glue")
+    (broken / "SST-2" / "test.tsv").write_text("index\tsentence\n0\n")
+    with pytest.raises(DataError, match=r"test\.tsv:2: 1 columns"):  # although it is needed only after training
+        finetune(config(model, broken), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_training_rows_are_left_out_when_asked_and_bad_dev_rows_never(model, tmp_path, capsys) -> None:
+    data = write_glue(tmp_path / "glue")
+    with (data / "SST-2" / "train.tsv").open("a") as file:
+        file.write("half a row\n")
+    summary = finetune(config(model, data, epochs=1.0, skip_bad_rows=True), tmp_path / "out")
+    assert summary["data"]["train"] == {"examples": 64, "cut": 0, "rows_left_out": 1}
+    assert "train.tsv: 1 rows" in capsys.readouterr().out
+    with (data / "SST-2" / "dev.tsv").open("a") as file:
+        file.write("half a row\n")
+    with pytest.raises(DataError, match=r"dev\.tsv:34: 1 columns"):
+        finetune(config(model, data, epochs=1.0, skip_bad_rows=True), tmp_path / "other")
+
+
+def test_weights_that_are_not_what_the_config_says(glue, tmp_path) -> None:
+    model = save_model(tmp_path / "model")
+    saved = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**saved, "intermediate_size": 32}))
+    with pytest.raises(ModelError, match=r"ffn\.up\.weight is \(64, 32\) where config\.json makes it \(32, 32\)"):
+        finetune(config(model, glue), tmp_path / "out")
+
+
 def test_models_that_cannot_be_used(glue, tmp_path) -> None:
     with pytest.raises(ModelError, match="not a model directory"):
         finetune(config(tmp_path / "nosuch", glue), tmp_path / "out")
@@ -203,6 +244,11 @@ def test_models_that_cannot_be_used(glue, tmp_path) -> None:
         ({"dev_share": 1.0}, "--dev-share is 1.0"),
         ({"max_length": 4}, "--max-length is 4"),
         ({"seed": -1}, "--seed is -1"),
+        ({"weight_decay": -0.1}, "--weight-decay is -0.1"),
+        ({"task": "sst2", "dev": "d.tsv"}, "--dev has no meaning for sst2"),
+        ({"task": "rte", "text": "t"}, "--text has no meaning for rte"),
+        ({"task": "chunk", "wnli_candidates": True}, "--wnli-candidates has no meaning for chunk"),
+        ({"task": "squad1", "data": "d", "dev": "d.json"}, "give either --data"),
     ],
 )
 def test_options_out_of_range(given, message: str) -> None:

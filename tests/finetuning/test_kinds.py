@@ -12,6 +12,7 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassif
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.run import finetune
+from electra.finetuning.squad_config import SpanConfig
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_one_s_own_words_and_tags_without_dev(model, tmp_path, capsys) -> None:
 @pytest.mark.parametrize("head", ["joint", "plain"])
 def test_questions(model, tmp_path, head: str) -> None:
     train, dev = write_questions(tmp_path / "train.json", 48, 0), write_questions(tmp_path / "dev.json", 16, 1)
-    config = settings(model, "squad1", train=str(train), dev=str(dev), span_head=head)
+    config = settings(model, "squad1", train=str(train), dev=str(dev), span=SpanConfig(head=head))
     summary = finetune(config, tmp_path / "out")
     assert summary["main_metric"] == "f1"
     assert summary["metrics"]["dev"]["em"]["median"] >= 90

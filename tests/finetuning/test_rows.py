@@ -1,5 +1,6 @@
 """Tables: what is read, and what each kind of broken file says."""
 
+import gzip
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ def test_four_formats_give_the_same_rows(tmp_path: Path) -> None:
     ]
     for file in files:
         rows = read_rows(file)
-        assert rows.names == ["text", "label"]
+        assert rows.names[:2] == ["text", "label"]
         assert rows.column("text") == ["one, two", 'say "hi"'], file
         assert rows.column(-1) == ["x", "y"]
 
@@ -49,13 +50,15 @@ def test_a_lone_quote_in_a_tab_separated_file_is_a_quote(tmp_path: Path) -> None
     [
         ("a.csv", "text,label\na,b\na,b,c\n", r"a\.csv:3: 3 columns where the first line has 2.*--skip-bad-rows"),
         ("a.tsv", "text\tlabel\na\n", r"a\.tsv:2: 1 columns where the first line has 2"),
-        ("a.jsonl", '{"a": 1}\n{"b": 1}\n', r"a\.jsonl:2: no 'a'"),
         ("a.jsonl", '{"a": 1}\n[1]\n', r"a\.jsonl:2: not a JSON object"),
-        ("a.jsonl", "{\n", r"a\.jsonl:1: not a JSON object"),
+        ("a.jsonl", "{\n", r"a\.jsonl:1: not JSON"),
+        ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: not JSON"),
         ("a.csv", "", r"a\.csv: empty"),
+        ("a.tsv", "text\tlabel\na\tb\n\nc\td\n", r"a\.tsv:3: 0 columns where the first line has 2"),
+        ("a.csv", "text,label\na,b\n\nc,d\n", r"a\.csv:3: 0 columns where the first line has 2"),
         ("a.csv", "text,label\n", r"a\.csv: no rows"),
-        ("a.csv", b"text,label\n\xff,b\n", r"a\.csv: not UTF-8"),
-        ("a.csv", 'text,label\n"a,b\n', r"a\.csv: cannot be read"),
+        ("a.csv", b"text,label\n\xff,b\n", r"a\.csv:2: not UTF-8 at byte 1 of the line"),
+        ("a.csv", 'text,label\n"a,b\n', r"a\.csv:2: not comma-separated values"),
         ("a.parquet", "no", r"a\.parquet: cannot be read"),
         ("a.xls", "no", r"a\.xls: not a table that can be read; there are"),
     ],
@@ -65,10 +68,24 @@ def test_broken_files(tmp_path: Path, name: str, content: str | bytes, message: 
         read_rows(write(tmp_path / name, content))
 
 
-def test_bad_rows_are_skipped_only_when_asked_and_counted(tmp_path: Path) -> None:
+def test_blank_lines_at_the_end_and_compressed_files(tmp_path: Path) -> None:
+    content = "text\tlabel\na\tb\n\n\n"
+    assert len(read_rows(write(tmp_path / "a.tsv", content))) == 1
+    assert len(read_rows(write(tmp_path / "a.TSV.gz", gzip.compress(content.encode())))) == 1
+
+
+def test_a_key_that_a_record_lacks_is_an_empty_cell(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path / "a.jsonl", '{"a": "x"}\n{"b": "y", "a": "z"}\n'))
+    assert rows.column("a") == ["x", "z"]
+    with pytest.raises(DataError, match=r"a\.jsonl:1: 'b' is missing"):
+        rows.texts("b")
+
+
+def test_bad_rows_are_skipped_only_when_asked_and_counted(tmp_path: Path, capsys) -> None:
     file = write(tmp_path / "a.csv", "text,label\na,b\na,b,c\nd,e\n")
     rows = read_rows(file, skip_bad=True)
     assert (len(rows), rows.skipped, rows.lines) == (2, 1, [2, 4])
+    assert "1 rows with another number of columns are left out" in capsys.readouterr().out
 
 
 def test_missing_file_and_column(tmp_path: Path) -> None:

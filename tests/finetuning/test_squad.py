@@ -143,5 +143,5 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
 
 def test_chunks_longer_than_the_models_positions() -> None:
     task = task_over("squad1", SpanConfig())
-    with pytest.raises(UsageError, match=r"squad\.max_length 512 is more than the 32 positions of the model; lower it"):
+    with pytest.raises(UsageError, match=r"--max-length 512 is more than the 32 positions of the model; lower it"):
         task.head(ENCODER)

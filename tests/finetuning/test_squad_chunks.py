@@ -159,11 +159,9 @@ def test_answers_of_real_questions_come_back(name: str) -> None:
 
 
 def test_options_out_of_range() -> None:
-    with pytest.raises(UsageError, match=r"squad\.beam_size is 0; it must be at least 1"):
+    with pytest.raises(UsageError, match=r"--span\.beam-size is 0; it must be at least 1"):
         SpanConfig(beam_size=0)
-    with pytest.raises(
-        UsageError, match=r"squad\.max_length 67 has no room for a question of squad\.max_query_length 64"
-    ):
+    with pytest.raises(UsageError, match=r"--max-length 67 has no room for a question of --span\.max-query-length 64"):
         SpanConfig(max_length=67)
-    with pytest.raises(UsageError, match=r"squad\.answerable_weight is -0\.5"):
+    with pytest.raises(UsageError, match=r"--span\.answerable-weight is -0\.5"):
         SpanConfig(answerable_weight=-0.5)

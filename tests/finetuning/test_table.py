@@ -7,13 +7,14 @@ from toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.sentences import SentenceTask
-from electra.finetuning.table import check_columns, kind_of_labels, table_task
+from electra.finetuning.table import Columns, check_columns, kind_of_labels, table_task
 
 
 def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> SentenceTask:
-    train = write_jsonl(tmp_path / "train.jsonl", rows)
-    dev_file = None if dev is None else write_jsonl(tmp_path / "dev.jsonl", dev)
-    return table_task(train, dev_file, None, ("t", None, "y"), toy_tokenizer(), **more)
+    files = {"train": write_jsonl(tmp_path / "train.jsonl", rows)}
+    if dev is not None:
+        files["dev"] = write_jsonl(tmp_path / "dev.jsonl", dev)
+    return table_task(files, Columns("t", None, "y"), toy_tokenizer(), **more)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +55,12 @@ def test_numbers_are_scaled_by_their_spread(tmp_path: Path) -> None:
 
 def test_a_share_is_held_out_where_no_dev_is_given(tmp_path: Path, capsys) -> None:
     rows = [{"t": f"the {i}", "y": i % 2} for i in range(50)]
-    made = task(tmp_path, rows, dev_share=0.2, seed=1)
+    made = task(tmp_path, rows, dev_share=0.2, split_seed=1)
     train, dev = made.read("train").first, made.read("dev").first
     assert (len(train), len(dev)) == (40, 10)
     assert sorted(train + dev) == sorted(row["t"] for row in rows)
     assert "10 of 50 rows" in capsys.readouterr().out
-    assert task(tmp_path, rows, dev_share=0.2, seed=2).read("dev").first != dev
+    assert task(tmp_path, rows, dev_share=0.2, split_seed=2).read("dev").first != dev
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,10 @@ def test_a_share_is_held_out_where_no_dev_is_given(tmp_path: Path, capsys) -> No
             r"dev\.jsonl:1: the label is 'x', expected a number",
         ),
         ([{"t": "a", "y": "p"}, {"t": "b", "y": "q"}], [{"t": "c", "y": ["p"]}], r"dev\.jsonl:1: a list of labels"),
-        ([{"t": "a", "y": "[p"}, {"t": "b", "y": "q"}], None, r"train\.jsonl:1: the labels '\[p' are not a JSON list"),
+        ([{"t": "a", "y": 1}, {"t": "b", "y": "nan"}], None, r"train\.jsonl:2: the label is missing"),
+        ([{"t": "a", "y": 1}, {"t": "b", "y": 2}, {"y": 1}], [{"t": "c", "y": 1}], r"train\.jsonl:3: 't' is missing"),
         ([{"t": "a", "y": 1}, {"t": 5, "y": 2}], [{"t": "c", "y": 1}], r"train\.jsonl:2: 't' is 5, not a text"),
-        ([{"t": "a", "z": 1}], None, r"no column 'y'; there are t, z"),
+        ([{"t": "a", "z": 1}, {"t": "b", "z": 2}], None, r"no column 'y'; there are t, z"),
     ],
 )
 def test_bad_tables(tmp_path: Path, rows, dev, message: str) -> None:
@@ -95,4 +97,24 @@ def test_bad_tables(tmp_path: Path, rows, dev, message: str) -> None:
 
 def test_columns_must_be_told() -> None:
     with pytest.raises(UsageError, match="--text and --label"):
-        check_columns("sentence", None)
+        check_columns("sentence", None, None)
+
+
+def test_the_kind_may_be_told(tmp_path: Path) -> None:
+    rows = [{"t": "the cat", "y": y} for y in range(30)]
+    assert task(tmp_path, rows, rows).kind == "regression"
+    told = task(tmp_path, rows, rows, kind="classification")
+    assert (told.kind, len(told.labels)) == ("classification", 30)
+
+
+def test_a_bracket_is_not_a_list(tmp_path: Path) -> None:
+    rows = [{"t": "the cat", "y": "[other]"}, {"t": "the dog", "y": "news"}]
+    assert task(tmp_path, rows, rows).labels == ("[other]", "news")
+
+
+def test_the_spread_is_that_of_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+    rows = [{"t": f"the {i}", "y": i + 0.5} for i in range(10)]
+    made = task(tmp_path, rows, dev_share=0.3)
+    train = made.read("train").labels
+    assert (made.shift, made.scale) == pytest.approx((train.mean(), train.std()))
+    assert made.features("train").notes["rows_held_out"] == 3

@@ -13,8 +13,8 @@ from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_sc
 from electra.errors import DataError, UsageError
 from electra.finetuning.features import IGNORED, labelled_batch
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.tagging import Tagging, TaggingConfig, TaggingHead, read_splits
-from electra.finetuning.tagging_data import Sentence, find_splits, read_conll
+from electra.finetuning.tagging import Tagging, TaggingConfig, TaggingHead
+from electra.finetuning.tagging_data import Sentence, find_splits, read_conll, read_sentences
 from electra.finetuning.tagging_windows import scored_words, windows_of, word_spans
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialise
@@ -312,7 +312,7 @@ def test_conll_2000() -> None:
     types = sorted({tag[2:] for _, tag in counts if tag != "O"})
     labels = ["O", *(f"{letter}-{kind}" for kind in types for letter in "BI")]
     config = TaggingConfig(max_length=64)
-    task = Tagging("chunk", read_splits(None, None, paths["test"]), TOKENIZER, config, labels)
+    task = Tagging("chunk", {"test": read_sentences(paths["test"])}, TOKENIZER, config, labels)
     assert task.scheme == "BIO2"
     scores = task.score("test", outputs_saying(task, "test", said))
     rounded = {name: round(value, 2) for name, value in scores.items() if name != "accuracy"}

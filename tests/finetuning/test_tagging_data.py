@@ -93,7 +93,8 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "another kind": (lambda d: written(d, "a.xml", "<a/>"), "a.xml: .xml is not a known kind of tagged text"),
     "cut gzip": (lambda d: written(d, "a.txt.gz", gzip.compress(COLUMNS.encode() * 99)[:-9]), "a.txt.gz: "),
     "no JSON": (lambda d: written(d, "a.jsonl", '{"words": ["a"]}\n{"words"\n'), "a.jsonl:2: not JSON"),
-    "no object": (lambda d: written(d, "a.jsonl", '["a"]\n'), "a.jsonl:1: not a record with a field 'words'"),
+    "no object": (lambda d: written(d, "a.jsonl", '["a"]\n'), "a.jsonl:1: not a JSON object"),
+    "no field": (lambda d: written(d, "a.jsonl", '{"w": ["a"]}\n'), "a.jsonl:1: not a record with a field 'words'"),
     "no words": (lambda d: written(d, "a.jsonl", '{"words": []}\n'), "a.jsonl:1: 'words' has no words"),
     "an empty word": (
         lambda d: written(d, "a.jsonl", '{"words": ["a", ""]}\n'),

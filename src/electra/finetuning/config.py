@@ -7,6 +7,7 @@ from typing import Any, Literal
 from electra.config import Parser, parser_for
 from electra.errors import UsageError
 from electra.finetuning.glue import GLUE
+from electra.finetuning.squad_config import SpanConfig
 from electra.runtime import RuntimeConfig
 
 TASKS = (*GLUE, "ax", "squad1", "squad2", "mrqa", "chunk", "ner", "pos", "table", "tagging")
@@ -34,10 +35,14 @@ class FinetuneConfig:
     """Task table: column of the second text of a pair."""
     label: str | None = None
     """Task table: column of the label."""
+    kind: Literal["classification", "multilabel", "regression"] | None = None
+    """Task table: what the labels mean; by default found from them, and said."""
     skip_bad_rows: bool = False
-    """Leave out (and count) rows with another number of columns than the first, instead of stopping."""
+    """Leave out (and count) training rows with another number of columns than the first, instead of stopping."""
     dev_share: float = 0.1
-    """Share of the training rows that is held out where a table has no dev file."""
+    """Share of the training examples that is held out where there is no dev file."""
+    split_seed: int = 0
+    """Decides which examples are held out: the same ones for every seed."""
     seed: int = 0
     """Decides the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
@@ -62,8 +67,8 @@ class FinetuneConfig:
     """Sum the loss over the batch before gradients are clipped at norm 1, as the original code does."""
     select: Literal["last", "best"] = "last"
     """The weights that are kept: the last ones, or those of the epoch that is best on dev (the scores then flatter)."""
-    span_head: Literal["joint", "plain"] = "joint"
-    """SQuAD: the paper's joint start and end head, or two vectors that a stock Hugging Face class reads."""
+    span: SpanConfig = field(default_factory=SpanConfig)
+    """Question answering: chunks, head and answers."""
     wnli_candidates: bool = False
     """WNLI: score the sentence with the pronoun replaced by candidate antecedents (Appendix B)."""
     from_scratch: bool = False
@@ -82,10 +87,37 @@ class FinetuneConfig:
                 raise UsageError(f"--{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
         if not 0 < self.dev_share < 1:
             raise UsageError(f"--dev-share is {self.dev_share}; it must lie between 0 and 1")
-        if self.seed < 0:
-            raise UsageError(f"--seed is {self.seed}; it must not be negative")
+        for name in ("seed", "split_seed", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must not be negative")
+        self.check_belonging()
         if self.max_length is not None and self.max_length < 5:
             raise UsageError(f"--max-length is {self.max_length}; it must be at least 5")
+
+    def check_belonging(self) -> None:
+        """See that no option is given that the task would not use.
+
+        Raises:
+            UsageError: there is one.
+        """
+        if not self.task:
+            return
+        own = self.task in ("table", "tagging")
+        belongs = {
+            "data": not own,
+            "train": self.task not in GLUE and self.task != "ax",
+            "dev": self.task not in GLUE and self.task != "ax",
+            "test": self.task not in GLUE and self.task != "ax",
+            **dict.fromkeys(("text", "text_pair", "label", "kind"), self.task == "table"),
+            "skip_bad_rows": self.task in GLUE or self.task in ("ax", "table"),
+            "wnli_candidates": self.task == "wnli",
+            "swap_pairs": self.task in GLUE or self.task in ("ax", "table"),
+        }
+        for name, fits in belongs.items():
+            if not fits and getattr(self, name) not in (None, False):
+                raise UsageError(f"--{name.replace('_', '-')} has no meaning for {self.task}")
+        if self.data and (self.train or self.dev or self.test):
+            raise UsageError("give either --data, a folder, or single files with --train, --dev and --test")
 
 
 def options(defaults: FinetuneConfig, **about: Any) -> Parser:

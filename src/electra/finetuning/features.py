@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
 
@@ -31,6 +31,9 @@ class Features:
     """Length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there."""
     targets: Mapping[str, np.ndarray | list[list[int]]]
     """By name: an array whose first dimension is the example, or for every example a target for each of its tokens."""
+
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """Counts that belong into the results: texts that were cut, rows that were left out."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -9,7 +9,7 @@ import numpy as np
 
 from electra.errors import DataError
 from electra.finetuning.rows import Rows, read_rows
-from electra.finetuning.sentences import Sentences, SentenceTask
+from electra.finetuning.sentences import Sentences, SentenceTask, finite
 from electra.text.tokenizer import Tokenizer
 
 ENTAILMENT: tuple[str, ...] = ("entailment", "not_entailment")
@@ -78,7 +78,7 @@ def glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows: bool
     def read(split: str) -> Sentences:
         if data.startswith("hf://"):
             return read_hub_split(name, data.removeprefix("hf://"), split)
-        return read_split(name, Path(data), split, skip_bad_rows)
+        return read_split(name, Path(data), split, skip_bad_rows and split == "train")
 
     def there(*splits: str) -> tuple[str, ...]:
         return tuple(split for split in splits if data.startswith("hf://") or has_split(name, Path(data), split))
@@ -131,10 +131,11 @@ def read_split(name: str, data: Path, split: str, skip_bad_rows: bool) -> Senten
     columns = (1, 2) if split == "diagnostic" else task.columns if labelled else task.test_columns
     if (wanted := max(c if c >= 0 else -c - 1 for c in columns)) >= len(rows.names):
         raise DataError(f"{path}: {len(rows.names)} columns where {name} needs more than {wanted}")
-    texts = [[str(text) for text in rows.column(column)] for column in columns]
+    texts = [rows.texts(column) for column in columns]
     labels = read_labels(rows, task) if labelled else None
-    ids = [] if labelled else [str(id) for id in rows.column(0)]
-    return Sentences(texts[0], texts[1] if len(texts) == 2 else None, labels, ids)
+    ids = [] if labelled else rows.texts(0)
+    notes = {"rows_left_out": rows.skipped} if rows.skipped else {}
+    return Sentences(texts[0], texts[1] if len(texts) == 2 else None, labels, ids, notes)
 
 
 def read_labels(rows: Rows, task: GlueTask) -> np.ndarray:
@@ -147,7 +148,7 @@ def read_labels(rows: Rows, task: GlueTask) -> np.ndarray:
     found: list[Any] = []
     for i, label in enumerate(rows.column(task.label_column)):
         try:
-            found.append(numbers[label] if task.labels else np.float32(label))
+            found.append(numbers[label] if task.labels else finite(label))
         except (KeyError, ValueError):
             expected = " or ".join(task.labels) or "a number"
             raise DataError(f"{rows.place(i)}: the label is {label!r}, expected {expected}") from None
@@ -168,6 +169,8 @@ def read_hub_split(name: str, dataset: str, split: str) -> Sentences:
     labelled = split == "train" or split.startswith("dev")
     labels = None
     if labelled:
+        if None in table["label"]:
+            raise DataError(f"hf://{dataset}: {name}/{hub_split}: a row without a label")
         numbers = [task.labels.index(order[int(y)]) if task.labels else y for y in table["label"]]
         labels = np.array(numbers, dtype=np.int64 if task.labels else np.float32)
     ids = [] if labelled else [str(id) for id in table["idx"]]

@@ -3,17 +3,19 @@
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from electra.console import console, decided, warned
 from electra.errors import DataError, UsageError
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.directory import with_absolute_paths
 from electra.finetuning.ensemble import best_runs, ensemble_scores
 from electra.finetuning.glue import GLUE, glue_task
 from electra.finetuning.hub import model_directory
-from electra.finetuning.run import finetune, finetune_once, with_absolute_paths
+from electra.finetuning.run import finetune, finetune_once
+from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.submission import write_submission
 from electra.storage import write_atomically
 from electra.text.tokenizer import load_tokenizer
@@ -71,22 +73,24 @@ def glue(
         UsageError: no such task, or fewer seeds than the ensemble needs.
     """
     names = list(tasks) or [*COLUMNS, *(["wnli"] if submission else [])]
-    check(config, names, seeds, ensemble)
+    known = checked_tasks(config, names, seeds, intermediate, ensemble)
     summaries = {}
     for name in names:
-        each = replace(config, task=name)
+        each = for_task(config, name)
         if intermediate and name in ("rte", "stsb"):
             each = after_mnli(each, out)
         summaries[name] = finetune(each, out / name, seeds)
-    results: dict[str, Any] = {"model": config.model, "seeds": seeds, "tasks": summaries}
-    results["average"] = average(summaries)
-    known = {name: glue_task(name, str(config.data), load_tokenizer(model_directory(config.model))) for name in names}
     chosen = {name: best_runs(runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names}
+    results: dict[str, Any] = {
+        "config": asdict(config),
+        "seeds": seeds,
+        "intermediate": intermediate,
+        "tasks": summaries,
+        "average": average(summaries),
+        "best_seeds": chosen,
+    }
     if ensemble is not None:
-        results["ensemble"] = {
-            name: {"seeds": chosen[name], "metrics": ensemble_scores(known[name], out / name, chosen[name])}
-            for name in names
-        }
+        results["ensemble"] = {name: ensemble_scores(known[name], out / name, chosen[name]) for name in names}
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     write_atomically(out / "results.md", markdown(results).encode())
     show(results)
@@ -98,29 +102,48 @@ def glue(
     return results
 
 
-def check(config: FinetuneConfig, names: Sequence[str], seeds: int, ensemble: int | None) -> None:
-    """See early that nothing is missing for the whole grid."""
+def for_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
+    """The options of one task; pairs are swapped only where their order has no meaning."""
+    return replace(config, task=name, swap_pairs=config.swap_pairs if GLUE[name].symmetric else None)
+
+
+def checked_tasks(
+    config: FinetuneConfig, names: Sequence[str], seeds: int, intermediate: bool, ensemble: int | None
+) -> dict[str, SentenceTask]:
+    """The tasks by name, after seeing that nothing is missing for the whole grid.
+
+    Raises:
+        UsageError: no such task, or fewer seeds than the ensemble needs.
+        DataError: a file of a task is missing or broken.
+    """
     for name in names:
         if name not in GLUE:
             raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}")
     if not config.data:
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
-    if config.wnli_candidates and (ensemble is not None or "wnli" in names):
+    if config.wnli_candidates:
         raise UsageError("--wnli-candidates has its own command, electra finetune wnli; it has no place in the table")
     if ensemble is not None and not 1 <= ensemble <= seeds:
         raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
     tokenizer = load_tokenizer(model_directory(config.model))
-    for name in names:
-        try:
-            glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows).read("dev")
-        except DataError as error:
-            raise DataError(f"{error} (choose tasks with --tasks)") from None
+    before = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
+    tasks = {
+        name: glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows)
+        for name in dict.fromkeys([*names, *before])
+    }
+    for task in tasks.values():
+        for split in ("train", *task.scored, *task.predicted):
+            try:
+                task.read(split)
+            except DataError as error:
+                raise DataError(f"{error} (choose tasks with --tasks)") from None
+    return tasks
 
 
 def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
-    """The configuration that starts from the model fine-tuned on MNLI, which is made if it is not there."""
-    mnli = out / "intermediate-mnli"
-    finetune_once(replace(config, task="mnli"), mnli)
+    """The configuration that starts from MNLI's first seed, which is trained if it was not."""
+    mnli = out / "mnli" / f"seed-{config.seed}"
+    finetune_once(for_task(config, "mnli"), mnli)
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
     return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
@@ -158,12 +181,14 @@ def table_rows(results: dict[str, Any]) -> list[list[str]]:
         return cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
 
     rows = [["", *(COLUMNS.get(name, name.upper()) for name in names), "Avg."]]
-    rows.append([f"this model, median of {results['seeds']}", *map(scored, names), cell(results["average"])])
+    start = "random weights" if results["config"]["from_scratch"] else "this model"
+    rows.append([f"{start}, median of {results['seeds']}", *map(scored, names), cell(results["average"])])
     if "ensemble" in results:
         metric = {name: summary["main_metric"] for name, summary in results["tasks"].items()}
-        values = {name: each["metrics"]["dev"][metric[name]] for name, each in results["ensemble"].items()}
+        values = {name: splits["dev"][metric[name]] for name, splits in results["ensemble"].items()}
         mean = statistics.fmean(values[name] for name in COLUMNS) if set(COLUMNS) <= set(values) else None
-        rows.append(["ensemble", *(cell(values.get(name)) for name in names), cell(mean)])
+        size = len(next(iter(results["best_seeds"].values())))
+        rows.append([f"ensemble of the {size} best on dev", *(cell(values.get(name)) for name in names), cell(mean)])
     extra = [""] * (len(names) - len(COLUMNS))
     for label, (*scores, mean) in PUBLISHED.items():
         rows.append([label, *map(cell, scores), *extra, cell(mean)])
@@ -174,11 +199,23 @@ def markdown(results: dict[str, Any]) -> str:
     """The table as Markdown."""
     header, *rows = table_rows(results)
     lines = [header, ["---"] * len(header), *rows]
-    note = (
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + " ".join(notes(results)) + "\n"
+
+
+def notes(results: dict[str, Any]) -> list[str]:
+    """What a reader has to know of the scores."""
+    told = [
         "Dev scores in percent: Matthews correlation for CoLA, Spearman for STS, accuracy for the rest; ± is the standard "
-        "deviation over seeds. Published rows: the paper's tables, and the released models' dev scores.\n"
-    )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
+        "deviation over seeds.",
+        "Published rows: the paper's tables, and the released models' dev scores.",
+    ]
+    if results["config"]["select"] == "best":
+        told.append("Each run's epoch was chosen on the dev rows that are scored here, which flatters.")
+    if "ensemble" in results:
+        told.append("The runs of the ensemble were chosen on the dev rows that are scored here, which flatters.")
+    if results["intermediate"]:
+        told.append("RTE and STS start from the model fine-tuned on MNLI.")
+    return told
 
 
 def show(results: dict[str, Any]) -> None:
@@ -188,3 +225,5 @@ def show(results: dict[str, Any]) -> None:
     for label, *cells in rows:
         numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         console.print(f"{label.ljust(widths[0])}  {numbers}", markup=False)
+    for note in notes(results):
+        console.print(note, markup=False)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from electra.console import decided
 from electra.errors import DataError, ModelError, UsageError
 
 MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
@@ -33,15 +34,21 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
 
 
 def model_directory(model: str) -> Path:
-    """A model's directory: the path itself, RUN/discriminator of a run directory, or a hub model that is downloaded.
+    """A model's directory: the path itself, that of a run's model, or a hub model that is downloaded.
+
+    A run of pre-training has it in discriminator/ (or masked_lm/), one of fine-tuning in model/, over several seeds in
+    seed-N/model/, of which the first seed's is taken and said.
 
     Raises:
         ModelError: neither a directory nor a model on the hub.
     """
     path = Path(model)
-    for candidate in (path, path / "discriminator", path / "masked_lm"):
+    for candidate in (path, path / "discriminator", path / "masked_lm", path / "model"):
         if (candidate / "config.json").exists():
             return candidate
+    if seeds := sorted(path.glob("seed-*/model/config.json"), key=lambda found: (len(str(found)), found)):
+        decided(f"{seeds[0].parent}", f"the first of {len(seeds)} seeds; name another one's directory to take that")
+        return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
         raise ModelError(f"{model}: not a model directory, it has no config.json")
     need_hub(model)

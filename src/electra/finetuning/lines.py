@@ -1,7 +1,9 @@
 """The lines of a data file, numbered, from a plain or compressed file."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from electra.errors import DataError, TextError
 from electra.text.files import line_blocks
@@ -34,3 +36,18 @@ def decoded(lines: bytes, path: Path, first_line: int) -> str:
         raise DataError(
             f"{path}:{number}: not UTF-8 at byte {column} of the line ({byte}); convert the file"
         ) from error
+
+
+def json_record(line: str, place: str) -> dict[str, Any]:
+    """The JSON object in a line of a .jsonl file.
+
+    Raises:
+        DataError: not JSON, or not an object.
+    """
+    try:
+        record = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{place}: not JSON ({error}); a .jsonl file has a record a line") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{place}: not a JSON object")
+    return record

@@ -5,7 +5,6 @@ import platform
 import shutil
 import signal
 import statistics
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import numpy as np
 import torch
 
 import electra
-from electra.config import difference_to, to_yaml
+from electra.config import to_yaml
 from electra.console import console, decided, warned
-from electra.errors import RunError, UsageError
+from electra.errors import DivergedError, ModelError, UsageError
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.directory import RunInputs, with_absolute_paths
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.features import FeatureLoader, Features
 from electra.finetuning.hub import model_directory
@@ -58,6 +58,29 @@ class Protocol:
         )
 
 
+@dataclass(frozen=True)
+class Run:
+    """All that a run is made of, checked and read before training begins."""
+
+    config: FinetuneConfig
+    protocol: Protocol
+    out: Path
+    task: Task
+    features: dict[str, Features]
+    """Of every split that is trained on, scored or predicted."""
+    model: FinetunedModel
+    tokenizer: Tokenizer
+    where: Runtime
+
+    def outputs(self, split: str) -> list[dict[str, np.ndarray]]:
+        """What the model says of a split as it stands."""
+        return self.model.outputs(self.features[split], self.where, EVALUATION_ROWS, self.tokenizer.pad_id)
+
+    def dev_score(self) -> float:
+        """The task's main metric on dev, of the model as it stands."""
+        return self.task.score("dev", self.outputs("dev"))[self.task.main_metric]
+
+
 def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any]:
     """Fine-tune with `seeds` seeds from `config.seed` on, each in a directory of its own; returns the summary.
 
@@ -90,163 +113,145 @@ def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
                 "std": statistics.stdev(values) if len(values) > 1 else None,
                 "values": values,
             }
-    shared = {key: results[0][key] for key in ("task", "main_metric", "protocol", "selected", "hardware", "versions")}
-    return {**shared, "seeds": [result["seed"] for result in results], "metrics": spread}
+    shared = {
+        key: results[0][key] for key in ("task", "start", "main_metric", "protocol", "data", "hardware", "versions")
+    }
+    each = {"seeds": [result["seed"] for result in results], "selected": [result["selected"] for result in results]}
+    return {**shared, **each, "metrics": spread}
 
 
 def finetune_once(config: FinetuneConfig, out: Path) -> dict[str, Any]:
     """One run, in `out`: a model directory, predictions, `results.json` written last."""
     config = with_absolute_paths(config)
-    claim(out, config)
+    directory = model_directory(config.model)
+    inputs = RunInputs.of(config, directory)
+    inputs.check(out, config)
     if (out / "results.json").exists():
         decided(f"{out} is finished")
         return json.loads((out / "results.json").read_text())
     with runtime(config.runtime) as where:
         if where.world_size > 1:
             raise UsageError("fine-tuning runs in one process; start it without torchrun")
-        directory = model_directory(config.model)
-        tokenizer = load_tokenizer(directory)
-        pretrained = load_pretrained(directory)
-        encoder = load_encoder(pretrained, config, tokenizer)
-        task = build_task(config, tokenizer, pretrained)
-        seed_everything(config.seed)
-        model = FinetunedModel(encoder, task.head(encoder.config), config.summed_loss)
-        if config.from_scratch:
-            initialise(encoder, encoder.config.initializer_range)
-        model.to(where.device)
-        protocol = Protocol.of(config, encoder.config)
-        dev = task.features(task.scored[0])  # before training, so that a broken file does not cost the training
-        facts = train_model(config, protocol, out, model, task, dev, tokenizer, where)
-        return finish(config, protocol, out, model, task, dev, tokenizer, facts, where)
+        run = prepare(config, directory, out, where)
+        recipe = recipe_of(run)
+        loader = FeatureLoader(
+            run.features["train"], batch_size=config.batch_size, pad_id=run.tokenizer.pad_id, seed=config.seed
+        )
+        # From here on the directory is claimed; what could be wrong with options and data has been seen.
+        write_atomically(out / "inputs.json", inputs.to_json())
+        write_atomically(out / "config.yaml", to_yaml(config).encode())
+        return finish(run, train_model(run, recipe, loader))
+
+
+def prepare(config: FinetuneConfig, directory: Path, out: Path, where: Runtime) -> Run:
+    """Read the model and every split; nothing is written.
+
+    Raises:
+        ModelError: the model is of another architecture, or damaged.
+        DataError: a split is missing, empty or broken.
+        UsageError: options clash.
+    """
+    tokenizer, pretrained = load_tokenizer(directory), load_pretrained(directory)
+    encoder = load_encoder(pretrained, config, tokenizer)
+    task = build_task(config, tokenizer, pretrained)
+    if config.select == "best" and "dev" not in task.scored:
+        raise UsageError("--select best chooses by dev scores, and there is no dev file; give --dev")
+    if config.task == "ax" and not task.predicted:
+        raise UsageError(f"{config.data}: no AX/diagnostic.tsv here")
+    features = {split: task.features(split) for split in ("train", *task.scored, *task.predicted)}
+    seed_everything(config.seed)
+    model = FinetunedModel(encoder, task.head(encoder.config), config.summed_loss)
+    if config.from_scratch:
+        initialise(encoder, encoder.config.initializer_range)
+    model.to(where.device)
+    return Run(config, Protocol.of(config, encoder.config), out, task, features, model, tokenizer, where)
 
 
 def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Tokenizer) -> Encoder:
     """The encoder of a pre-trained model, with this run's dropout.
 
     Raises:
-        ModelError: another architecture, or weights are missing.
+        ModelError: weights are missing or of other sizes than config.json says.
     """
     directory = pretrained.directory
     sizes = replace(pretrained.config, dropout=config.dropout, attention_dropout=config.dropout)
     if tokenizer.vocab_size > sizes.vocab_size:
-        raise UsageError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")
+        raise ModelError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")
     encoder = Encoder(sizes)
-    state = pretrained.state("ElectraModel")
-    encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+    state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("ElectraModel").items()}
+    for name, parameter in encoder.named_parameters():
+        if state[name].shape != parameter.shape:
+            found, said = tuple(state[name].shape), tuple(parameter.shape)
+            raise ModelError(f"{directory}: {name} is {found} where config.json makes it {said}")
+    encoder.load_state_dict(state)
     decided(
-        f"{'sizes' if config.from_scratch else 'encoder'} of {directory}", f"{sizes.num_layers} x {sizes.hidden_size}"
+        f"{'sizes' if config.from_scratch else 'encoder'} of {directory}",
+        f"{sizes.num_layers} layers of {sizes.hidden_size}" + (", random weights" if config.from_scratch else ""),
     )
     return encoder
 
 
-def with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
-    """The configuration as it is saved: it means the same files from any folder."""
-
-    def absolute(source: str | None) -> str | None:
-        return str(Path(source).absolute()) if source and Path(source).exists() else source
-
-    return replace(
-        config,
-        model=absolute(config.model) or "",
-        data=absolute(config.data),
-        train=absolute(config.train),
-        dev=absolute(config.dev),
-        test=absolute(config.test),
-    )
-
-
-def claim(out: Path, config: FinetuneConfig) -> None:
-    """Make the directory of a run, or see that it is of the same configuration.
-
-    Raises:
-        RunError: it is the run of another configuration, or holds other things.
-    """
-    saved = out / "config.yaml"
-    if saved.exists():
-        if (difference := difference_to(saved, config, ("runtime.",))) is not None:
-            raise RunError(f"{out}: a run of another configuration: {difference}; choose another --out")
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out}: not empty and not a run; choose another --out")
-
-
-def train_model(
-    config: FinetuneConfig,
-    protocol: Protocol,
-    out: Path,
-    model: FinetunedModel,
-    task: Task,
-    dev: Features,
-    tokenizer: Tokenizer,
-    where: Runtime,
-) -> dict[str, Any]:
-    """Train to the end; returns what the results say of it. Leaves the weights that were chosen in the model."""
-    features = task.features("train")
-    loader = FeatureLoader(features, batch_size=config.batch_size, pad_id=tokenizer.pad_id, seed=config.seed)
-    steps = max(1, round(protocol.epochs * loader.steps_per_epoch))
-    write_atomically(out / "config.yaml", to_yaml(config).encode())
-    decided(
-        f"{config.task}: {len(features):,} examples, {protocol.epochs:g} epochs, {steps:,} steps of {config.batch_size}",
-        f"rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed}",
-    )
-
-    def dev_score() -> float:
-        outputs = model.outputs(dev, where, EVALUATION_ROWS, tokenizer.pad_id)
-        return task.score(task.scored[0], outputs)[task.main_metric]
-
-    if config.select == "best" and task.scored[0] != "dev":
-        raise UsageError("--select best chooses by dev scores, and there is no dev file; give --dev")
-    best = BestEpoch(out, model, dev_score) if config.select == "best" else None
-    observer = FinetuneObserver(out, config.task, steps, loader.steps_per_epoch, best)
-    recipe = recipe_of(config, protocol, steps, model.encoder.config.num_layers)
-    checkpoints = Checkpoints(out / "checkpoints", recipe.training.keep_checkpoints, warned)
-    started = time.perf_counter()
-    with stop_on_signal() as stop_signal:
-        try:
-            state = train(model, loader.iterate, recipe, where, checkpoints, observer, lambda: stop_signal() != 0)
-        finally:
-            observer.close()
-        if state.step < steps:
-            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
-            raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
-    decided(f"{config.task}: trained", f"{time.perf_counter() - started:,.0f} s")
-    kept = best.restore() if best is not None else steps
-    return {
-        "selected": "last epoch" if best is None else f"best on dev, after step {kept:,} of {steps:,}",
-        "steps": steps,
-        "seconds": state.seconds,
-        "examples_per_second": round(protocol.epochs * len(features)) / state.seconds if state.seconds else None,
-    }
-
-
-def recipe_of(config: FinetuneConfig, protocol: Protocol, steps: int, num_layers: int) -> Recipe:
+def recipe_of(run: Run) -> Recipe:
     """What the training loop is told."""
+    config, protocol = run.config, run.protocol
+    steps_per_epoch = -(-len(run.features["train"]) // config.batch_size)
+    steps = max(1, round(protocol.epochs * steps_per_epoch))
     return Recipe(
         Budget(steps=steps),
         TrainingConfig(batch_size=config.batch_size, log_every=20, keep_checkpoints=1),
         OptimizerConfig(learning_rate=protocol.learning_rate, weight_decay=config.weight_decay),
         ScheduleConfig(warmup_steps=round(config.warmup * steps), max_warmup=0.999),
         config.seed,
-        layerwise_rates(protocol.layerwise_decay, num_layers),
+        layerwise_rates(protocol.layerwise_decay, run.model.encoder.config.num_layers),
     )
 
 
-def finish(
-    config: FinetuneConfig,
-    protocol: Protocol,
-    out: Path,
-    model: FinetunedModel,
-    task: Task,
-    dev: Features,
-    tokenizer: Tokenizer,
-    facts: dict[str, Any],
-    where: Runtime,
-) -> dict[str, Any]:
+def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, Any]:
+    """Train to the end; returns what the results say of it. Leaves the weights that were chosen in the model.
+
+    Raises:
+        DivergedError: the gradients are not finite.
+        SystemExit: a signal asked to stop; 128 plus its number, as shells do.
+    """
+    config, protocol, steps = run.config, run.protocol, recipe.budget.steps or 0
+    decided(
+        f"{config.task}: {len(run.features['train']):,} examples, {protocol.epochs:g} epochs, "
+        f"{steps:,} steps of {config.batch_size}",
+        f"rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed}",
+    )
+    best = BestEpoch(run.out, run.model, run.dev_score) if config.select == "best" else None
+    observer = FinetuneObserver(run.out, config.task, steps, loader.steps_per_epoch, best)
+    checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints, warned)
+    with stop_on_signal() as stop_signal:
+        try:
+            state = train(
+                run.model, loader.iterate, recipe, run.where, checkpoints, observer, lambda: stop_signal() != 0
+            )
+        except DivergedError as error:
+            where = str(error).split(":")[0]
+            raise DivergedError(
+                f"{run.out}: {where}: the gradients are not finite numbers any more; choose another --out and a lower "
+                "--learning-rate or a longer --warmup"
+            ) from None
+        finally:
+            observer.close()
+        if state.step < steps:
+            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
+    kept = best.restore() if best is not None else steps
+    return {
+        "selected": "last epoch" if best is None else f"best on dev, after step {kept:,} of {steps:,}",
+        "steps": steps,
+        "seconds": state.seconds,
+    }
+
+
+def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     """Score, predict, save; `results.json` comes last and says that the run is finished."""
+    config, task, out = run.config, run.task, run.out
     metrics = {}
     for split in (*task.scored, *task.predicted):
-        features = dev if split == task.scored[0] else task.features(split)
-        outputs = model.outputs(features, where, EVALUATION_ROWS, tokenizer.pad_id)
+        outputs = run.outputs(split)
         if split in task.scored:
             metrics[split] = task.score(split, outputs)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in task.predictions(split, outputs))
@@ -254,21 +259,23 @@ def finish(
         if "logits" in outputs[0] and outputs[0]["logits"].ndim == 1:
             with writing(out):
                 np.save(out / f"logits-{split}.npy", np.stack([output["logits"] for output in outputs]))
-    save_finetuned(out / "model", model, task, tokenizer)
+    save_finetuned(out / "model", run.model, task, run.tokenizer)
     results = {
         "task": config.task,
         "seed": config.seed,
+        "start": "random weights" if config.from_scratch else config.model,
         "main_metric": task.main_metric,
         "metrics": metrics,
-        "protocol": asdict(protocol),
+        "protocol": asdict(run.protocol),
+        "data": {split: {"examples": len(each), **each.notes} for split, each in run.features.items()},
         **facts,
-        "hardware": where.describe(),
+        "hardware": run.where.describe(),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    for left in ("checkpoints", "best.safetensors"):  # the model directory holds what counts
+    for left in ("checkpoints", "best.safetensors", "best.json"):  # the model directory holds what counts
         path = out / left
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
-    console.print(f"{config.task} seed {config.seed}: {shown} ({facts['selected']})", markup=False)
+    console.print(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})", markup=False)
     return results

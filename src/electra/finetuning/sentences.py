@@ -1,5 +1,6 @@
 """Tasks over a sentence or a pair: classes, labels that may go together, or a number."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ class Sentences:
     """[N] class numbers or numbers, [N, C] zeros and ones; None where nobody knows them (a test split)."""
     ids: list[str] = field(default_factory=list)
     """What the file calls each example; where empty, its number."""
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """Counts that belong into the results."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -83,7 +86,7 @@ class SentenceTask:
             swapped, swapped_a, _ = encode_pairs(self.tokenizer, sentences.second, sentences.first, self.max_length)
             ids, segment_a = ids + swapped, segment_a + swapped_a
             targets = {name: np.concatenate([target, target]) for name, target in targets.items()}
-        return Features(ids, segment_a, targets)
+        return Features(ids, segment_a, targets, {"cut": cut, **sentences.notes})
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
         """The task's metrics over all examples of the split."""
@@ -109,7 +112,8 @@ class SentenceTask:
 
     def settings(self) -> Mapping[str, Any]:
         """What predicting needs."""
-        return {"kind": self.kind, "labels": list(self.labels), "max_length": self.max_length}
+        pairs = self.read("train").second is not None
+        return {"kind": self.kind, "labels": list(self.labels), "max_length": self.max_length, "pairs": pairs}
 
 
 def readable(kind: Kind, labels: Sequence[str], logits: np.ndarray) -> dict[str, Any]:
@@ -156,3 +160,11 @@ def kept_lengths(a: int, b: int, room: int) -> tuple[int, int]:
     if min(a, b) >= (room + 1) // 2:  # both end about equally long; a tie has cost b one more
         return room - room // 2, room // 2
     return (a, room - a) if a < b else (room - b, b)
+
+
+def finite(label: str) -> float:
+    """A label as a number. Raises ValueError where it is none, or not a finite one."""
+    number = float(label)
+    if not math.isfinite(number):
+        raise ValueError
+    return number

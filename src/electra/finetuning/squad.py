@@ -1,7 +1,7 @@
 """The tasks of question answering: SQuAD 1.1 and 2.0, and the data sets of MRQA 2019."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class QuestionAnswering:
         self._splits = splits
         self._tokenizer = tokenizer
         self._config = config
+        self._best_threshold: float | None = None
         self.chunks = cache(self._chunks_of)
 
     def head(self, encoder: EncoderConfig) -> nn.Module:
@@ -50,7 +51,7 @@ class QuestionAnswering:
         """
         if self._config.max_length > encoder.max_positions:
             raise UsageError(
-                f"squad.max_length {self._config.max_length} is more than the {encoder.max_positions} positions of "
+                f"--max-length {self._config.max_length} is more than the {encoder.max_positions} positions of "
                 "the model; lower it"
             )
         if self._config.head == "joint":
@@ -74,23 +75,17 @@ class QuestionAnswering:
             return squad1_metrics(questions, answers)
         odds = np.array([each.null_odds for each in answered])
         best = best_threshold_metrics(questions, [each.best for each in answered], odds)
+        self._best_threshold = best["best_f1_threshold"]
         return squad2_metrics(questions, answers) | best
 
     def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
         """Of each question the answer, the null odds and the n best answers."""
-        return [
-            {
-                "id": each.id,
-                "answer": self._answer(each),
-                "null_odds": each.null_odds,
-                "n_best": [asdict(candidate) for candidate in each.n_best],
-            }
-            for each in self._answered(split, outputs)
-        ]
+        threshold = self._config.threshold if self.name == "squad2" else None
+        return [each.record(threshold) for each in self._answered(split, outputs)]
 
     def settings(self) -> Mapping[str, Any]:
-        """The span options."""
-        return {"span": asdict(self._config)}
+        """The span options, and the null threshold that was best where answers were last scored."""
+        return {"span": asdict(self._config), "best_null_threshold": self._best_threshold}
 
     def _chunks_of(self, split: str) -> Chunks:
         if split not in self._splits:
@@ -101,7 +96,8 @@ class QuestionAnswering:
                 f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are cut at "
                 f"{self._config.max_query_length} tokens"
             )
-        return chunks
+        notes = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
+        return replace(chunks, features=replace(chunks.features, notes=notes))
 
     def _answered(self, split: str, outputs: Outputs) -> list[AnsweredQuestion]:
         return answer_questions(self.chunks(split), outputs, self._config)

@@ -3,7 +3,8 @@
 Letters of shapes: C chunks, S candidate spans, N questions.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -44,6 +45,15 @@ class AnsweredQuestion:
     def answer(self, threshold: float) -> str:
         """The best text, or nothing where the null odds are above the threshold."""
         return "" if self.null_odds > threshold else self.best
+
+    def record(self, threshold: float | None) -> dict[str, Any]:
+        """As it is written to files; without a threshold there is always an answer."""
+        return {
+            "id": self.id,
+            "answer": self.best if threshold is None else self.answer(threshold),
+            "null_odds": self.null_odds,
+            "n_best": [asdict(candidate) for candidate in self.n_best],
+        }
 
 
 @dataclass(frozen=True)

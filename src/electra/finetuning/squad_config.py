@@ -38,14 +38,16 @@ class SpanConfig:
         least = dict.fromkeys(("doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size"), 1)
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
-                raise UsageError(f"squad.{name} is {getattr(self, name)}; it must be at least {minimum}")
+                raise UsageError(
+                    f"--span.{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}"
+                )
         if self.max_length < self.max_query_length + 4:
             raise UsageError(
-                f"squad.max_length {self.max_length} has no room for a question of squad.max_query_length "
+                f"--max-length {self.max_length} has no room for a question of --span.max-query-length "
                 f"{self.max_query_length}, [CLS], two [SEP] and a token of the context"
             )
         if self.answerable_weight < 0:
-            raise UsageError(f"squad.answerable_weight is {self.answerable_weight}; it must not be negative")
+            raise UsageError(f"--span.answerable-weight is {self.answerable_weight}; it must not be negative")
 
     @property
     def threshold(self) -> float:

@@ -36,7 +36,7 @@ def write_submission(
     written, missing = [], []
     for (name, split), file in FILES.items():
         task = tasks.get(name)
-        if task is None or split not in task.predicted:
+        if task is None or name not in chosen or split not in task.predicted:
             missing.append(file)
             continue
         logits = averaged_logits(task, out / name, chosen[name], split)

@@ -1,18 +1,20 @@
 """Sentence tasks over one's own table: what is to be predicted is found from the labels, and said."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from electra.console import decided, warned
+from electra.console import decided
 from electra.errors import DataError, UsageError
 from electra.finetuning.heads import Kind
 from electra.finetuning.rows import Rows, read_rows
-from electra.finetuning.sentences import Sentences, SentenceTask
+from electra.finetuning.sentences import Sentences, SentenceTask, finite
 from electra.text.tokenizer import Tokenizer
 
 MANY_CLASSES = 20
@@ -25,106 +27,131 @@ METRICS: dict[Kind, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table that matter, by name."""
+
+    text: str
+    pair: str | None
+    label: str
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the labels of a table turned out to be."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    shift: float = 0.0
+    scale: float = 1.0
+
+
 def table_task(
-    train: Path,
-    dev: Path | None,
-    test: Path | None,
-    columns: tuple[str, str | None, str],
+    files: Mapping[str, Path],
+    columns: Columns,
     tokenizer: Tokenizer,
     *,
+    kind: Kind | None = None,
     dev_share: float = 0.1,
-    seed: int = 0,
+    split_seed: int = 0,
     skip_bad_rows: bool = False,
 ) -> SentenceTask:
-    """A task over `train` with the columns (text, text of the pair or None, label).
+    """A task over the files of "train" and, where there are such, "dev" and "test".
 
-    Without `dev`, a share of the training rows that `seed` draws is held out; both are said.
+    Without a dev file, a share of the training rows that `split_seed` draws is held out. That, and what the labels are
+    taken for (unless `kind` says it), is told.
 
     Raises:
         DataError: a file, column, text or label is missing or broken; the message names the place.
     """
-    text, pair, label = columns
-    rows = read_rows(train, skip_bad=skip_bad_rows)
-    told(rows)
-    raw = [labels_of(value, rows.place(i)) for i, value in enumerate(rows.column(label))]
-    kind = kind_of_labels(raw)
-    labels = () if kind == "regression" else in_order({name for names in raw for name in names})
-    if kind == "classification" and len(labels) < 2:
-        raise DataError(f"{train}: every row has the label {labels[0]!r}; there is nothing to learn")
-    decided(f"{label!r} is read as {described(kind, labels)}", f"found from {len(raw):,} labels")
-    held_out = np.zeros(len(rows), dtype=bool)
-    if dev is None:
-        number = max(1, round(dev_share * len(rows)))
-        if number >= len(rows):
-            raise DataError(f"{train}: {len(rows)} rows are too few to hold some out; give --dev")
-        held_out[np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))[:number]] = True
-        decided(f"{number:,} of {len(rows):,} rows of {train} are held out as dev", "no --dev was given")
+    rows = {split: read_rows(path, skip_bad=skip_bad_rows and split == "train") for split, path in files.items()}
+    train = rows["train"]
+    held_out = np.zeros(len(train), dtype=bool)
+    if "dev" not in rows:
+        held_out = drawn(train, dev_share, split_seed)
+    cells = [cell_labels(value, train.place(i)) for i, value in enumerate(train.column(columns.label))]
+    labels = read_labels(train, cells, held_out, kind, columns.label)
 
     @lru_cache(maxsize=3)
     def read(split: str) -> Sentences:
-        if split == "train" or (split == "dev" and dev is None):
-            return of_rows(rows, np.flatnonzero(held_out == (split == "dev")).tolist())
-        path = dev if split == "dev" else test
-        if path is None:
-            raise DataError(f"no {split} file was given (--{split})")
-        other = read_rows(path, skip_bad=skip_bad_rows)
-        told(other)
-        return of_rows(other, list(range(len(other))))
+        if split == "train" or (split == "dev" and "dev" not in rows):
+            chosen = np.flatnonzero(held_out == (split == "dev")).tolist()
+            notes = {"rows_left_out": train.skipped} if train.skipped else {}
+            return sentences_of(train, chosen, columns, labels, notes | {"rows_held_out": int(held_out.sum())})
+        return sentences_of(rows[split], list(range(len(rows[split]))), columns, labels, {})
 
-    def of_rows(rows: Rows, chosen: list[int]) -> Sentences:
-        first = texts(rows, text, chosen)
-        second = None if pair is None else texts(rows, pair, chosen)
-        if label not in rows.names and rows.path == test:
-            return Sentences(first, second, None)
-        values = rows.column(label)
-        targets = [target(labels_of(values[i], rows.place(i)), kind, labels, rows.place(i)) for i in chosen]
-        return Sentences(first, second, np.array(targets, dtype=np.int64 if kind == "classification" else np.float32))
-
-    predicted = ("test",) if test else ()
-    shift, scale = 0.0, 1.0
-    if kind == "regression":
-        numbers = np.array([float(names[0]) for names in raw])
-        shift, scale = float(numbers.mean()), float(numbers.std()) or 1.0
     return SentenceTask(
-        "table", kind, labels, METRICS[kind], read, tokenizer, predicted=predicted, shift=shift, scale=scale
+        "table",
+        labels.kind,
+        labels.names,
+        METRICS[labels.kind],
+        read,
+        tokenizer,
+        predicted=("test",) if "test" in rows else (),
+        shift=labels.shift,
+        scale=labels.scale,
     )
 
 
-def told(rows: Rows) -> None:
-    """Say how many rows were left out."""
-    if rows.skipped:
-        warned(f"{rows.path}: {rows.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
+def drawn(rows: Rows, share: float, seed: int) -> np.ndarray:
+    """[N] true for the rows that are held out."""
+    number = max(1, round(share * len(rows)))
+    if number >= len(rows):
+        raise DataError(f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
+    held_out = np.zeros(len(rows), dtype=bool)
+    held_out[np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))[:number]] = True
+    decided(f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev", "no --dev was given")
+    return held_out
 
 
-def texts(rows: Rows, column: str, chosen: list[int]) -> list[str]:
-    """The texts of a column at the chosen rows."""
-    values = rows.column(column)
-    for i in chosen:
-        if not isinstance(values[i], str):
-            raise DataError(f"{rows.place(i)}: {column!r} is {values[i]!r}, not a text")
-    return [values[i] for i in chosen]
+def read_labels(
+    rows: Rows, cells: Sequence[tuple[str, ...] | list[str]], held_out: np.ndarray, kind: Kind | None, column: str
+) -> Labels:
+    """What the labels are, from all training rows; the spread of numbers from those that are trained on."""
+    kind = kind or kind_of_labels(cells)
+    if kind == "regression":
+        numbers = np.array([as_number(cell, rows.place(i)) for i, cell in enumerate(cells)])[~held_out]
+        labels = Labels(kind, (), float(numbers.mean()), float(numbers.std()) or 1.0)
+    else:
+        labels = Labels(kind, in_order({name for names in cells for name in names}))
+    if kind == "classification" and len(labels.names) < 2:
+        raise DataError(f"{rows.path}: every row has the label {labels.names[0]!r}; there is nothing to learn")
+    decided(f"{column!r} is read as {described(labels)}", f"from {len(cells):,} labels; --kind says otherwise")
+    return labels
 
 
-def labels_of(value: Any, place: str) -> tuple[str, ...] | list[str]:
+def sentences_of(
+    rows: Rows, chosen: list[int], columns: Columns, labels: Labels, notes: Mapping[str, int]
+) -> Sentences:
+    """The chosen rows; a test file may lack the labels."""
+    texts = [rows.texts(name) for name in (columns.text, columns.pair) if name is not None]
+    first, *second = [[column[i] for i in chosen] for column in texts]
+    if columns.label not in rows.names:
+        return Sentences(first, second[0] if second else None, None, notes=notes)
+    cells = rows.column(columns.label)
+    targets = [target(cell_labels(cells[i], rows.place(i)), labels, rows.place(i)) for i in chosen]
+    dtype = np.int64 if labels.kind == "classification" else np.float32
+    return Sentences(first, second[0] if second else None, np.array(targets, dtype=dtype), notes=notes)
+
+
+def cell_labels(value: Any, place: str) -> tuple[str, ...] | list[str]:
     """A cell's label as a tuple of one, or its several labels as a list (a list, or one written as JSON)."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
+        with suppress(json.JSONDecodeError):  # it may be a name like any other
             value = json.loads(value)
-        except json.JSONDecodeError:
-            raise DataError(f"{place}: the labels {value!r} are not a JSON list") from None
     if isinstance(value, list):
         return [str(each) for each in value]
-    if value is None or value == "":
+    if value is None or str(value).strip().lower() in ("", "nan"):
         raise DataError(f"{place}: the label is missing")
     return (str(value),)
 
 
-def kind_of_labels(raw: Sequence[tuple[str, ...] | list[str]]) -> Kind:
+def kind_of_labels(cells: Sequence[tuple[str, ...] | list[str]]) -> Kind:
     """Lists are labels that may go together, numbers with a fraction or of many values are measured, all else classes."""
-    if any(isinstance(names, list) for names in raw):
+    if any(isinstance(names, list) for names in cells):
         return "multilabel"
     try:
-        numbers = [float(names[0]) for names in raw]
+        numbers = [float(names[0]) for names in cells]
     except ValueError:
         return "classification"
     whole = all(number.is_integer() for number in numbers)
@@ -139,41 +166,53 @@ def in_order(labels: set[str]) -> tuple[str, ...]:
         return tuple(sorted(labels))
 
 
-def described(kind: Kind, labels: tuple[str, ...]) -> str:
+def described(labels: Labels) -> str:
     """A kind in words."""
-    names = ", ".join(labels[:8]) + (", …" if len(labels) > 8 else "")
+    names = ", ".join(labels.names[:8]) + (", …" if len(labels.names) > 8 else "")
     return {
-        "classification": f"one of {len(labels)} classes ({names})",
-        "multilabel": f"any of {len(labels)} labels ({names})",
+        "classification": f"one of {len(labels.names)} classes ({names})",
+        "multilabel": f"any of {len(labels.names)} labels ({names})",
         "regression": "a number",
-    }[kind]
+    }[labels.kind]
 
 
-def target(names: tuple[str, ...] | list[str], kind: Kind, labels: tuple[str, ...], place: str) -> Any:
+def as_number(names: tuple[str, ...] | list[str], place: str) -> float:
+    """A cell's label as a number.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        (name,) = names
+        return finite(name)
+    except ValueError:
+        raise DataError(f"{place}: the label is {', '.join(names)!r}, expected a number") from None
+
+
+def target(names: tuple[str, ...] | list[str], labels: Labels, place: str) -> Any:
     """A cell's labels as the head wants them.
 
     Raises:
         DataError: a label that the training rows do not have, or of another kind than theirs.
     """
-    if kind == "regression":
-        try:
-            return float(names[0])
-        except (ValueError, IndexError):
-            raise DataError(f"{place}: the label is {names[0] if names else '[]'!r}, expected a number") from None
-    if kind == "classification" and isinstance(names, list):
+    if labels.kind == "regression":
+        return as_number(names, place)
+    if labels.kind == "classification" and isinstance(names, list):
         raise DataError(f"{place}: a list of labels, where other rows have one label")
     for name in names:
-        if name not in labels:
-            raise DataError(f"{place}: the label is {name!r}; the training rows have {', '.join(labels[:8])}")
-    return labels.index(names[0]) if kind == "classification" else [float(name in names) for name in labels]
+        if name not in labels.names:
+            raise DataError(f"{place}: the label is {name!r}; the training rows have {', '.join(labels.names[:8])}")
+    if labels.kind == "classification":
+        return labels.names.index(names[0])
+    return [float(name in names) for name in labels.names]
 
 
-def check_columns(text: str | None, label: str | None) -> tuple[str, str]:
-    """Both must be told.
+def check_columns(text: str | None, pair: str | None, label: str | None) -> Columns:
+    """Text and label must be told.
 
     Raises:
         UsageError: one of them is not.
     """
     if not text or not label:
         raise UsageError("a table needs --text and --label, the names of its columns")
-    return text, label
+    return Columns(text, pair, label)

@@ -7,7 +7,6 @@ Shapes: B sentences (or windows of them), L tokens, H hidden size, K labels.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.features import IGNORED, Features, LabelledBatch
-from electra.finetuning.tagging_data import Sentence, read_sentences
+from electra.finetuning.tagging_data import Sentence
 from electra.finetuning.tagging_schemes import PLAIN, find_scheme, legal_bio, marks_spans, to_bio2
 from electra.finetuning.tagging_windows import Window, windows_of
 from electra.finetuning.task import Outputs
@@ -64,12 +63,6 @@ class TaggingHead(nn.Module):
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
         """`logits` [B, L, K]; only those at first pieces mean something."""
         return {"logits": self.output(hidden)}
-
-
-def read_splits(train: Path | None, dev: Path | None, test: Path | None) -> dict[str, list[Sentence]]:
-    """The sentences of the splits for which there is a file. Raises DataError."""
-    paths = {"train": train, "dev": dev, "test": test}
-    return {split: read_sentences(path) for split, path in paths.items() if path is not None}
 
 
 class Tagging:

@@ -1,6 +1,5 @@
 """Sentences whose words may have tags, out of CoNLL columns and JSONL."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError
-from electra.finetuning.lines import numbered_lines
+from electra.finetuning.lines import json_record, numbered_lines
 from electra.text.files import split_compression
 
 COLUMN_SUFFIXES = (".txt", ".conll", ".iob2", ".tsv")
@@ -139,11 +138,8 @@ def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> 
 
 def json_sentence(line: str, place: str, words: str, tags: str) -> Sentence:
     """One record."""
-    try:
-        record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON ({error}); a .jsonl file has a record a line") from error
-    if not isinstance(record, dict) or words not in record:
+    record = json_record(line, place)
+    if words not in record:
         raise DataError(f"{place}: not a record with a field {words!r}")
     found = strings(record[words], words, place)
     if not found or "" in found:

@@ -59,7 +59,7 @@ class Task(Protocol):
         """Metrics in percent, over all examples of the split, from the outputs for `features(split)` in their order."""
 
     def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
-        """What is predicted for each example of the split, as it is written to `predictions.jsonl`."""
+        """What is predicted for each example of the split, as it is written to `predictions-SPLIT.jsonl`."""
 
     def settings(self) -> Mapping[str, Any]:
         """What `electra predict` has to know of the task, as JSON."""

@@ -13,7 +13,6 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.glue import GLUE, glue_task, has_split, split_file
 from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
-from electra.finetuning.squad_config import SpanConfig
 from electra.finetuning.table import check_columns, table_task
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import find_splits, read_sentences
@@ -41,7 +40,10 @@ def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrai
         UsageError: an option that the task needs is missing.
         DataError: the data is missing or broken.
     """
-    max_length = min(config.max_length or MAX_LENGTHS.get(config.task, 128), pretrained.config.max_positions)
+    limit = pretrained.config.max_positions
+    if config.max_length is not None and config.max_length > limit:
+        raise UsageError(f"--max-length {config.max_length} is more than the {limit} positions of the model")
+    max_length = config.max_length or min(MAX_LENGTHS.get(config.task, 128), limit)
     if config.task in SPANS:
         return spans_over(config, tokenizer, max_length)
     if config.task in TAGGING:
@@ -55,8 +57,8 @@ def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrai
 
 def candidates_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int, pretrained: Pretrained) -> Wnli:
     """WNLI by candidate antecedents, which the discriminator's own head scores (Appendix B)."""
-    if config.data is None:
-        raise UsageError("wnli needs --data: a folder in GLUE's layout")
+    if config.data is None or config.data.startswith("hf://"):
+        raise UsageError("--wnli-candidates needs --data: a folder in GLUE's layout")
     folder = Path(config.data)
     splits = {
         split: read_wnli(split_file("wnli", folder, split))
@@ -82,16 +84,14 @@ def glue_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> 
 
 def table_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> SentenceTask:
     """One's own table."""
-    text, label = check_columns(config.text, config.label)
-    paths = files_of(config)
+    columns = check_columns(config.text, config.text_pair, config.label)
     task = table_task(
-        paths["train"],
-        paths.get("dev"),
-        paths.get("test"),
-        (text, config.text_pair, label),
+        files_of(config),
+        columns,
         tokenizer,
+        kind=config.kind,
         dev_share=config.dev_share,
-        seed=config.seed,
+        split_seed=config.split_seed,
         skip_bad_rows=config.skip_bad_rows,
     )
     return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=bool(config.swap_pairs))
@@ -105,11 +105,11 @@ def spans_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) ->
         contexts = [question.context for question in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], contexts, config, "questions")
     # The paper's 128 and 64 are for chunks of 512; shorter ones keep most of their room for the context.
-    span = SpanConfig(
+    span = replace(
+        config.span,
         max_length=max_length,
-        doc_stride=min(128, max_length // 4),
-        max_query_length=min(64, max_length // 4),
-        head=config.span_head,
+        doc_stride=min(config.span.doc_stride, max_length // 4),
+        max_query_length=min(config.span.max_query_length, max_length // 4),
     )
     return QuestionAnswering(config.task, splits, tokenizer, span)
 
@@ -154,7 +154,7 @@ def hold_out(
     number = max(1, round(config.dev_share * len(names)))
     if number >= len(names):
         raise DataError(f"{config.train or config.data}: too few {what} to hold some out; give --dev")
-    order = np.random.Generator(np.random.PCG64(config.seed)).permutation(len(names))
+    order = np.random.Generator(np.random.PCG64(config.split_seed)).permutation(len(names))
     chosen = {names[i] for i in order[:number]}
     kept = [item for item, group in zip(items, groups, strict=True) if group not in chosen]
     held = [item for item, group in zip(items, groups, strict=True) if group in chosen]

@@ -43,11 +43,7 @@ def load_finetuned(model: str) -> Finetuned:
     Raises:
         ModelError: not fine-tuned, or of another architecture.
     """
-    path = Path(model)
-    directory = next(
-        (each for each in (path / "model", *sorted(path.glob("seed-*/model"))) if (each / "config.json").exists()),
-        None,
-    ) or model_directory(model)
+    directory = model_directory(model)
     pretrained = load_pretrained(directory)
     hf_config = json.loads((directory / "config.json").read_text())
     architecture = (hf_config.get("architectures") or ["none"])[0]

@@ -3,14 +3,16 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from electra.errors import DataError
+from electra.console import warned
+from electra.errors import DataError, UsageError
 from electra.finetuning.features import Features
-from electra.finetuning.rows import read_rows
+from electra.finetuning.lines import json_record, numbered_lines
+from electra.finetuning.rows import read_rows, suffix_of
 from electra.finetuning.sentences import encode_pairs, readable
 from electra.finetuning.squad_answers import answer_questions
 from electra.finetuning.squad_chunks import chunk_questions
@@ -23,15 +25,31 @@ from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.serving.finetuned import Finetuned, load_finetuned
 from electra.storage import writing
 
-STREAMED_ROWS = 512
-"""Inputs that are sorted by length and predicted together."""
+FILE_ROWS = 512
+"""Inputs of a file that are sorted by length and predicted together."""
+STREAM_ROWS = 16
+"""The same of standard input: a slow writer is answered soon."""
 BATCH_ROWS = 32
 
 Record = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """Where inputs come from and how they are read."""
+
+    source: str
+    """A file, or "-" for standard input."""
+    text: str = "sentence"
+    """Column of the text."""
+    text_pair: str | None = None
+    """Column of the second text of a pair."""
+    form: Literal["columns", "lines"] = "columns"
+    """How a .txt file of words to tag is read; standard input is always lines."""
+
+
 def predict(
-    model: str, source: str, out: Path | None, columns: tuple[str, str | None], config: RuntimeConfig
+    model: str, inputs: Inputs, out: Path | None, null_threshold: float | None, config: RuntimeConfig
 ) -> Iterator[Record]:
     """Load a model and predict; what is yielded is also written to `out`, which is whole or not there.
 
@@ -41,7 +59,10 @@ def predict(
         StorageError: `out` cannot be written.
     """
     with runtime(config) as where:
-        rows = predictions(load_finetuned(model), source, columns, where)
+        finetuned = load_finetuned(model)
+        if null_threshold is not None and "span" not in finetuned.settings:
+            raise UsageError("--null-threshold has a meaning for models that answer questions only")
+        rows = predictions(finetuned, inputs, null_threshold, where)
         if out is None:
             yield from rows
             return
@@ -49,7 +70,7 @@ def predict(
         try:
             with writing(out):
                 out.parent.mkdir(parents=True, exist_ok=True)
-                with partial.open("w") as file:
+                with partial.open("w", encoding="utf-8") as file:
                     for row in rows:
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
                         yield row
@@ -58,29 +79,30 @@ def predict(
             partial.unlink(missing_ok=True)
 
 
-def predictions(finetuned: Finetuned, source: str, columns: tuple[str, str | None], where: Runtime) -> Iterator[Record]:
-    """A prediction for each input of a file, or of standard input ("-"), in their order.
+def predictions(finetuned: Finetuned, inputs: Inputs, null_threshold: float | None, where: Runtime) -> Iterator[Record]:
+    """A prediction for each input, in their order.
 
-    Sentences are lines (a tab between the two of a pair), or rows of a .jsonl, .csv, .tsv or .parquet file with the
-    columns given; what is tagged are lines of words, a CoNLL or a .jsonl file; questions are rows of .jsonl with
-    `question` and `context`, or a SQuAD .json file.
+    Sentences are lines (a tab between the two of a pair), or rows of a .jsonl, .csv, .tsv or .parquet file; what is tagged
+    is CoNLL columns, a .jsonl file, or lines of words; questions are rows of .jsonl with `question` and `context`, or a
+    SQuAD .json file.
 
     Raises:
         DataError: an input is not what the model reads; the message names the place.
     """
     finetuned.model.to(where.device)
     settings = finetuned.settings
+    rows = STREAM_ROWS if inputs.source == "-" else FILE_ROWS
     if "span" in settings:
-        return stream(questions(source), lambda some: answered(finetuned, some, where))
+        return stream(questions(inputs), rows, lambda some: answered(finetuned, some, null_threshold, where))
     if "kind" in settings:
-        return stream(sentences(source, columns), lambda some: labelled(finetuned, some, where))
-    return stream(tagged_sentences(source), lambda some: tagged(finetuned, some, where))
+        return stream(sentences(inputs), rows, lambda some: labelled(finetuned, some, where))
+    return stream(tagged_sentences(inputs), rows, lambda some: tagged(finetuned, some, where))
 
 
-def stream(inputs: Iterable[Any], predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
-    """`predict` over a few hundred inputs at a time."""
+def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
+    """`predict` over `rows` inputs at a time."""
     rest = iter(inputs)
-    while some := list(islice(rest, STREAMED_ROWS)):
+    while some := list(islice(rest, rows)):
         yield from predict(some)
 
 
@@ -89,97 +111,114 @@ def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs
     return finetuned.model.outputs(features, where, BATCH_ROWS, finetuned.tokenizer.pad_id)
 
 
-def labelled(finetuned: Finetuned, pairs: list[tuple[str, str | None]], where: Runtime) -> list[Record]:
-    """Labels with probabilities, or numbers."""
+def labelled(finetuned: Finetuned, texts: list[tuple[str, str, str | None]], where: Runtime) -> list[Record]:
+    """Labels with probabilities, or numbers.
+
+    Raises:
+        DataError: a pair for a model that was trained on single sentences, or the other way round.
+    """
     settings = finetuned.settings
-    first = [a for a, _ in pairs]
-    second = None if pairs[0][1] is None else [b or "" for _, b in pairs]
-    ids, segment_a, _ = encode_pairs(finetuned.tokenizer, first, second, settings["max_length"])
+    pairs = settings.get("pairs", texts[0][2] is not None)
+    for place, _, second in texts:
+        if (second is not None) != pairs:
+            raise DataError(
+                f"{place}: {'one text, but' if pairs else 'a pair of texts, but'} the model reads "
+                f"{'pairs (a tab between, or --text-pair)' if pairs else 'single texts'}"
+            )
+    first = [text for _, text, _ in texts]
+    second_texts = [second or "" for *_, second in texts] if pairs else None
+    ids, segment_a, cut = encode_pairs(finetuned.tokenizer, first, second_texts, settings["max_length"])
+    if cut:
+        warned(f"{cut:,} texts from {texts[0][0]} on are cut at {settings['max_length']} tokens")
     said = outputs(finetuned, Features(ids, segment_a, {}), where)
     return [readable(settings["kind"], settings["labels"], output["logits"]) for output in said]
 
 
 def tagged(finetuned: Finetuned, sentences: list[Sentence], where: Runtime) -> list[Record]:
-    """Words and their tags."""
+    """Words and their tags; a sentence without words has none."""
     settings = finetuned.settings
-    untagged = [Sentence(sentence.words, None, sentence.place) for sentence in sentences]
+    untagged = [Sentence(sentence.words, None, sentence.place) for sentence in sentences if sentence.words]
     config = TaggingConfig(settings["max_length"])
     task = Tagging("tagging", {"test": untagged}, finetuned.tokenizer, config, labels=settings["labels"])
-    return task.predictions("test", outputs(finetuned, task.features("test"), where))
+    found = iter(task.predictions("test", outputs(finetuned, task.features("test"), where)) if untagged else ())
+    return [next(found) if sentence.words else {"words": [], "tags": []} for sentence in sentences]
 
 
-def answered(finetuned: Finetuned, questions: list[Question], where: Runtime) -> list[Record]:
-    """Answers, null odds and the n best spans."""
-    config = SpanConfig(**finetuned.settings["span"])
+def answered(
+    finetuned: Finetuned, questions: list[Question], null_threshold: float | None, where: Runtime
+) -> list[Record]:
+    """Answers, null odds and the n best spans.
+
+    No answer is given above the null threshold: the one that is given, or the one that was best on dev when the model was
+    fine-tuned, or the head's own.
+    """
+    settings = finetuned.settings
+    best = settings.get("best_null_threshold") if null_threshold is None else null_threshold
+    config = SpanConfig(**settings["span"])
+    config = config if best is None else replace(config, null_threshold=best)
     chunks = chunk_questions(questions, finetuned.tokenizer, config)
-    may_be_none = finetuned.settings["task"] == "squad2"
+    may_be_none = settings["task"] == "squad2"
     return [
-        {
-            "id": each.id,
-            "answer": each.answer(config.threshold) if may_be_none else each.best,
-            "null_odds": each.null_odds,
-            "n_best": [asdict(candidate) for candidate in each.n_best],
-        }
+        each.record(config.threshold if may_be_none else None)
         for each in answer_questions(chunks, outputs(finetuned, chunks.features, where), config)
     ]
 
 
 def lines_of(source: str) -> Iterator[tuple[str, str]]:
-    """(place, line) of a text file or of standard input; empty lines are passed over."""
+    """(place, line) of a text file, plain or compressed, or of standard input."""
+    if source != "-":
+        if not Path(source).exists():
+            raise DataError(f"{source}: no such file")
+        for number, line in numbered_lines(Path(source)):
+            yield f"{source}:{number}", line
+        return
     try:
-        with sys.stdin if source == "-" else Path(source).open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{source}:{number}", line.rstrip("\r\n")
-    except FileNotFoundError:
-        raise DataError(f"{source}: no such file") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{source}: not UTF-8") from None
+        for number, line in enumerate(sys.stdin, 1):
+            yield f"standard input, line {number}", line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input: not UTF-8 ({error})") from None
 
 
 def records_of(source: str) -> Iterator[tuple[str, Record]]:
-    """(place, object) of a .jsonl file or of standard input."""
+    """(place, object) of a .jsonl file or of standard input; blank lines are passed over."""
     for place, line in lines_of(source):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{place}: not JSON ({error.msg})") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{place}: not a JSON object")
-        yield place, record
+        if line.strip():
+            yield place, json_record(line, place)
 
 
-def sentences(source: str, columns: tuple[str, str | None]) -> Iterator[tuple[str, str | None]]:
-    """Sentences and pairs."""
-    text, pair = columns
-    if source.endswith(".jsonl"):
-        for place, record in records_of(source):
-            yield field(record, text, place), None if pair is None else field(record, pair, place)
-    elif source.endswith((".csv", ".tsv", ".parquet")):
-        rows = read_rows(Path(source))
-        seconds = [None] * len(rows) if pair is None else rows.column(pair)
-        yield from zip(rows.column(text), seconds, strict=True)
+def sentences(inputs: Inputs) -> Iterator[tuple[str, str, str | None]]:
+    """(place, text, second text or None); a blank line is an empty text."""
+    text, pair, path = inputs.text, inputs.text_pair, Path(inputs.source)
+    suffix = suffix_of(path)
+    if suffix == ".jsonl":
+        for place, record in records_of(inputs.source):
+            yield place, field(record, text, place), None if pair is None else field(record, pair, place)
+    elif suffix in (".csv", ".tsv", ".parquet"):
+        rows = read_rows(path)
+        seconds = [None] * len(rows) if pair is None else rows.texts(pair)
+        for i, (first, other) in enumerate(zip(rows.texts(text), seconds, strict=True)):
+            yield rows.place(i), first, other
     else:
-        for _, line in lines_of(source):
+        for place, line in lines_of(inputs.source):
             first, tab, second = line.partition("\t")
-            yield first, second if tab else None
+            yield place, first, second if tab else None
 
 
-def tagged_sentences(source: str) -> Iterator[Sentence]:
+def tagged_sentences(inputs: Inputs) -> Iterator[Sentence]:
     """Sentences as words."""
-    if source != "-" and not source.endswith(".txt"):
-        yield from read_sentences(Path(source))
+    if inputs.source == "-" or inputs.form == "lines":
+        for place, line in lines_of(inputs.source):
+            yield Sentence(tuple(line.split()), None, place)
         return
-    for place, line in lines_of(source):
-        yield Sentence(tuple(line.split()), None, place)
+    yield from read_sentences(Path(inputs.source))
 
 
-def questions(source: str) -> Iterator[Question]:
+def questions(inputs: Inputs) -> Iterator[Question]:
     """Questions with their contexts."""
-    if source.endswith((".json", ".json.gz")):
-        yield from read_squad(Path(source))
+    if suffix_of(Path(inputs.source)) == ".json":
+        yield from read_squad(Path(inputs.source))
         return
-    for number, (place, record) in enumerate(records_of(source)):
+    for number, (place, record) in enumerate(records_of(inputs.source)):
         id = str(record.get("id", number))
         yield Question(id, field(record, "question", place), field(record, "context", place), (), False)
 
