@@ -2,11 +2,15 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from electra.errors import StorageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @contextmanager
@@ -33,6 +37,25 @@ def write_atomically(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):  # where not even the directory could be made
             partial.unlink(missing_ok=True)
+
+
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str] | None = None) -> None:
+    """A safetensors file, with the permissions that any new file gets: the library's own writer lets nobody else read it.
+
+    Raises:
+        OSError: the disk is full, or writing is not allowed; the library has errors of its own for these.
+    """
+    from safetensors import SafetensorError  # with torch, which not every command needs
+    from safetensors.torch import save_file
+
+    path.unlink(missing_ok=True)
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(dict(tensors), path, metadata=dict(metadata) if metadata else None)
+    except SafetensorError as error:
+        raise OSError(0, str(error), str(path)) from error
+    path.chmod(mode)
 
 
 def sync(path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import nn
 
 from electra.console import decided, warned
@@ -12,7 +11,7 @@ from electra.finetuning.heads import SentenceHead, as_hugging_face_classifier
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.task import Task
 from electra.model.weights import save_pretrained
-from electra.storage import write_atomically
+from electra.storage import write_atomically, write_tensors
 from electra.text.tokenizer import Tokenizer
 
 HEAD_FILE = "head.safetensors"
@@ -32,7 +31,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, tokenizer
     architecture, head, more = stock_head(model.head, task)
     save_pretrained(directory, encoder | head, model.encoder.config, architecture, tokenizer.pad_id, more)
     if architecture == "ElectraModel":
-        save_file({name: tensor.cpu() for name, tensor in model.head.state_dict().items()}, directory / HEAD_FILE)
+        write_tensors(directory / HEAD_FILE, {name: tensor.cpu() for name, tensor in model.head.state_dict().items()})
         warned(f"{directory}: no class of Hugging Face has this head; it lies in {HEAD_FILE} beside an ElectraModel")
     tokenizer.save(directory)
     settings = {"task": task.name, **task.settings()}

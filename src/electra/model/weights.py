@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
+from electra.storage import write_tensors
 
 # Ours -> Hugging Face's; {i} is the layer. A row with several names on the right is their concatenation.
 ENCODER_NAMES: dict[str, tuple[str, ...]] = {
@@ -160,7 +161,7 @@ def save_pretrained(
         **(more or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(to_hf(state, config, architecture), directory / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(directory / "model.safetensors", to_hf(state, config, architecture), {"format": "pt"})
     (directory / "config.json").write_text(json.dumps(hf_config, indent=2, sort_keys=True) + "\n")
 
 
