@@ -187,6 +187,54 @@ def test_init_that_is_no_model(parts: Path, tmp_path: Path, capsys: pytest.Captu
     assert "nowhere: not a model directory" in line
 
 
+def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = shutil.copytree(parts / "tokenizer", tmp_path / "tokenizer")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    words = ("tokenizer", str(parts / "a.txt"), "--out", str(out), "--vocab-size", "160")
+    electra.cli.main(words)
+    assert f"the same tokenizer stands in {out} already" in capsys.readouterr().out
+    assert f"{out}: holds another tokenizer; choose another --out" in error(capsys, *words, "--cased")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["run", "data", ""])
+def test_a_tokenizer_needs_a_directory_of_its_own(
+    parts: Path, place: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(electra.pretraining.sources, "train_with_progress", None)  # it is seen before the work
+    before = sorted(parts.rglob("*"))
+    line = error(capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / place))
+    assert line.startswith(f"{parts / place}: holds other files (")
+    assert "a file; a tokenizer needs a directory" in error(
+        capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / "a.txt")
+    )
+    assert sorted(parts.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["tokenizer", "prepare", "pretrain"])
+def test_a_place_that_cannot_be_written_is_seen_before_the_work(
+    parts: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(electra.text.corpus.Corpus, "__iter__", None)
+    monkeypatch.setattr(electra.storage.os, "access", lambda path, mode: False)  # root may write everywhere
+    more = ("--tokenizer", str(parts / "tokenizer")) if command == "prepare" else ()
+    line = error(capsys, command, str(parts / "a.txt"), "--out", str(tmp_path / "new/out"), *more)
+    assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to make files in {tmp_path}"
+
+
+def test_text_that_changed_while_a_run_was_unfinished(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    source = Path(shutil.copy(text / "a.txt", tmp_path / "a.txt"))
+    words = ("pretrain", str(source), "--out", str(tmp_path / "run"), *RUN)
+    electra.cli.main(words)
+    (tmp_path / "run/summary.json").unlink()
+    source.write_text(source.read_text() + GOOD)
+    line = error(capsys, *words)
+    assert f"prepared from other text: {source} had " in line
+    assert "put the text back as it was to go on, or choose another --out for the new text" in line
+
+
 def test_no_permission(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "file/run"))

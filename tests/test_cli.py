@@ -154,6 +154,8 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --objective gpt", "there is no objective 'gpt'; there are electra, mlm"),
         ("pretrain a --out r --steps 5 --hours 1", "say either --steps or --hours, not both"),
         ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
+        ("pretrain a --out r --seq-len 4", "--seq-len 4: at least 5 tokens"),
+        ("pretrain a --out r --workers 0", "--workers 0: at least 1"),
         ("pretrain a --out r --model.hidden-size 30", "model.hidden_size 30 cannot be shared evenly by model.num_heads 4"),
         ("pretrain a --out r --config nowhere.yaml", "nowhere.yaml: no such config file"),
         ("pretrain a", "required: out"),

@@ -150,6 +150,17 @@ def test_in_steps_it_is_the_same_run(finished: Path, text: Path, tmp_path: Path,
     assert not (tmp_path / "run/data").exists()
 
 
+def test_a_string_is_one_source_and_not_its_letters(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "t"), vocab_size=160)
+    data = electra.prepare(
+        str(text / "a.txt"), tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24, workers=1
+    )
+    said = capsys.readouterr().out
+    assert "1 source)" in said
+    assert f"tokenizer in {tokenizer} (electra prepare" in said
+    assert f"prepared data in {data} (electra pretrain" in said
+
+
 def test_evaluate(finished: Path, tmp_path: Path, text: Path) -> None:
     metrics = electra.evaluate(str(finished))
     assert metrics == json.loads((finished / "summary.json").read_text())["heldout"]

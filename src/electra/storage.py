@@ -23,6 +23,20 @@ def writing(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}{advice}") from error
 
 
+def check_writable(directory: Path) -> None:
+    """See before hours of work that files can be made in a directory, which need not be there yet.
+
+    Raises:
+        StorageError: they cannot; the part of the path that is in the way is named.
+    """
+    path = directory.absolute()
+    standing = next(part for part in (path, *path.parents) if os.path.exists(part))
+    if not standing.is_dir():
+        raise StorageError(f"{directory}: cannot be written: {standing} is not a directory")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        raise StorageError(f"{directory}: cannot be written: no permission to make files in {standing}")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """The file is whole or not there, whatever happens meanwhile. Raises StorageError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config import Parser, load, parser_for
+from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.masking import MaskingConfig
@@ -73,6 +74,7 @@ class PretrainConfig:
         Budget(self.steps, self.hours)  # complains if it is none
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
+        check_usage(self.seq_len, self.workers)
         if self.objective not in OBJECTIVES:
             raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
         if self.seq_len > self.model.max_positions:

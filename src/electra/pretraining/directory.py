@@ -21,7 +21,7 @@ from typing import Any
 from electra.config import difference_to, to_yaml
 from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.storage import write_atomically
+from electra.storage import check_writable, write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt.
 FREE = (
@@ -86,6 +86,7 @@ class RunDirectory:
     @contextmanager
     def claimed(self, config: PretrainConfig) -> Iterator[None]:
         """Make the directory; if what the user gave turns out to be unusable, leave nothing half-written of a new one."""
+        check_writable(self.path)
         new = not self.config.exists()
         if new:
             write_atomically(self.config, to_yaml(config).encode())

@@ -21,6 +21,9 @@ from electra.storage import write_atomically
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
 
+FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+"""What a tokenizer's directory holds."""
+
 
 @dataclass(frozen=True)
 class Normalisation:
