@@ -69,7 +69,7 @@ def training_progress() -> Progress:
     return Progress(
         TextColumn("[bold]{task.description}[/bold]"),
         BarColumn(bar_width=20),
-        TaskProgressColumn(),
+        TaskProgressColumn("[progress.percentage]{task.percentage:>3.0f}% done"),
         TextColumn("{task.fields[detail]}"),
         TextColumn("ETA"),
         TimeRemainingColumn(),

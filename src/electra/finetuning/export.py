@@ -33,7 +33,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, tokenizer
     if architecture == "ElectraModel":
         write_tensors(directory / HEAD_FILE, {name: tensor.cpu() for name, tensor in model.head.state_dict().items()})
         warned(f"{directory}: no class of Hugging Face has this head; it lies in {HEAD_FILE} beside an ElectraModel")
-    tokenizer.save(directory)
+    tokenizer.save(directory, model.encoder.config.max_positions)
     settings = {"task": task.name, **task.settings()}
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
     decided(f"model saved in {directory}", architecture)

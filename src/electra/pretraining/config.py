@@ -54,7 +54,8 @@ class PretrainConfig:
     seed: int = 0
     """Decides initial weights, data order, masks, samples and dropout."""
     loss_weight: float | None = None
-    """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50)."""
+    """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50). An objective
+    without a generator (mlm) has one loss, which is not weighted."""
     model: EncoderConfig = field(default_factory=EncoderConfig)
     """The encoder that is wanted."""
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)

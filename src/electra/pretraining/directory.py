@@ -33,6 +33,8 @@ FREE = (
     "training.keep_checkpoints",
 )
 
+NETWORKS = ("discriminator", "masked_lm", "generator")
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -64,6 +66,15 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """Checkpoints of the training loop."""
         return self.path / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        """What a finished run has to say."""
+        return self.path / "report.html"
+
+    def networks(self) -> list[Path]:
+        """The Hugging Face directories of a finished run, the main network's first."""
+        return [self.path / name for name in NETWORKS if (self.path / name).exists()]
 
     def check(self, config: PretrainConfig) -> None:
         """See that the directory is new, empty, or of the same configuration.

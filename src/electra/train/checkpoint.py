@@ -54,6 +54,10 @@ class Checkpoints:
         self.keep = keep
         self.warn = warn
 
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return self.directory / f"{PREFIX}{step:08d}"
+
     def paths(self) -> list[Path]:
         """All finished checkpoints, oldest first.
 
@@ -71,7 +75,7 @@ class Checkpoints:
         Raises:
             StorageError: the disk is full or writing is not allowed; earlier checkpoints are untouched.
         """
-        path = self.directory / f"{PREFIX}{state.step:08d}"
+        path = self.path(state.step)
         aside = self.directory / f".writing-{path.name}"
         with writing(path):
             shutil.rmtree(aside, ignore_errors=True)
