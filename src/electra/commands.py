@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config import Parser, load
+from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.presets import PRESETS
 from electra.pretraining.config import build, options
@@ -202,9 +203,11 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     """The options of `pretrain`, with the values of the preset, then of the config file, as defaults.
 
     Where neither a file nor anything to train on is given and `out` is a run already, its own configuration is the file.
+    The sequence length of prepared data stands before the preset's.
 
     Raises:
         UsageError: there is no such preset, or the file has a wrong name or value.
+        DataError: no prepared data where it is said to be.
     """
     path = Path(file) if file else None
     own = out / "config.yaml"
@@ -215,6 +218,9 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     if preset not in PRESETS:
         raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
     parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP)
+    data = given.get("data") or from_file.get("data")
+    if data and "seq_len" not in from_file:
+        parser.set_defaults({"seq_len": Manifest.load(Path(data)).seq_len})
     if path is not None:
         try:
             values = parser.parse_object(from_file | {"preset": preset})

@@ -57,7 +57,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
             model = build_model(config, tokenizer)
             decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
             if config.init:
-                continue_from(Path(config.init), model, tokenizer)
+                continue_from(Path(config.init), model)
             model.to(where.device)
             try:
                 state, findings = train_model(config, rows, directory, model, data, tokenizer, where)

@@ -22,7 +22,7 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     """Prepared data and its tokenizer, made from text where they are not there; the run gets a copy of the tokenizer.
 
     Raises:
-        UsageError: neither text nor data is given, or both; sequences longer than the model has positions.
+        UsageError: neither text nor data is given, or both; sequences longer than the model has positions, or than asked.
         TextError, TokenizerError, DataError, StorageError: see there.
     """
     if bool(config.text) == (config.data is not None):
@@ -62,7 +62,15 @@ def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Token
             f"{path}: prepared with sequences of {data.manifest.seq_len}, the model has {config.model.max_positions} "
             "positions; raise --model.max-positions or prepare again with a smaller --seq-len"
         )
-    decided(f"data of {path}: {len(data.train):,} examples of up to {data.manifest.seq_len} tokens")
+    if data.manifest.seq_len != config.seq_len:
+        raise UsageError(
+            f"--seq-len is {config.seq_len}, but {path} was prepared with sequences of {data.manifest.seq_len}; "
+            "leave --seq-len out, or prepare the text again"
+        )
+    decided(
+        f"data of {path}: {len(data.train):,} examples",
+        f"sequence length {data.manifest.seq_len}, that of the prepared data",
+    )
     return data, tokenizer
 
 
