@@ -46,7 +46,8 @@ BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "blank file": (lambda d: broken(d, "a.txt", b"\n \n\n"), "a.txt"),
     "too small": (
         lambda d: broken(d, "a.txt", b"the cat sees mice .\n\nthe dog sleeps .\n"),
-        "do not fill one batch of 4",
+        "a.txt: too little text: 1 training example of up to 24 tokens, less than one batch of 4; "
+        "add text, or lower --training.batch-size or --seq-len",
     ),
     "not UTF-8": (lambda d: broken(d, "a.txt", GOOD.encode() + b"caf\xe9 ole\n"), "a.txt: "),
     "truncated gzip": (lambda d: broken(d, "a.txt.gz", gzip.compress(GOOD.encode())[:-20]), "a.txt.gz: "),

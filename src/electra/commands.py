@@ -217,7 +217,9 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     preset = given.get("preset") or from_file.get("preset") or "small"
     if preset not in PRESETS:
         raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
-    parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP)
+    usage = "%(prog)s [TEXT ...] --out RUN [--preset PRESET] [options]"
+    parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP, usage=usage)
+    parser.describe("preset", f"One of {', '.join(PRESETS)}. The defaults shown here are those of {preset}.")
     data = given.get("data") or from_file.get("data")
     if data and "seq_len" not in from_file:
         parser.set_defaults({"seq_len": Manifest.load(Path(data)).seq_len})

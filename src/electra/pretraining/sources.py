@@ -32,7 +32,7 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     if config.data is not None:
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
-        return with_heldout(data), tokenizer
+        return enough(data, config), tokenizer
     corpus = Corpus(config.text, config.documents, config.text_field, config.encoding_errors)
     corpus.check()
     describe(corpus)
@@ -40,11 +40,17 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     data = prepare_with_progress(
         corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
     )
-    return with_heldout(data), tokenizer
+    return enough(data, config), tokenizer
 
 
-def with_heldout(data: PreparedData) -> PreparedData:
-    """The data; a run without held-out text could not be scored at its end, so it does not begin."""
+def enough(data: PreparedData, config: PretrainConfig) -> PreparedData:
+    """The data; a run that could not fill a batch, or not be scored at its end for lack of held-out text, does not begin."""
+    if len(data.train) < config.training.batch_size:
+        raise UsageError(
+            f"{', '.join(config.text) or config.data}: too little text: {counted(len(data.train), 'training example')} of "
+            f"up to {config.seq_len} tokens, less than one batch of {config.training.batch_size:,}; "
+            "add text, or lower --training.batch-size or --seq-len"
+        )
     if not len(data.heldout):
         raise DataError(f"{data.path}: too little text to hold any out for evaluation; add text")
     if data.heldout.tokens < FEW_TOKENS:
