@@ -131,6 +131,8 @@ def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, cap
     electra.pretrain(str(text), out=str(out), **tiny_run)
     said = capsys.readouterr().out
     assert "resuming" not in said
+    assert ", 1 thread, float32" in said
+    assert "batches of 8 in micro-batches of 4 (gradients accumulate; " in said
     assert "tokens are held out: the held-out figures will be rough" in said
     (out / "summary.json").unlink()
     electra.pretrain(str(text), out=str(out), **tiny_run)
@@ -298,9 +300,11 @@ def test_by_the_clock_it_ends_annealed_at_the_budget(
     assert rates[-1] < 0.02 * max(rates)
 
 
-def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     tiny_run["training"] |= {"checkpoint_every": 1000, "checkpoint_minutes": 1e-9, "keep_checkpoints": 2}
+    tiny_run["training"] |= {"micro_batch_size": 8}
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+    assert "micro-batches of 8 (the whole batch at once)" in capsys.readouterr().out
     kept = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
     assert kept == ["step-00000011", "step-00000012"]
 

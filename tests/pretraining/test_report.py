@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rich.progress import TaskProgressColumn
 
 from electra.pretraining.detection import BINS
 from electra.pretraining.evaluate import Evaluation, Sample
@@ -11,6 +12,7 @@ from electra.pretraining.observer import RunObserver
 from electra.pretraining.pictures import draw
 from electra.pretraining.report import table, when
 from electra.runtime import Runtime
+from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget
 
 HELDOUT = {"loss": 3.0, "auc": 0.8, "frequency_auc": 0.6, "majority": 0.9}
@@ -64,6 +66,19 @@ def test_a_problem_is_found_once_and_its_end_is_kept(tmp_path: Path, runtime: Ru
     new = {step: len(observer.judge(step, step / 3000, row)) for step, row in rows.items()}
     assert new == {1500: 1, 1550: 0, 1600: 0, 1650: 1, 1700: 0}
     assert [(finding.step, finding.last_step) for finding in observer.findings] == [(1500, 1550), (1650, 1650)]
+
+
+def test_until_the_first_row_of_metrics_the_display_shows_the_speed(tmp_path: Path, runtime: Runtime) -> None:
+    observer = RunObserver(tmp_path, Budget(steps=100), Health(100), 1.0, runtime, lambda step: tmp_path)
+    observer.started(TrainingState(10, seconds=2.0, tokens=1000.0))
+    try:
+        observer.stepped(TrainingState(11, seconds=2.5, tokens=1600.0))
+        (task,) = observer.progress.tasks
+        assert task.fields["detail"] == "step 11 1,200 tokens/s"
+        bar = next(column for column in observer.progress.columns if isinstance(column, TaskProgressColumn))
+        assert bar.render(task).plain.strip() == "11% done"
+    finally:
+        observer.close()
 
 
 def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:

@@ -16,7 +16,7 @@ GENERATOR_PATIENCE = 1_000
 """Steps before which a generator that knows only how frequent words are is normal: context takes thousands to learn."""
 FREQUENCY_MARGIN = 0.01
 """By how much the AUC has to exceed that of token frequency; less is chance on small held-out text."""
-LEAST_RECALL = 0.01
+LEAST_RECALL, ACCURACY_MARGIN = 0.01, 0.001
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def check_heldout(step: int, metrics: Mapping[str, float]) -> list[Finding]:
                 f"{metrics['frequency_auc']:.3f}. {advice}",
             )
         )
-    if metrics["recall"] < LEAST_RECALL:
+    if metrics["recall"] < LEAST_RECALL and metrics["accuracy"] < metrics["majority"] + ACCURACY_MARGIN:
         found.append(
             Finding(
                 step,

@@ -147,7 +147,7 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
     decided(f"training on {where.describe()}")
     decided(
         f"batches of {training.batch_size} in micro-batches of {rows}",
-        "the whole batch at once"
+        ("one for each process" if where.world_size > 1 else "the whole batch at once")
         if training.batch_size == rows * where.world_size
         else "gradients accumulate; the losses are means over the whole batch",
     )
