@@ -1,8 +1,10 @@
-# Two commands: `make demo` and `make test`. Both create .venv when it is missing and are safe to repeat.
+# `make install`, `make demo` and `make test` create .venv when it is missing and are safe to repeat.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: install demo test lint clean
+
+install: .venv/installed
 
 demo: .venv/installed
 	$(BIN)/electra pretrain builtin --preset tiny --hours 0.06 --out demo

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import zstandard
+from safetensors.torch import load_file, save_file
 from test_cli import error
 
 import electra
@@ -45,7 +46,8 @@ BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "blank file": (lambda d: broken(d, "a.txt", b"\n \n\n"), "a.txt"),
     "too small": (
         lambda d: broken(d, "a.txt", b"the cat sees mice .\n\nthe dog sleeps .\n"),
-        "do not fill one batch of 4",
+        "a.txt: too little text: 1 training example of up to 24 tokens, less than one batch of 4; "
+        "add text, or lower --training.batch-size or --seq-len",
     ),
     "not UTF-8": (lambda d: broken(d, "a.txt", GOOD.encode() + b"caf\xe9 ole\n"), "a.txt: "),
     "truncated gzip": (lambda d: broken(d, "a.txt.gz", gzip.compress(GOOD.encode())[:-20]), "a.txt.gz: "),
@@ -185,6 +187,119 @@ def test_init_of_other_sizes(
 def test_init_that_is_no_model(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "nowhere")))
     assert "nowhere: not a model directory" in line
+    assert "hf download OWNER/NAME --local-dir FOLDER" in line
+
+
+@pytest.fixture(scope="module")
+def models(parts: Path) -> Path:
+    """A directory of each kind that can be taken for something to continue from."""
+    electra.cli.main(
+        ["pretrain", "--data", str(parts / "data"), "--out", str(parts / "bert"), *RUN, "--objective", "mlm"]
+    )
+    bare = shutil.copytree(parts / "run/discriminator", parts / "bare")
+    weights = load_file(bare / "model.safetensors")
+    save_file({n: t for n, t in weights.items() if n.startswith("electra.")}, bare / "model.safetensors")
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("init", "objective", "message"),
+    [
+        (
+            "bert",
+            "electra",
+            "bert/masked_lm: a masked language model, not a discriminator; continue it with --objective mlm",
+        ),
+        (
+            "run/generator",
+            "electra",
+            "run/generator: a generator; name {folder}/run, which holds the discriminator too",
+        ),
+        ("run", "mlm", "run/discriminator: a discriminator, and this objective continues a masked language model"),
+        ("bare", "electra", "bare: has no head of pre-training; it is an encoder alone, or a fine-tuned model"),
+    ],
+)
+def test_init_that_is_another_network(
+    models: Path, tmp_path: Path, init: str, objective: str, message: str, capsys: pytest.CaptureFixture
+) -> None:
+    """It is said before the text is read, and nothing is left in the way of the corrected command."""
+    words = ("--init", str(models / init), "--objective", objective)
+    line = error(capsys, "pretrain", str(models / "a.txt"), "--out", str(tmp_path / "run"), *RUN, *words)
+    assert message.format(folder=models) in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("given", ["tokenizer", "data"])
+def test_init_with_another_tokenizer(
+    parts: Path, tmp_path: Path, given: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = electra.tokenizer(str(parts / "a.txt"), out=str(tmp_path / "t"), vocab_size=160, cased=True)
+    source = ["pretrain", str(parts / "a.txt"), "--tokenizer", str(tokenizer)]
+    if given == "data":
+        electra.prepare(str(parts / "a.txt"), tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24, workers=1)
+        source = ["pretrain", "--data", str(tmp_path / "d")]
+    monkeypatch.setattr(electra.pretraining.run, "prepared_text", None)  # it is seen before that
+    line = error(capsys, *source, "--out", str(tmp_path / "run"), *RUN, "--init", str(parts / "run"))
+    assert "run/discriminator: its tokenizer is not " in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_sequence_length_than_the_datas(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--seq-len", "48"))
+    assert f"--seq-len is 48, but {parts / 'data'} was prepared with sequences of 24; leave --seq-len out" in line
+    assert not (tmp_path / "run").exists()
+    words = [word for word in RUN if word not in ("--seq-len", "24")]
+    electra.cli.main(["pretrain", "--data", str(parts / "data"), "--out", str(tmp_path / "run"), *words])
+    assert "sequence length 24, that of the prepared data" in capsys.readouterr().out
+    assert "seq_len: 24\n" in (tmp_path / "run/config.yaml").read_text()
+
+
+def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = shutil.copytree(parts / "tokenizer", tmp_path / "tokenizer")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    words = ("tokenizer", str(parts / "a.txt"), "--out", str(out), "--vocab-size", "160")
+    electra.cli.main(words)
+    assert f"the same tokenizer stands in {out} already" in capsys.readouterr().out
+    assert f"{out}: holds another tokenizer; choose another --out" in error(capsys, *words, "--cased")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["run", "data", ""])
+def test_a_tokenizer_needs_a_directory_of_its_own(
+    parts: Path, place: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(electra.pretraining.sources, "train_with_progress", None)  # it is seen before the work
+    before = sorted(parts.rglob("*"))
+    line = error(capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / place))
+    assert line.startswith(f"{parts / place}: holds other files (")
+    assert "a file; a tokenizer needs a directory" in error(
+        capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / "a.txt")
+    )
+    assert sorted(parts.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["tokenizer", "prepare", "pretrain"])
+def test_a_place_that_cannot_be_written_is_seen_before_the_work(
+    parts: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(electra.text.corpus.Corpus, "__iter__", None)
+    monkeypatch.setattr(electra.storage.os, "access", lambda path, mode: False)  # root may write everywhere
+    more = ("--tokenizer", str(parts / "tokenizer")) if command == "prepare" else ()
+    line = error(capsys, command, str(parts / "a.txt"), "--out", str(tmp_path / "new/out"), *more)
+    assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to make files in {tmp_path}"
+
+
+def test_text_that_changed_while_a_run_was_unfinished(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    source = Path(shutil.copy(text / "a.txt", tmp_path / "a.txt"))
+    words = ("pretrain", str(source), "--out", str(tmp_path / "run"), *RUN)
+    electra.cli.main(words)
+    (tmp_path / "run/summary.json").unlink()
+    source.write_text(source.read_text() + GOOD)
+    line = error(capsys, *words)
+    assert f"prepared from other text: {source} had " in line
+    assert "put the text back as it was to go on, or choose another --out for the new text" in line
 
 
 def test_no_permission(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

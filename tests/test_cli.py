@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,37 @@ def test_every_field_has_a_help_text(capsys: pytest.CaptureFixture) -> None:
             after = text.split(f" {option} ", 1)[1]
             assert "(type:" in after.split(" --", 1)[0] or "(required)" in after.split(" --", 1)[0], option
             assert len(after.split("(type:")[0].split()) > 2, f"{option} is not explained"
+
+
+def test_what_the_help_of_pretrain_says(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["pretrain", "--help", "--preset", "tiny"])
+    lines = capsys.readouterr().out
+    text = " ".join(lines.split())
+    assert text.startswith("usage: electra pretrain [TEXT ...] --out RUN")
+    assert "One of tiny, small, small++, base, base++, large. The defaults shown here are those of tiny." in text
+    assert "Pre-training task: electra, or mlm" in text
+    assert "(type: whole number or null, default: 20000)" in text
+    assert "(type: strict or replace, default: strict)" in text
+    for cryptic in ("Literal[", " | ", "CONFIG Path to", "--model CONFIG"):
+        assert cryptic not in text.replace("--config CONFIG", "")
+
+
+@pytest.mark.parametrize("words", ["--steps 1e3", "--steps=1e3", "--steps 1000.0", "--steps 1000"])
+def test_a_whole_number_may_be_written_as_engineers_do(resolved: list[PretrainConfig], words: str) -> None:
+    cli.main(["pretrain", "a", "--out", "r", *words.split(), "--optimizer.learning-rate", "1e-3"])
+    assert (resolved[0].steps, resolved[0].optimizer.learning_rate) == (1000, 1e-3)
+
+
+def test_how_configurations_differ_is_said_in_plain_words(tmp_path: Path) -> None:
+    saved, tiny = tmp_path / "c.yaml", commands.PRESETS["tiny"]()
+    saved.write_text(electra.config.to_yaml(tiny))
+    other = replace(tiny, text=("a", "b"), steps=None, hours=2.0, cased=True)
+    assert electra.config.difference_to(saved, other, ()) == (
+        "--text is not set there, a b here; --steps is 20000 there, not set here; --hours is not set there, 2.0 here; "
+        "1 more option differs"
+    )
+    assert electra.config.difference_to(saved, replace(tiny, cased=True), ()) == "--cased is false there, true here"
 
 
 def test_a_preset_then_options(resolved: list[PretrainConfig]) -> None:
@@ -154,12 +186,19 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --objective gpt", "there is no objective 'gpt'; there are electra, mlm"),
         ("pretrain a --out r --steps 5 --hours 1", "say either --steps or --hours, not both"),
         ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
+        ("pretrain a --out r --seq-len 4", "--seq-len 4: at least 5 tokens"),
+        ("pretrain a --out r --workers 0", "--workers 0: at least 1"),
         ("pretrain a --out r --model.hidden-size 30", "model.hidden_size 30 cannot be shared evenly by model.num_heads 4"),
         ("pretrain a --out r --config nowhere.yaml", "nowhere.yaml: no such config file"),
-        ("pretrain a", "required: out"),
+        ("pretrain a", "--out is missing; electra pretrain --help explains it"),
         ("pretrain a --out r --seed 3 b", "'b' stands behind options; name all text together"),
-        ("prepare a --out r", "required: tokenizer"),
-        ("evaluate", "required: run"),
+        ("prepare a --out r", "--tokenizer is missing; electra prepare --help explains it"),
+        ("evaluate", "RUN is missing; electra evaluate --help explains it"),
+        ("prepare a", "--tokenizer and --out are missing"),
+        ("pretrain a --out r --optimizer.lr 1", "no option --optimizer.lr; did you mean --optimizer.learning-rate?"),
+        ("pretrain a --out r --bs 1", "there is no option --bs; did you mean --training.batch-size?"),
+        ("pretrain a --out r --optimizer.learning 1", "did you mean --optimizer.learning-rate?"),
+        ("pretrain a --out r --steps 1.5", "--steps: expected int or null, got 1.5"),
         ("tokenizer a --out r --vocab-sise 5", "there is no option --vocab-sise; did you mean --vocab-size?"),
     ],
 )  # fmt: skip

@@ -66,7 +66,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
         "loss", "generator_loss", "discriminator_loss", "generator_accuracy", "replaced", "accuracy", "majority",
         "precision", "recall", "auc", "gradient_norm", "learning_rate", "tokens_per_second", "flops", "mfu",
     }  # fmt: skip
-    assert rows[-1]["loss"] == pytest.approx(rows[-1]["generator_loss"] + 50 * rows[-1]["discriminator_loss"])
+    assert rows[-1]["loss"] == pytest.approx(rows[-1]["generator_loss"] + 5 * rows[-1]["discriminator_loss"])
     assert rows[-1]["flops"] > rows[0]["flops"] > 0
     assert any((finished / "events").iterdir())
     assert {path.name for path in (finished / "checkpoints").iterdir()} == {f"step-{n:08d}" for n in (4, 8, 12)}
@@ -121,6 +121,40 @@ def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) ->
         torch.testing.assert_close(model.generator(ids, types, mask, everywhere)[mask], logits[mask], atol=1e-5, rtol=0)
 
 
+def test_the_saved_tokenizer_knows_how_much_the_model_takes(finished: Path) -> None:
+    for name in ("discriminator", "generator"):
+        assert AutoTokenizer.from_pretrained(finished / name).model_max_length == 32
+
+
+def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    electra.pretrain(str(text), out=str(out), **tiny_run)
+    said = capsys.readouterr().out
+    assert "resuming" not in said
+    assert ", 1 thread, float32" in said
+    assert "batches of 8 in micro-batches of 4 (gradients accumulate; " in said
+    assert "tokens are held out: the held-out figures will be rough" in said
+    (out / "summary.json").unlink()
+    electra.pretrain(str(text), out=str(out), **tiny_run)
+    said = capsys.readouterr().out
+    assert f"resuming from step 12 ({out / 'checkpoints/step-00000012'})" in said
+    assert "the tokenizer trained before for this run is used again" in said
+    assert f"the text prepared before in {out / 'data'} is used again" in said
+
+
+def test_the_report_says_what_was_run(finished: Path) -> None:
+    page = (finished / "report.html").read_text()
+    summary = json.loads((finished / "summary.json").read_text())
+    for fact in (
+        f"{summary['tokens']:,.0f} tokens",
+        "<td>budget<td>12 steps",
+        "<td>peak learning rate<td>0.002",
+        "<td>batch<td>8 sequences of up to 24 tokens",
+        "<td>preset<td>tiny",
+    ):
+        assert fact in page
+
+
 def test_fill_mask(finished: Path) -> None:
     guesses = pipeline("fill-mask", str(finished / "generator"))("the cat [MASK] mice .")
     assert len(guesses) == 5
@@ -130,7 +164,10 @@ def test_fill_mask(finished: Path) -> None:
 def test_a_finished_run_says_so_and_does_nothing(finished: Path, capsys: pytest.CaptureFixture) -> None:
     before = (finished / "summary.json").stat().st_mtime_ns
     summary = electra.pretrain(out=str(finished))
-    assert "is finished: step 12" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "is finished: step 12" in said
+    assert f"Checkpoint: {finished / 'discriminator'}, {finished / 'generator'}\n" in said
+    assert f"Report:     {finished / 'report.html'}\n" in said
     assert summary == json.loads((finished / "summary.json").read_text())
     assert (finished / "summary.json").stat().st_mtime_ns == before
 
@@ -148,6 +185,17 @@ def test_in_steps_it_is_the_same_run(finished: Path, text: Path, tmp_path: Path,
     electra.pretrain(data=str(data), out=str(tmp_path / "run"), **tiny_run)
     assert trace(tmp_path / "run") == trace(finished)
     assert not (tmp_path / "run/data").exists()
+
+
+def test_a_string_is_one_source_and_not_its_letters(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "t"), vocab_size=160)
+    data = electra.prepare(
+        str(text / "a.txt"), tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24, workers=1
+    )
+    said = capsys.readouterr().out
+    assert "1 source)" in said
+    assert f"tokenizer in {tokenizer} (electra prepare" in said
+    assert f"prepared data in {data} (electra pretrain" in said
 
 
 def test_evaluate(finished: Path, tmp_path: Path, text: Path) -> None:
@@ -252,9 +300,11 @@ def test_by_the_clock_it_ends_annealed_at_the_budget(
     assert rates[-1] < 0.02 * max(rates)
 
 
-def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     tiny_run["training"] |= {"checkpoint_every": 1000, "checkpoint_minutes": 1e-9, "keep_checkpoints": 2}
+    tiny_run["training"] |= {"micro_batch_size": 8}
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+    assert "micro-batches of 8 (the whole batch at once)" in capsys.readouterr().out
     kept = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
     assert kept == ["step-00000011", "step-00000012"]
 
@@ -263,6 +313,7 @@ def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict) -
 def test_the_other_objectives(text: Path, tmp_path: Path, tiny_run: dict, objective: str) -> None:
     summary = electra.pretrain(str(text), out=str(tmp_path / "run"), objective=objective, **tiny_run)
     assert "mlm_accuracy" in summary["heldout"]
+    assert summary["heldout"]["loss"] == summary["heldout"]["mlm_loss"], "the preset's loss weight is a generator's"
     assert AutoModel.from_pretrained(tmp_path / "run/masked_lm").config.hidden_size == 16
     guesses = pipeline("fill-mask", str(tmp_path / "run/masked_lm"))("the cat [MASK] mice .")
     assert len(guesses) == 5

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config import Parser, load
+from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.presets import PRESETS
 from electra.pretraining.config import build, options
 
 
 def tokenizer(
-    text: list[str],
+    text: Iterable[str] | str,
     *,
     out: str,
     vocab_size: int = 30_522,
@@ -21,7 +22,7 @@ def tokenizer(
     text_field: str = "text",
     encoding_errors: Literal["strict", "replace"] = "strict",
 ) -> Path:
-    """Train a WordPiece vocabulary, the kind that BERT and ELECTRA use.
+    """Train a WordPiece vocabulary, the kind that BERT and ELECTRA use. What stands in `out` already is never replaced.
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
@@ -36,18 +37,17 @@ def tokenizer(
     Returns:
         The directory.
     """
-    from electra.pretraining.sources import describe, train_with_progress
+    from electra.pretraining.sources import train_into
     from electra.text.corpus import Corpus
 
-    corpus = Corpus(tuple(text), documents, text_field, encoding_errors)
+    corpus = Corpus(sources(text), documents, text_field, encoding_errors)
     corpus.check()
-    describe(corpus)
-    train_with_progress(corpus, vocab_size, cased, keep_accents).save(Path(out))
+    train_into(Path(out), corpus, vocab_size, cased, keep_accents)
     return Path(out)
 
 
 def prepare(
-    text: list[str],
+    text: Iterable[str] | str,
     *,
     tokenizer: str,
     out: str,
@@ -74,15 +74,17 @@ def prepare(
     Returns:
         The directory.
     """
+    from electra.console import decided
     from electra.pretraining.sources import describe, prepare_with_progress
     from electra.text.corpus import Corpus
     from electra.text.tokenizer import load_tokenizer
 
-    corpus = Corpus(tuple(text), documents, text_field, encoding_errors)
+    corpus = Corpus(sources(text), documents, text_field, encoding_errors)
     corpus.check()
     known = load_tokenizer(tokenizer)
     describe(corpus)
     prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)
+    decided(f"prepared data in {out}", f"electra pretrain --data {out} --out RUN")
     return Path(out)
 
 
@@ -109,10 +111,14 @@ def pretrain(
     """
     from electra.pretraining.run import pretrain as run
 
-    sources = [text] if isinstance(text, str) else list(text)
-    given = others | ({"text": sources} if sources else {}) | ({"preset": preset} if preset else {})
+    given = others | ({"text": list(sources(text))} if text else {}) | ({"preset": preset} if preset else {})
     parser = pretrain_parser(given, config, Path(out))
     return run(build(parser, parser.parse_object(settle_budget(given))), Path(out))
+
+
+def sources(text: Iterable[str] | str) -> tuple[str, ...]:
+    """One source or several; a string is one, not its letters."""
+    return (text,) if isinstance(text, str) else tuple(text)
 
 
 def evaluate(run: str, *, data: str | None = None) -> dict[str, float]:
@@ -236,9 +242,11 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     """The options of `pretrain`, with the values of the preset, then of the config file, as defaults.
 
     Where neither a file nor anything to train on is given and `out` is a run already, its own configuration is the file.
+    The sequence length of prepared data stands before the preset's.
 
     Raises:
         UsageError: there is no such preset, or the file has a wrong name or value.
+        DataError: no prepared data where it is said to be.
     """
     path = Path(file) if file else None
     own = out / "config.yaml"
@@ -248,7 +256,12 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     preset = given.get("preset") or from_file.get("preset") or "small"
     if preset not in PRESETS:
         raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
-    parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP)
+    usage = "%(prog)s [TEXT ...] --out RUN [--preset PRESET] [options]"
+    parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP, usage=usage)
+    parser.describe("preset", f"One of {', '.join(PRESETS)}. The defaults shown here are those of {preset}.")
+    data = given.get("data") or from_file.get("data")
+    if data and "seq_len" not in from_file:
+        parser.set_defaults({"seq_len": Manifest.load(Path(data)).seq_len})
     if path is not None:
         try:
             values = parser.parse_object(from_file | {"preset": preset})

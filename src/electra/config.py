@@ -3,6 +3,7 @@
 One sentence of precedence: defaults, then preset, then config file, then command line (or keyword arguments).
 """
 
+import argparse
 import dataclasses
 import difflib
 import re
@@ -18,41 +19,77 @@ from electra.errors import UsageError
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
+class HelpFormatter(jsonargparse.DefaultHelpFormatter):
+    """jsonargparse's formatter, with types in words."""
+
+    def _get_type_str(self, action: argparse.Action) -> str | None:
+        words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", " | ": " or "}
+        text = super()._get_type_str(action)
+        return text and re.sub(r"\b(str|int|float|bool)\b| \| ", lambda match: words[match[0]], plain_type(text))
+
+
 class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, with errors as one line of ours and option names written with hyphens."""
 
     def __init__(self, **arguments: Any) -> None:
-        super().__init__(allow_abbrev=False, **arguments)  # half a name is a wrong name
+        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **arguments)  # half a name is a wrong name
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a `UsageError` that names the nearest right option where a name is wrong."""
-        raise UsageError(one_line(message, self.option_names())) from None
+        raise UsageError(one_line(message, self.option_names(), self.prog)) from None
 
     def option_names(self) -> list[str]:
-        """Every option that can be given, dotted, with underscores."""
-        strings = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        """Every option that can be given, dotted, with underscores; no group of options, which jsonargparse has too."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        strings = [name for action in shown for name in action.option_strings if name.startswith("--")]
         return [name.removeprefix("--") for name in strings]
+
+    def hide(self, names: set[str]) -> None:
+        """Leave options out of the help text; they are understood all the same."""
+        for action in self._actions:
+            if action.dest in names:
+                action.help = argparse.SUPPRESS
+
+    def describe(self, name: str, text: str) -> None:
+        """Add to an option's help text what only its caller knows."""
+        action = next(action for action in self._actions if action.dest == name)
+        action.help = f"{action.help} {text}"
+
+    def options_of(self, *types: Any) -> set[str]:
+        """The options that take a value of one of these types."""
+        return {
+            name
+            for action in self._actions
+            if getattr(action, "_typehint", None) in types
+            for name in action.option_strings
+        }
 
     def format_help(self, *arguments: Any) -> str:
         """The help text; `--seq_len` is shown as `--seq-len`, and both are understood."""
         return re.sub(r"--[a-z0-9_.]+", lambda match: match[0].replace("_", "-"), super().format_help(*arguments))
 
     def read(self, argv: Iterable[str]) -> jsonargparse.Namespace:
-        """Parse a command line, in which a switch such as --cased may stand without a value."""
-        switches = {
-            name
-            for action in self._actions
-            if getattr(action, "_typehint", None) is bool
-            for name in action.option_strings
-        }
+        """Parse a command line, in which a switch such as --cased may stand without a value, and 1e3 is a whole number."""
+        switches, counts = self.options_of(bool), self.options_of(int, int | None)
         words = [underscored(word) for word in argv]
-        following = [*words, "--"][1:]
-        return self.parse_args(
-            [
-                f"{word}=true" if word in switches and next_word not in ("true", "false") else word
-                for word, next_word in zip(words, following, strict=True)
-            ]
-        )
+
+        def understood(before: str, word: str, after: str) -> str:
+            name, equals, value = word.partition("=")
+            if word in switches and after not in ("true", "false"):
+                return f"{word}=true"
+            if name in counts and equals:
+                return f"{name}={whole(value)}"
+            return whole(word) if before in counts else word
+
+        neighbours = zip(["", *words], words, [*words, "--"][1:], strict=False)
+        return self.parse_args([understood(*each) for each in neighbours])
+
+
+def whole(number: str) -> str:
+    """`1e3` or `1000.0` as `1000`; anything else as it stands."""
+    if re.fullmatch(r"\d+(\.\d*)?([eE]\+?\d{1,2})?", number) and float(number).is_integer():
+        return str(int(number)) if number.isdigit() else str(int(float(number)))
+    return number
 
 
 def underscored(word: str) -> str:
@@ -61,8 +98,11 @@ def underscored(word: str) -> str:
     return name[:2] + name[2:].replace("-", "_") + equals + value if word.startswith("--") else word
 
 
-def one_line(message: str, names: list[str]) -> str:
+def one_line(message: str, names: list[str], program: str) -> str:
     """What jsonargparse says of an error in several lines, in one, with the nearest right name."""
+    if missing := re.search(r"the following arguments are required: (.+)", message):
+        shown = [hyphenated(name) if name in names else name.upper() for name in missing[1].split(", ")]
+        return f"{' and '.join(shown)} {'is' if len(shown) == 1 else 'are'} missing; {program} --help explains it"
     if stray := re.search(r"[Uu]nrecognized arguments?: (?!--)(\S+)", message):
         return f"{stray[1]!r} stands behind options; name all text together"
     wrong = re.search(r"[Uu]nrecognized arguments?: --()([\w.]+)", message) or re.search(
@@ -70,7 +110,8 @@ def one_line(message: str, names: list[str]) -> str:
     )
     if wrong:
         name = ".".join(part for part in wrong.groups() if part)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        abbreviated = [each for each in names if initials(each) == name.rpartition(".")[2]]
+        near = abbreviated or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"did you mean {hyphenated(near[0])}?" if near else "--help lists all options"
         return f"there is no option {hyphenated(name)}; {hint}"
     if typed := re.search(r'Parser key "([\w.]+)":', message):
@@ -80,6 +121,12 @@ def one_line(message: str, names: list[str]) -> str:
             kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
             return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}"
     return " ".join(message.split())
+
+
+def initials(name: str) -> str | None:
+    """`lr` for `optimizer.learning_rate`; None for a name of one word."""
+    words = name.rpartition(".")[2].split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else None
 
 
 def plain_type(text: str) -> str:
@@ -98,6 +145,9 @@ def parser_for(cls: type, defaults: Any, skip: Iterable[str] = (), **arguments: 
     """A parser of the fields of a dataclass, nested ones by dotted names, with the values of `defaults` as defaults."""
     parser = Parser(**arguments)
     parser.add_class_arguments(cls, skip=set(skip))
+    parser.hide(
+        {field.name for field in dataclasses.fields(cls) if dataclasses.is_dataclass(getattr(defaults, field.name))}
+    )
     values = flat(dataclasses.asdict(defaults))
     parser.set_defaults({name: value for name, value in values.items() if name not in skip})
     return parser
@@ -139,6 +189,9 @@ def to_yaml(config: Any) -> str:
     return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
 
 
+SHOWN_DIFFERENCES = 3
+
+
 def difference_to(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
     """How a configuration differs from one that was saved, in words; None if it does not.
 
@@ -152,6 +205,16 @@ def difference_to(saved: Path, config: Any, free: tuple[str, ...]) -> str | None
     }
     if not changed:
         return None
-    name, (old, new) = next(iter(changed.items()))
-    more = f" and {len(changed) - 1} more options differ" if len(changed) > 1 else ""
-    return f"{hyphenated(name)} is {old} there, {new} here{more}"
+    shown = [
+        f"{hyphenated(name)} is {plain_value(old)} there, {plain_value(new)} here"
+        for name, (old, new) in list(changed.items())[:SHOWN_DIFFERENCES]
+    ]
+    more = len(changed) - len(shown)
+    return "; ".join([*shown, f"{more} more {'option differs' if more == 1 else 'options differ'}"] if more else shown)
+
+
+def plain_value(value: Any) -> str:
+    """A value of a config file as one would say it."""
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "not set"
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

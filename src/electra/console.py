@@ -32,6 +32,11 @@ def warned(text: str) -> None:
     console.print(f"[yellow]! {escape(text)}[/yellow]")
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 @contextmanager
 def reading_progress(description: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
     """Show how far work is that reads `total` bytes; yields a function of the bytes read so far and a detail.
@@ -64,7 +69,7 @@ def training_progress() -> Progress:
     return Progress(
         TextColumn("[bold]{task.description}[/bold]"),
         BarColumn(bar_width=20),
-        TaskProgressColumn(),
+        TaskProgressColumn("[progress.percentage]{task.percentage:>3.0f}% done"),
         TextColumn("{task.fields[detail]}"),
         TextColumn("ETA"),
         TimeRemainingColumn(),

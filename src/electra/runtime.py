@@ -75,8 +75,9 @@ class Runtime:
 
     def describe(self) -> str:
         """Hardware and versions in one line, for reports."""
+        threads = torch.get_num_threads()
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else cpu_name()
-        many = f" x {self.world_size}" if self.world_size > 1 else f", {torch.get_num_threads()} threads"
+        many = f" x {self.world_size}" if self.world_size > 1 else f", {threads} thread{'s' * (threads > 1)}"
         precision = str(self.dtype).removeprefix("torch.")
         return f"{name}{many}, {precision}, PyTorch {torch.__version__}, Python {platform.python_version()}"
 

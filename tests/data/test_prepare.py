@@ -249,12 +249,12 @@ def test_other_settings_in_the_same_directory(text: Path, out: Path, tokenizer: 
         (corpus, OTHER_TOKENIZER, {}, r"tokenizer \w{12}, now \w{12}; vocab_size 60, now 6"),
         (replace(corpus, documents="line"), tokenizer, {}, "documents blank-line, now line"),
         (replace(corpus, text_field="body"), tokenizer, {}, "text_field text, now body"),
-        (Corpus((str(other),)), tokenizer, {}, f"1 sources, now 1, {text} for one"),
-        (Corpus((str(text), str(other))), tokenizer, {}, f"1 sources, now 2, {other} for one"),
-        (Corpus((str(other), str(text))), tokenizer, {}, f"1 sources, now 2, {other} for one"),
+        (Corpus((str(other),)), tokenizer, {}, f"1 file, now 1, {text} for one"),
+        (Corpus((str(text), str(other))), tokenizer, {}, f"1 file, now 2, {other} for one"),
+        (Corpus((str(other), str(text))), tokenizer, {}, f"1 file, now 2, {other} for one"),
     ]
     for of_corpus, of_tokenizer, options, named in cases:
-        message = rf"^{out}: holds data prepared with other settings: {named}; choose another directory, or delete"
+        message = rf"^{out}: (holds data prepared with other settings|prepared from other text): {named}; .*choose another --out"
         with pytest.raises(DataError, match=message):
             prepare(of_corpus, of_tokenizer, out, workers=1, **({"seq_len": 32} | options))
         assert content(out) == before
@@ -264,7 +264,8 @@ def test_finished_data_of_text_of_another_size(text: Path, out: Path, tokenizer:
     prepare(Corpus((str(text),)), tokenizer, out, workers=1)
     size = text.stat().st_size
     text.write_bytes(text.read_bytes() + b" ban")
-    with pytest.raises(DataError, match=rf"other settings: {text} of {size:,} bytes, now {size + 4:,}; choose another"):
+    said = rf"other text: {text} had {size:,} bytes and has {size + 4:,} now; put the text back as it was to go on"
+    with pytest.raises(DataError, match=said):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1)
 
 
@@ -272,7 +273,7 @@ def test_sources_in_another_order(text: Path, out: Path, tokenizer: Tokenizer) -
     other = text.with_name("other.txt")
     other.write_text("ban ben bin")
     prepare(Corpus((str(text), str(other))), tokenizer, out, workers=1)
-    with pytest.raises(DataError, match=r"other settings: 2 sources, now 2, in another order; choose"):
+    with pytest.raises(DataError, match=r"other text: 2 files, now 2, in another order; put"):
         prepare(Corpus((str(other), str(text))), tokenizer, out, workers=1)
 
 
@@ -295,8 +296,8 @@ def test_directories_that_hold_something_else(text: Path, out: Path, tokenizer: 
 def test_settings_out_of_range(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     for options, message in (
-        ({"seq_len": 4}, "^seq_len=4: at least 5 tokens"),
-        ({"workers": 0}, "^workers=0: at least 1"),
+        ({"seq_len": 4}, "^--seq-len 4: at least 5 tokens"),
+        ({"workers": 0}, "^--workers 0: at least 1"),
         ({"heldout": 0.0}, "^heldout=0.0: a share"),
         ({"heldout": 1.0}, "^heldout=1.0: a share"),
     ):
@@ -360,7 +361,7 @@ def test_a_full_disk(text: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypat
 
 
 def test_a_place_that_cannot_be_written(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
-    with pytest.raises(StorageError, match=rf"^{text}/out/settings.json: cannot be written: Not a directory"):
+    with pytest.raises(StorageError, match=rf"^{text}/out: cannot be written: {text} is not a directory"):
         prepare(Corpus((str(text),)), tokenizer, text / "out", workers=1)
 
 

@@ -109,7 +109,7 @@ def test_features_are_made_once(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(3))
     task = task_over("squad2", config(), dev=path)
     assert task.features("dev") is task.features("dev")
-    assert task.settings() == {"span": asdict(config())}
+    assert task.settings() == {"span": asdict(config()), "best_null_threshold": None}
     json.dumps(task.settings())
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from electra.pretraining.health import PATIENCE, Health
+from electra.pretraining.health import GENERATOR_PATIENCE, PATIENCE, Health, check_heldout
 
 HEALTHY = {
     "loss": 20.0,
@@ -51,6 +51,32 @@ def test_a_bert_that_does_not_learn() -> None:
 def test_early_in_a_run_not_having_learnt_is_normal() -> None:
     for early in ({"done": 0.1}, {"step": PATIENCE - 50}):
         assert problems({"auc": 0.5, "sampled_accuracy": 0.0, "generator_loss": 10.3}, **early) == []
+
+
+@pytest.mark.parametrize("early", [{"done": 0.4}, {"step": GENERATOR_PATIENCE - 50}])
+def test_a_generator_may_guess_for_a_long_time(early: dict) -> None:
+    assert problems({"sampled_accuracy": 0.014}, **early) == []
+
+
+LEARNT = {"auc": 0.753, "frequency_auc": 0.618, "recall": 0.14, "accuracy": 0.9, "majority": 0.89}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"auc": 0.62}, ["the discriminator has not learnt more than token frequency"]),
+        ({"recall": 0.001, "accuracy": 0.8901}, ["the discriminator calls nearly everything original"]),
+    ],
+)
+def test_a_discriminator_that_has_not_learnt_is_named_at_the_end(changes: dict, expected: list[str]) -> None:
+    findings = check_heldout(500, LEARNT | changes)
+    assert [finding.problem for finding in findings] == expected
+    assert all("train longer" in finding.advice and finding.step == 500 for finding in findings)
+
+
+def test_a_bert_has_no_discriminator_to_judge() -> None:
+    assert check_heldout(500, {"mlm_loss": 3.0}) == []
 
 
 def test_advice_says_what_to_try() -> None:

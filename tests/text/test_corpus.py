@@ -175,12 +175,12 @@ BAD_FILES = {
     "far.txt.gz": (gzip.compress(TEXT + b"\xff"), f"far.txt.gz: not UTF-8 at byte offset {len(TEXT)} (0xff)"),
     "cut.txt.gz": (
         gzip.compress(TEXT)[:-9],
-        "broken gzip data after 3,145,728 decompressed bytes (Truncated",
+        f"broken gzip data at its end, byte {len(gzip.compress(TEXT)) - 9:,} (Truncated",
     ),
-    "cut.txt.zst": (zstandard.compress(TEXT)[:-9], "broken zstd data after"),
-    "cut.parquet.zst": (zstandard.compress(as_parquet())[:-9], "broken zstd data after 0 decompressed bytes"),
-    "plain.txt.gz": (TEXT, "plain.txt.gz: broken gzip data after 0 decompressed bytes"),
-    "plain.txt.zst": (TEXT, "plain.txt.zst: broken zstd data after 0 decompressed bytes"),
+    "cut.txt.zst": (zstandard.compress(TEXT)[:-9], "broken zstd data at its end, byte "),
+    "cut.parquet.zst": (zstandard.compress(as_parquet())[:-9], "broken zstd data at its end, byte "),
+    "plain.txt.gz": (TEXT, f"plain.txt.gz: broken gzip data behind byte 0 of {len(TEXT):,}"),
+    "plain.txt.zst": (TEXT, f"plain.txt.zst: broken zstd data behind byte 0 of {len(TEXT):,}"),
     "second.txt.gz": (gzip.compress(TEXT) + gzip.compress(b"x")[:-3], "(Truncated compressed stream)"),
     "syntax.jsonl": (
         b'{"text": "a"}\n\n{"text": \n',

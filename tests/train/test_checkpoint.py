@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from electra import storage
 from electra.errors import RunError, StorageError
 from electra.train.checkpoint import Checkpoints, TrainingState
 
@@ -100,6 +101,40 @@ def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(tmp_path: Pat
     with pytest.raises(RunError, match="every checkpoint is damaged"):
         kept.restore(*stepped())
     assert len(warnings) == 2
+
+
+@pytest.mark.parametrize("name", ["", "step-00000002", "step-00000002/state.json", "step-00000002/model.safetensors"])
+def test_one_that_may_not_be_read_is_not_called_damaged(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, warnings = checkpoints(tmp_path)
+    for step in (1, 2):
+        kept.save(*stepped(), TrainingState(step))
+    locked = kept.directory / name
+
+    def refuse(path: Path, *_) -> None:
+        if path == locked or locked in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    for method in ("open", "iterdir", "read_text"):
+        allowed = getattr(Path, method)
+        monkeypatch.setattr(Path, method, lambda path, *a, f=allowed, **k: refuse(path) or f(path, *a, **k))
+    with pytest.raises(RunError, match=f"{locked}.*: no permission to read it; nothing is known to be damaged"):
+        kept.restore(*stepped())
+    assert not warnings
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_who_may_read_the_weights_is_for_the_umask_to_say(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        storage.write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
+        kept, _ = checkpoints(tmp_path)
+        kept.save(*stepped(), TrainingState(1))
+    finally:
+        os.umask(before)
+    files = [tmp_path / "a.safetensors", *kept.paths()[0].iterdir()]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o666 & ~mask}
 
 
 def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:

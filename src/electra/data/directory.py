@@ -4,6 +4,7 @@ import shutil
 from dataclasses import fields
 from pathlib import Path
 
+from electra.console import counted
 from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_settings, save_json
 from electra.data.shards import TOKENIZER
 from electra.data.tokenising import CHUNKS
@@ -34,11 +35,16 @@ def is_finished(directory: Path, settings: Settings) -> bool:
             )
         return False
     finished = (directory / MANIFEST).exists()
-    differing = _differences(load_settings(directory), settings, finished)
-    if differing:
+    there = load_settings(directory)
+    if changed := _text_difference(there, settings, finished):
+        raise DataError(
+            f"{directory}: prepared from other text: {changed}; "
+            "put the text back as it was to go on, or choose another --out for the new text"
+        )
+    if differing := _setting_differences(there, settings):
         raise DataError(
             f"{directory}: holds data prepared with other settings: {'; '.join(differing)}; "
-            "choose another directory, or delete this one"
+            "choose another --out, or delete this one"
         )
     return finished
 
@@ -72,17 +78,23 @@ def clear(directory: Path) -> None:
         directory.rmdir()
 
 
-def _differences(there: Settings, wanted: Settings, sizes_too: bool) -> list[str]:
-    """What differs, in words."""
-    differing = []
+def _text_difference(there: Settings, wanted: Settings, sizes_too: bool) -> str | None:
+    """How the text differs, in words."""
     before, now = dict(there.sources), dict(wanted.sources)
     if list(before) != list(now):
         other = sorted(before.keys() ^ now.keys())
         which = f"{other[0]} for one" if other else "in another order"
-        differing.append(f"{len(before):,} sources, now {len(now):,}, {which}")
-    elif sizes_too:
-        changed = [name for name in now if before[name] != now[name]]
-        differing += [f"{name} of {before[name]:,} bytes, now {now[name]:,}" for name in changed[:1]]
+        return f"{counted(len(before), 'file')}, now {len(now):,}, {which}"
+    changed = [name for name in now if before[name] != now[name]] if sizes_too else []
+    if not changed:
+        return None
+    more = f", and {counted(len(changed) - 1, 'more file')} changed" if len(changed) > 1 else ""
+    return f"{changed[0]} had {before[changed[0]]:,} bytes and has {now[changed[0]]:,} now{more}"
+
+
+def _setting_differences(there: Settings, wanted: Settings) -> list[str]:
+    """What else differs, in words."""
+    differing = []
     for field in fields(Settings):
         values = getattr(there, field.name), getattr(wanted, field.name)
         if field.name != "sources" and values[0] != values[1]:

@@ -72,7 +72,7 @@ class BatchLoader:
         if len(examples) < batch_size:
             raise UsageError(
                 f"{len(examples):,} training examples do not fill one batch of {batch_size:,}; "
-                "add text, or lower batch_size or the sequence length"
+                "add text, or lower --training.batch-size or --seq-len"
             )
         self._examples = examples
         self._batch_size = batch_size

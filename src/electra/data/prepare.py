@@ -19,8 +19,12 @@ from electra.data.shards import PreparedData, write_unigrams
 from electra.data.tokenising import ChunkRecord, ChunkWriter, finished_chunk, record_name
 from electra.data.workers import map_unordered
 from electra.errors import TextError, UsageError
+from electra.storage import check_writable
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import Tokenizer
+
+HELDOUT = 0.01
+"""Share of the documents that are held out."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def prepare(
     seq_len: int = 128,
     workers: int | None = None,
     seed: int = 0,
-    heldout: float = 0.01,
+    heldout: float = HELDOUT,
     on_progress: Callable[[PrepareProgress], None] | None = None,
 ) -> PreparedData:
     """Prepare a corpus in the directory `out`, or go on with it there, or open it if it is finished.
@@ -62,9 +66,9 @@ def prepare(
         DataError: `out` holds other files, or data of other settings; a worker was killed.
         StorageError: the disk is full, or writing is not allowed.
     """
+    check_usage(seq_len, workers, heldout)
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    _check_usage(seq_len, workers, heldout)
     out = Path(out)
     corpus.check()
     settings = Settings(
@@ -79,6 +83,7 @@ def prepare(
     )
     if is_finished(out, settings):
         return PreparedData.open(out)
+    check_writable(out)
     chunks = read_chunks(corpus, seed, heldout)
     first = next(chunks, None)  # before anything is written
     if first is None:
@@ -100,11 +105,12 @@ def prepare(
         remove_partial(out)
 
 
-def _check_usage(seq_len: int, workers: int, heldout: float) -> None:
+def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> None:
+    """Raise a UsageError for a setting out of its range; a run asks before it makes a tokenizer."""
     if seq_len < LEAST_SEQ_LEN:
-        raise UsageError(f"seq_len={seq_len}: at least {LEAST_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
-    if workers < 1:
-        raise UsageError(f"workers={workers}: at least 1, or leave it out for one per core")
+        raise UsageError(f"--seq-len {seq_len}: at least {LEAST_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers {workers}: at least 1, or leave it out for one per core")
     if not 0 < heldout < 1:
         raise UsageError(f"heldout={heldout}: a share of the documents, above 0 and below 1")
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import nn
 
 from electra.console import decided, warned
@@ -15,7 +14,7 @@ from electra.finetuning.tagging import TaggingHead
 from electra.finetuning.task import Task
 from electra.finetuning.wnli import WnliHead
 from electra.model.weights import save_pretrained
-from electra.storage import write_atomically
+from electra.storage import write_atomically, write_tensors
 from electra.text.tokenizer import Tokenizer
 
 HEAD_FILE = "head.safetensors"
@@ -35,9 +34,9 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, tokenizer
     architecture, head, more = stock_head(model.head, task)
     save_pretrained(directory, encoder | head, model.encoder.config, architecture, tokenizer.pad_id, more)
     if architecture == "ElectraModel":
-        save_file({name: tensor.cpu() for name, tensor in model.head.state_dict().items()}, directory / HEAD_FILE)
+        write_tensors(directory / HEAD_FILE, {name: tensor.cpu() for name, tensor in model.head.state_dict().items()})
         warned(f"{directory}: no class of Hugging Face has this head; it lies in {HEAD_FILE} beside an ElectraModel")
-    tokenizer.save(directory)
+    tokenizer.save(directory, model.encoder.config.max_positions)
     settings = {"task": task.name, **task.settings()}
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
     decided(f"model saved in {directory}", architecture)

@@ -14,7 +14,7 @@ MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.t
 def need_hub(what: str) -> None:
     """Raise a UsageError if the extra is not installed."""
     if importlib.util.find_spec("datasets") is None or importlib.util.find_spec("huggingface_hub") is None:
-        raise UsageError(f"{what}: the hub needs an extra: pip install 'electra[hub]'")
+        raise UsageError(f"{what}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')")
 
 
 def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[Any]]:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.progress import TaskID
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from electra.console import LINE_EVERY, console, training_progress
-from electra.storage import write_atomically
+from electra.storage import write_atomically, write_tensors
 from electra.train.checkpoint import TrainingState
 from electra.train.log import MetricsLog
 
@@ -80,7 +80,7 @@ class BestEpoch:
         if known is None or value > known["score"] or step == known["step"]:
             state = {name: parameter.detach().contiguous() for name, parameter in self.model.named_parameters()}
             partial = self.weights.with_suffix(".partial")
-            save_file(state, partial)
+            write_tensors(partial, state)
             partial.replace(self.weights)
             write_atomically(self.record, json.dumps({"step": step, "score": value}).encode())
 

@@ -5,7 +5,8 @@ TensorFlow code, whose names and transposed kernels follow from Hugging Face's b
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -13,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
+from electra.storage import write_tensors
 
 # Ours -> Hugging Face's; {i} is the layer. A row with several names on the right is their concatenation.
 ENCODER_NAMES: dict[str, tuple[str, ...]] = {
@@ -160,7 +162,7 @@ def save_pretrained(
         **(more or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(to_hf(state, config, architecture), directory / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(directory / "model.safetensors", to_hf(state, config, architecture), {"format": "pt"})
     (directory / "config.json").write_text(json.dumps(hf_config, indent=2, sort_keys=True) + "\n")
 
 
@@ -210,22 +212,43 @@ def load_config(directory: Path) -> EncoderConfig:
     return replace(EncoderConfig(), **known)
 
 
-def load_weights(directory: Path) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face directory, on the CPU, in float32."""
+def pretraining_heads(directory: Path) -> set[str]:
+    """Which of the pre-training architectures a directory has the head of; their names alone are read where that is enough.
+
+    Raises:
+        ModelError: no or broken weights.
+    """
     file = directory / "model.safetensors"
+    if file.exists():
+        with readable(file), safe_open(file, "pt") as tensors:
+            names = set(tensors.keys())
+    else:
+        names = set(load_weights(directory))
+    prefixes = {"ElectraForPreTraining": "discriminator_predictions.", "ElectraForMaskedLM": "generator_predictions."}
+    return {architecture for architecture, prefix in prefixes.items() if any(n.startswith(prefix) for n in names)}
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Turn what goes wrong when a file of weights is read into a `ModelError`."""
     try:
-        if file.exists():
-            weights = load_file(file)
-        else:
-            file = directory / "pytorch_model.bin"
-            weights = torch.load(file, map_location="cpu", weights_only=True)
+        yield
     except FileNotFoundError:
-        raise ModelError(f"{directory}: neither model.safetensors nor pytorch_model.bin is there") from None
+        raise ModelError(f"{file.parent}: neither model.safetensors nor pytorch_model.bin is there") from None
     except UnpicklingError:
         raise ModelError(f"{file}: holds more than tensors, and nothing else is loaded from it") from None
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(f"{file}: cannot be read ({reason})") from None
+
+
+def load_weights(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a Hugging Face directory, on the CPU, in float32."""
+    file = directory / "model.safetensors"
+    file = file if file.exists() else directory / "pytorch_model.bin"
+    with readable(file):
+        is_pickle = file.suffix == ".bin"
+        weights = torch.load(file, map_location="cpu", weights_only=True) if is_pickle else load_file(file)
     # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
     prefix = "electra." if "embeddings.word_embeddings.weight" in weights else ""
     return {

@@ -11,7 +11,7 @@ from electra.text.tokenizer import Tokenizer
 def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainingModel:
     """The objective and its networks, with the initial weights that the seed decides; the tokenizer says V."""
     objective = OBJECTIVES[config.objective]
-    if config.loss_weight is not None:
+    if config.loss_weight is not None and objective.corruption == "generator":  # it weighs against a generator's loss
         objective = replace(objective, weight=config.loss_weight)
     main = replace(config.model, vocab_size=tokenizer.vocab_size)
     special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)

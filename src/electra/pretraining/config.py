@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config import Parser, load, parser_for
+from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.masking import MaskingConfig
@@ -53,7 +54,8 @@ class PretrainConfig:
     seed: int = 0
     """Decides initial weights, data order, masks, samples and dropout."""
     loss_weight: float | None = None
-    """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50)."""
+    """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50). An objective
+    without a generator (mlm) has one loss, which is not weighted."""
     model: EncoderConfig = field(default_factory=EncoderConfig)
     """The encoder that is wanted."""
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
@@ -73,6 +75,7 @@ class PretrainConfig:
         Budget(self.steps, self.hours)  # complains if it is none
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
+        check_usage(self.seq_len, self.workers)
         if self.objective not in OBJECTIVES:
             raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
         if self.seq_len > self.model.max_positions:

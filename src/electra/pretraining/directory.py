@@ -21,7 +21,7 @@ from typing import Any
 from electra.config import difference_to, to_yaml
 from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.storage import write_atomically
+from electra.storage import check_writable, write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt.
 FREE = (
@@ -32,6 +32,8 @@ FREE = (
     "training.checkpoint_",
     "training.keep_checkpoints",
 )
+
+NETWORKS = ("discriminator", "masked_lm", "generator")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,15 @@ class RunDirectory:
         """Checkpoints of the training loop."""
         return self.path / "checkpoints"
 
+    @property
+    def report(self) -> Path:
+        """What a finished run has to say."""
+        return self.path / "report.html"
+
+    def networks(self) -> list[Path]:
+        """The Hugging Face directories of a finished run, the main network's first."""
+        return [self.path / name for name in NETWORKS if (self.path / name).exists()]
+
     def check(self, config: PretrainConfig) -> None:
         """See that the directory is new, empty, or of the same configuration.
 
@@ -86,6 +97,7 @@ class RunDirectory:
     @contextmanager
     def claimed(self, config: PretrainConfig) -> Iterator[None]:
         """Make the directory; if what the user gave turns out to be unusable, leave nothing half-written of a new one."""
+        check_writable(self.path)
         new = not self.config.exists()
         if new:
             write_atomically(self.config, to_yaml(config).encode())

@@ -18,7 +18,7 @@ EVALUATION_SEED = 20_200_326
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics on held-out text, and the histograms of the discriminator's scores that its pictures are drawn from."""
+    """Metrics on held-out text, and the histograms of scores and of rarity that its pictures are drawn from."""
 
     metrics: dict[str, float]
     histograms: dict[str, list[float]]
@@ -55,10 +55,11 @@ def evaluate(
                 frequency[replaced] = histogram + frequency[replaced] if len(frequency[replaced]) else histogram
     model.train(was_training)
     metrics = model.metrics(sums)
+    histograms = {name: tensor.tolist() for name, tensor in sums.items() if name.startswith("scores_")}
     if model.generator is not None:
         auc = area_under_curve(frequency[True], frequency[False])
         metrics["frequency_auc"] = max(auc, 1 - auc)
-    histograms = {name: tensor.tolist() for name, tensor in sums.items() if name.startswith("scores_")}
+        histograms |= {"rarity_replaced": frequency[True].tolist(), "rarity_original": frequency[False].tolist()}
     return Evaluation(metrics | {"evaluated_tokens": float(sums["tokens"])}, histograms)
 
 

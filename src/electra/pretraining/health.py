@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 
 PATIENCE = 200
 """Steps before which nobody can say that a model does not learn."""
+GENERATOR_PATIENCE = 1_000
+"""Steps before which a generator that knows only how frequent words are is normal: context takes thousands to learn."""
+FREQUENCY_MARGIN = 0.01
+"""By how much the AUC has to exceed that of token frequency; less is chance on small held-out text."""
+LEAST_RECALL, ACCURACY_MARGIN = 0.01, 0.001
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Finding:
     """A few words; the same problem has the same ones."""
     advice: str
     """What it means and what to try."""
+    last_step: int | None = None
+    """The last step at which it was so, in the row of steps from `step` on; None: nobody looked again."""
 
 
 @dataclass
@@ -38,6 +45,7 @@ class Health:
         advice = {
             **self.check_numbers(metrics),
             **(self.check_learning(metrics) if done > 0.25 and step >= PATIENCE else {}),
+            **(check_samples(metrics) if done >= 0.5 and step >= GENERATOR_PATIENCE else {}),
         }
         self.norms = [*self.norms, metrics["gradient_norm"]][-100:]
         self.losses = [*self.losses, metrics["loss"]][-100:]
@@ -88,9 +96,46 @@ class Health:
                 "of all tokens are replaced. Raise masking.fraction (the paper's Large has 0.25) or make "
                 "generator.size smaller"
             )
-        if right < 0.03:
-            found["too many replacements"] = (
-                f"only {right:.1%} of the generator's samples are the original token: it has hardly learnt, and its "
-                "fakes are easy to tell. Train longer, raise optimizer.learning_rate, or make generator.size larger"
-            )
         return found
+
+
+def check_samples(metrics: Mapping[str, float]) -> dict[str, str]:
+    """A generator that is still guessing when half of the run is over."""
+    right = metrics.get("sampled_accuracy", 1.0)
+    if right >= 0.03:
+        return {}
+    return {
+        "too many replacements": (
+            f"only {right:.1%} of the generator's samples are the original token: it has hardly learnt what a context asks "
+            "for, so nearly every chosen token is replaced by one that does not fit. Train longer, raise "
+            "optimizer.learning_rate, or make generator.size larger"
+        )
+    }
+
+
+def check_heldout(step: int, metrics: Mapping[str, float]) -> list[Finding]:
+    """What the held-out metrics of a finished run say against its discriminator."""
+    if "auc" not in metrics:
+        return []
+    advice = "Normal at the end of a short run: train longer, or try another optimizer.learning_rate or loss_weight"
+    found = []
+    if metrics["auc"] < metrics["frequency_auc"] + FREQUENCY_MARGIN:
+        found.append(
+            Finding(
+                step,
+                "the discriminator has not learnt more than token frequency",
+                f"its AUC on held-out text is {metrics['auc']:.3f}, and the frequency of the tokens alone reaches "
+                f"{metrics['frequency_auc']:.3f}. {advice}",
+            )
+        )
+    if metrics["recall"] < LEAST_RECALL and metrics["accuracy"] < metrics["majority"] + ACCURACY_MARGIN:
+        found.append(
+            Finding(
+                step,
+                "the discriminator calls nearly everything original",
+                f"on held-out text it finds {metrics['recall']:.1%} of the replaced tokens, and its accuracy of "
+                f"{metrics['accuracy']:.1%} is no better than the majority rate ({metrics['majority']:.1%}). Whether its "
+                f"scores rank tokens well all the same is what the AUC says ({metrics['auc']:.3f}). {advice}",
+            )
+        )
+    return found

@@ -1,18 +1,21 @@
 """Initial weights out of Hugging Face directories: domain adaptation, and going on where others stopped."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
 
 from electra.console import decided, warned
+from electra.data.manifest import Manifest
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import Pretrained, load_config, load_pretrained
+from electra.model.weights import Pretrained, load_config, load_pretrained, pretraining_heads
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
-from electra.text.tokenizer import Tokenizer, load_tokenizer
+from electra.pretraining.prediction import ReplacedOrOriginal, WhichToken
+from electra.text.tokenizer import load_tokenizer
 
 # Sizes that weights have; vocab_size is the tokenizer's affair, and dropout and epsilon are not sizes.
 SIZES = (
@@ -25,6 +28,8 @@ SIZES = (
     "type_vocab_size",
 )
 OPTIONS = {name: f"--model.{name.replace('_', '-')}" for name in SIZES}
+
+NETWORKS = {"replaced": ReplacedOrOriginal.architecture, "token": WhichToken.architecture}
 
 
 def discriminator_directory(init: Path) -> Path:
@@ -41,16 +46,65 @@ def generator_directory(init: Path) -> Path | None:
 
 
 def check_init(init: Path, config: PretrainConfig) -> None:
-    """See early, before text is prepared, that the weights are there and have the sizes of the model.
+    """See early, before text is prepared, that the weights are there, of the right network, its sizes and its tokenizer.
 
     Raises:
-        ModelError: not a model directory, or other sizes; every one that differs is named.
+        ModelError: not a model directory, another network or tokenizer, or other sizes; every one that differs is named.
+        TokenizerError, DataError: the tokenizer or the data given cannot be read.
     """
+    if not init.exists():
+        raise ModelError(
+            f"{init}: not a model directory, there is nothing of this name; a model of the Hugging Face hub has to be "
+            "downloaded first: hf download OWNER/NAME --local-dir FOLDER"
+        )
     directory = discriminator_directory(init)
-    compare(directory, load_config(directory), config.model, OPTIONS)
+    sizes = load_config(directory)
+    check_network(directory, OBJECTIVES[config.objective].prediction)
+    compare(directory, sizes, config.model, OPTIONS)
+    check_tokenizer(directory, config)
     generator = generator_directory(init)
     if generator is not None and OBJECTIVES[config.objective].corruption == "generator":
         compare(generator, load_config(generator), generator_sizes(config.model, config.generator), {})
+
+
+def check_network(directory: Path, prediction: Literal["replaced", "token"]) -> None:
+    """Raise a `ModelError` that says what a directory holds, if it is not the main network that an objective needs."""
+    held = pretraining_heads(directory)
+    if NETWORKS[prediction] in held:
+        return
+    if not held:
+        raise ModelError(
+            f"{directory}: has no head of pre-training; it is an encoder alone, or a fine-tuned model. Name the "
+            "pre-trained model"
+        )
+    if prediction == "token":
+        raise ModelError(
+            f"{directory}: a discriminator, and this objective continues a masked language model; "
+            "leave --objective out, or name a masked language model"
+        )
+    if directory.name == "generator" and discriminator_directory(directory.parent) != directory.parent:
+        raise ModelError(f"{directory}: a generator; name {directory.parent}, which holds the discriminator too")
+    raise ModelError(
+        f"{directory}: a masked language model, not a discriminator; continue it with --objective mlm, "
+        "or name an ELECTRA discriminator"
+    )
+
+
+def check_tokenizer(directory: Path, config: PretrainConfig) -> None:
+    """Raise a `ModelError` if a model brings a tokenizer and another one is asked for; where none is, its own is taken."""
+    if not any((directory / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+        return
+    theirs = load_tokenizer(directory).fingerprint
+    if config.tokenizer is not None and load_tokenizer(config.tokenizer).fingerprint != theirs:
+        raise ModelError(
+            f"{directory}: its tokenizer is not {config.tokenizer}, so its embeddings would mean other words; "
+            "leave --tokenizer out: the checkpoint's own is taken"
+        )
+    if config.data is not None and Manifest.load(Path(config.data)).settings.tokenizer != theirs:
+        raise ModelError(
+            f"{directory}: its tokenizer is not the one of the data, so its embeddings would mean other words; "
+            f"prepare the text with the checkpoint's own: electra prepare TEXT --tokenizer {directory} --out DATA"
+        )
 
 
 def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, options: dict[str, str]) -> None:
@@ -62,20 +116,14 @@ def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, options
         raise ModelError(f"{directory}: other sizes: {found}; try {advice or '--generator.size'}")
 
 
-def continue_from(init: Path, model: PretrainingModel, tokenizer: Tokenizer) -> None:
-    """Put the weights of `init` into the model: the main network's, and the generator's if they are there.
+def continue_from(init: Path, model: PretrainingModel) -> None:
+    """Put the weights of `init`, which `check_init` has seen, into the model: the main network's, and the generator's.
 
     Raises:
-        ModelError: weights are missing or of other sizes, or the vocabulary is another.
+        ModelError: weights are missing or of other sizes.
     """
     main = load_pretrained(discriminator_directory(init))
     compare(main.directory, main.config, model.setting.main, OPTIONS)
-    has_tokenizer = any((main.directory / name).exists() for name in ("tokenizer.json", "vocab.txt"))
-    if has_tokenizer and load_tokenizer(main.directory).fingerprint != tokenizer.fingerprint:
-        raise ModelError(
-            f"{main.directory}: its tokenizer is not the one of the data, so its embeddings would mean other words; "
-            "prepare the text with the checkpoint's own tokenizer"
-        )
     load_into(model.prediction.network, main, model.prediction.architecture)
     decided(f"weights of {main.directory}")
     if model.generator is None:

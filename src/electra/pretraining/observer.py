@@ -1,11 +1,13 @@
 """What is shown and written while a run trains: a progress display, rows of metrics, findings."""
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.progress import TaskID
 
-from electra.console import LINE_EVERY, console, training_progress, warned
+from electra.console import LINE_EVERY, console, decided, training_progress, warned
 from electra.pretraining.health import Finding, Health
 from electra.runtime import Runtime, matmul_rate
 from electra.train.checkpoint import TrainingState
@@ -17,16 +19,24 @@ class RunObserver:
     """Shows and logs the run in `directory`; in all but the main process it does nothing."""
 
     def __init__(
-        self, directory: Path, budget: Budget, health: Health, utilised_share: float, runtime: Runtime
+        self,
+        directory: Path,
+        budget: Budget,
+        health: Health,
+        utilised_share: float,
+        runtime: Runtime,
+        checkpoint_of: Callable[[int], Path],
     ) -> None:
         self.directory = directory
+        self.checkpoint_of = checkpoint_of
         self.budget = budget
         self.health = health
         self.utilised_share = utilised_share
         self.runtime = runtime
         self.findings: list[Finding] = []
-        self.seen: set[str] = set()
+        self.current: dict[str, int] = {}  # problem -> its place in findings
         self.detail = ""
+        self.opened = TrainingState()
         self.last_line = 0.0
         self.log: MetricsLog | None = None
         self.progress = training_progress()
@@ -37,6 +47,9 @@ class RunObserver:
         """Open the log where the run stands, and the display."""
         if not self.runtime.is_main:
             return
+        if state.step:
+            decided(f"resuming from step {state.step:,}", str(self.checkpoint_of(state.step)))
+        self.opened = replace(state)
         self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
         self.log = MetricsLog(self.directory, state.step)
         for row in read_metrics(self.log.path):  # what an interrupted run has seen belongs into the report too
@@ -47,9 +60,10 @@ class RunObserver:
         self.task = self.progress.add_task("training", total=1.0, detail="")
 
     def stepped(self, state: TrainingState) -> None:
-        """Move the display."""
+        """Move the display; until the first row of metrics it has the speed to show."""
         if self.runtime.is_main:
-            self.progress.update(self.task, completed=self.done(state), detail=f"step {state.step:,} {self.detail}")
+            detail = self.detail or speed(self.opened, state)
+            self.progress.update(self.task, completed=self.done(state), detail=f"step {state.step:,} {detail}")
 
     def logged(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Write a row, say what is wrong, show the losses."""
@@ -65,14 +79,18 @@ class RunObserver:
         if not console.is_terminal and time.monotonic() - self.last_line > LINE_EVERY:
             self.last_line = time.monotonic()
             left = state.seconds / self.done(state) - state.seconds if self.done(state) else 0.0
-            console.print(f"  step {state.step:,} {self.detail} · {self.done(state):.0%} · ETA {left:,.0f} s")
+            console.print(f"  step {state.step:,} {self.detail} · {self.done(state):.0%} done · ETA {left:,.0f} s")
 
     def judge(self, step: int, done: float, metrics: dict[str, float]) -> list[Finding]:
-        """The problems that are new at this step; one that stays is found once."""
+        """The problems that are new at this step; one that stays is found once, and its last step is kept."""
         found = self.health.check(step, done, metrics)
-        new = [finding for finding in found if finding.problem not in self.seen]
-        self.findings += new
-        self.seen = {finding.problem for finding in found}
+        new = [finding for finding in found if finding.problem not in self.current]
+        for finding in found:
+            place = self.current.setdefault(finding.problem, len(self.findings))
+            if place == len(self.findings):
+                self.findings.append(finding)
+            self.findings[place] = replace(self.findings[place], last_step=step)
+        self.current = {finding.problem: self.current[finding.problem] for finding in found}
         return new
 
     def done(self, state: TrainingState) -> float:
@@ -85,6 +103,11 @@ class RunObserver:
             self.progress.stop()
         if self.log is not None:
             self.log.close()
+
+
+def speed(before: TrainingState, now: TrainingState) -> str:
+    """Tokens a second between two states."""
+    return f"{(now.tokens - before.tokens) / (now.seconds - before.seconds):,.0f} tokens/s"
 
 
 def headline(metrics: dict[str, float]) -> str:

@@ -19,9 +19,9 @@ from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.evaluate import Evaluation, Sample, evaluate, samples
-from electra.pretraining.health import Finding
+from electra.pretraining.health import Finding, check_heldout
 from electra.pretraining.objectives import PretrainingModel
-from electra.pretraining.report import MEANINGS, Report, sentence_markup, shown, write_report
+from electra.pretraining.report import Report, sentence_markup, table, write_report
 from electra.runtime import Runtime, runtime
 from electra.storage import writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -47,8 +47,10 @@ def finish(
     if not where.is_main:
         return {}
     evaluation = score(model, data, tokenizer, where)
+    at_the_end = check_heldout(state.step, evaluation.metrics)
+    findings = findings + at_the_end
     shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
-    saved = save_networks(directory, model, tokenizer)
+    save_networks(directory, model, tokenizer)
     summary = {
         "step": state.step,
         "seconds": state.seconds,
@@ -67,12 +69,19 @@ def finish(
         samples=shown_samples,
         findings=findings,
     )
-    path = write_report(report, directory.path)
+    write_report(report, directory.path)
     show(evaluation, shown_samples)
-    console.print(f"Checkpoint: {', '.join(map(str, saved))}", markup=False)
-    console.print(f"Report:     {path}", markup=False)
+    for finding in at_the_end:
+        warned(f"{finding.problem}: {finding.advice}")
     directory.finish(summary)
+    show_results(directory)
     return summary
+
+
+def show_results(directory: RunDirectory) -> None:
+    """Say where the models and the report of a finished run are."""
+    console.print(f"Checkpoint: {', '.join(map(str, directory.networks()))}", markup=False)
+    console.print(f"Report:     {directory.report}", markup=False)
 
 
 def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, where: Runtime) -> Evaluation:
@@ -117,36 +126,40 @@ def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) ->
     return examples_batch(examples, order.tolist(), tokenizer.pad_id)
 
 
-def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer) -> list[Path]:
-    """Write the Hugging Face directories of the networks; returns their paths, the main one's first."""
+def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer) -> None:
+    """Write the Hugging Face directories of the networks."""
     main = "discriminator" if model.generator is not None else "masked_lm"
     networks = {main: (model.prediction.network, model.prediction.architecture)}
     if model.generator is not None:
         networks["generator"] = (model.generator, "ElectraForMaskedLM")
-    paths = []
     for name, (network, architecture) in networks.items():
         path, aside = directory.path / name, directory.path / f".writing-{name}"
         with writing(path):
             shutil.rmtree(aside, ignore_errors=True)
             save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id)
-            tokenizer.save(aside)
+            tokenizer.save(aside, network.config.max_positions)
             shutil.rmtree(path, ignore_errors=True)
             aside.rename(path)
-        paths.append(path)
-    return paths
 
 
 def facts(
     config: PretrainConfig, model: PretrainingModel, data: PreparedData, summary: dict[str, Any]
 ) -> dict[str, str]:
     """The head of a report."""
+    minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
     return {
         "text": ", ".join(config.text) or str(config.data),
         "data": f"{len(data.train):,} examples, {data.train.tokens:,} tokens; {len(data.heldout):,} examples held out",
         "parameters": f"{parameters / 1e6:.2f} M",
-        "trained": f"{summary['step']:,} steps, {summary['tokens']:.3g} tokens, {summary['flops']:.3g} FLOPs, "
-        f"{summary['seconds'] / 60:.1f} minutes",
+        "trained": f"{summary['step']:,} steps, {summary['tokens']:,.0f} tokens, {summary['flops']:.3g} FLOPs, "
+        f"{minutes} min {seconds} s",
+        "budget": f"{config.steps:,} steps" if config.steps else f"{config.hours:g} h",
+        "preset": config.preset,
+        "peak learning rate": f"{config.optimizer.learning_rate:g}",
+        "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
+        "masked": f"{config.masking.fraction:.0%} of the tokens",
+        **({"loss weight": f"{model.setting.objective.weight:g}"} if model.generator is not None else {}),
         "seed": str(config.seed),
         "hardware": summary["hardware"],
     }
@@ -154,11 +167,10 @@ def facts(
 
 def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
     """The held-out metrics and the sentences, on the terminal."""
-    table = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for name, meaning in MEANINGS.items():
-        if name in evaluation.metrics:
-            table.add_row(meaning, shown(name, evaluation.metrics[name]))
-    console.print(table)
+    grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
+    for row in table(evaluation.metrics):
+        grid.add_row(*row)
+    console.print(grid)
     if shown_samples:
         console.print(
             "Held-out sentences: each token with the probability that it was replaced; replaced ones are marked."

@@ -19,7 +19,7 @@ from electra.pretraining.health import Finding, Health
 from electra.pretraining.initial import check_init, continue_from
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
 from electra.pretraining.observer import RunObserver
-from electra.pretraining.results import finish
+from electra.pretraining.results import finish, show_results
 from electra.pretraining.sources import prepared_text
 from electra.runtime import Runtime, main_process_first, runtime, stop_on_signal
 from electra.text.corpus import BUILTIN
@@ -49,6 +49,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
                 check_init(Path(config.init), config)
         if (summary := directory.finished()) is not None:
             decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
+            show_results(directory)
             return summary
         with directory.claimed(config) if where.is_main else nullcontext():
             with main_process_first(where):
@@ -56,7 +57,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
             model = build_model(config, tokenizer)
             decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
             if config.init:
-                continue_from(Path(config.init), model, tokenizer)
+                continue_from(Path(config.init), model)
             model.to(where.device)
             try:
                 state, findings = train_model(config, rows, directory, model, data, tokenizer, where)
@@ -127,7 +128,7 @@ def train_model(
     checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, warned)
     health = Health(tokenizer.vocab_size)
     share = model.utilised_share(data.manifest.seq_len)
-    observer = RunObserver(directory.path, recipe.budget, health, share, where)
+    observer = RunObserver(directory.path, recipe.budget, health, share, where, checkpoints.path)
     announce(config, rows, loader, where)
     with stop_on_signal() as stop_signal:
         try:
@@ -146,7 +147,9 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
     decided(f"training on {where.describe()}")
     decided(
         f"batches of {training.batch_size} in micro-batches of {rows}",
-        "gradients accumulate; the losses are means over the whole batch",
+        ("one for each process" if where.world_size > 1 else "the whole batch at once")
+        if training.batch_size == rows * where.world_size
+        else "gradients accumulate; the losses are means over the whole batch",
     )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:

@@ -2,23 +2,27 @@
 
 from pathlib import Path
 
-from electra.console import decided, reading_progress, warned
-from electra.data.prepare import prepare
+from electra.console import counted, decided, reading_progress, warned
+from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
-from electra.errors import DataError, UsageError
+from electra.errors import DataError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import discriminator_directory
+from electra.storage import check_writable
 from electra.text.corpus import Corpus
-from electra.text.tokenizer import Tokenizer, load_tokenizer
+from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
 from electra.text.vocabulary import train_tokenizer
+
+# Held-out tokens below which chance moves the third digit of an accuracy, and much more the recall of rare replacements.
+FEW_TOKENS = 20_000
 
 
 def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[PreparedData, Tokenizer]:
     """Prepared data and its tokenizer, made from text where they are not there; the run gets a copy of the tokenizer.
 
     Raises:
-        UsageError: neither text nor data is given, or both; sequences longer than the model has positions.
+        UsageError: neither text nor data is given, or both; sequences longer than the model has positions, or than asked.
         TextError, TokenizerError, DataError, StorageError: see there.
     """
     if bool(config.text) == (config.data is not None):
@@ -28,7 +32,7 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     if config.data is not None:
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
-        return with_heldout(data), tokenizer
+        return enough(data, config), tokenizer
     corpus = Corpus(config.text, config.documents, config.text_field, config.encoding_errors)
     corpus.check()
     describe(corpus)
@@ -36,13 +40,21 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     data = prepare_with_progress(
         corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
     )
-    return with_heldout(data), tokenizer
+    return enough(data, config), tokenizer
 
 
-def with_heldout(data: PreparedData) -> PreparedData:
-    """The data; a run without held-out text could not be scored at its end, so it does not begin."""
+def enough(data: PreparedData, config: PretrainConfig) -> PreparedData:
+    """The data; a run that could not fill a batch, or not be scored at its end for lack of held-out text, does not begin."""
+    if len(data.train) < config.training.batch_size:
+        raise UsageError(
+            f"{', '.join(config.text) or config.data}: too little text: {counted(len(data.train), 'training example')} of "
+            f"up to {config.seq_len} tokens, less than one batch of {config.training.batch_size:,}; "
+            "add text, or lower --training.batch-size or --seq-len"
+        )
     if not len(data.heldout):
         raise DataError(f"{data.path}: too little text to hold any out for evaluation; add text")
+    if data.heldout.tokens < FEW_TOKENS:
+        warned(f"only {data.heldout.tokens:,} tokens are held out: the held-out figures will be rough; more text helps")
     return data
 
 
@@ -56,7 +68,15 @@ def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Token
             f"{path}: prepared with sequences of {data.manifest.seq_len}, the model has {config.model.max_positions} "
             "positions; raise --model.max-positions or prepare again with a smaller --seq-len"
         )
-    decided(f"data of {path}: {len(data.train):,} examples of up to {data.manifest.seq_len} tokens")
+    if data.manifest.seq_len != config.seq_len:
+        raise UsageError(
+            f"--seq-len is {config.seq_len}, but {path} was prepared with sequences of {data.manifest.seq_len}; "
+            "leave --seq-len out, or prepare the text again"
+        )
+    decided(
+        f"data of {path}: {len(data.train):,} examples",
+        f"sequence length {data.manifest.seq_len}, that of the prepared data",
+    )
     return data, tokenizer
 
 
@@ -64,9 +84,9 @@ def describe(corpus: Corpus) -> None:
     """Say what text there is."""
     size = corpus.total_bytes()
     amount = "a data set of the hub" if size is None else f"{size / 1e6:,.1f} MB on disk"
-    decided(f"text: {', '.join(corpus.sources)}", f"{amount}, {len(corpus.describe()):,} sources")
+    decided(f"text: {', '.join(corpus.sources)}", f"{amount}, {counted(len(corpus.describe()), 'source')}")
     if skipped := corpus.skipped():
-        warned(f"{len(skipped):,} files are not text of a known kind and are passed over, {skipped[0]} for one")
+        warned(f"left out, not text of a known kind: {counted(len(skipped), 'file')}, {skipped[0]} for one")
 
 
 def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirectory) -> Tokenizer:
@@ -80,10 +100,44 @@ def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirec
         tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():
+        decided("the tokenizer trained before for this run is used again")
         return load_tokenizer(directory.tokenizer)
     tokenizer = train_with_progress(corpus, config.model.vocab_size, config.cased, config.keep_accents)
     tokenizer.save(directory.tokenizer)
     return tokenizer
+
+
+def train_into(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> None:
+    """Train a tokenizer and save it in a directory of its own, where none but the very same may stand.
+
+    Raises:
+        TokenizerError: another tokenizer stands there, or other files do.
+        StorageError: the directory cannot be written; this is seen before the text is read.
+    """
+    standing = standing_tokenizer(out)
+    check_writable(out)
+    describe(corpus)
+    tokenizer = train_with_progress(corpus, vocab_size, cased, keep_accents)
+    if standing is None:
+        tokenizer.save(out)
+        decided(f"tokenizer in {out}", f"electra prepare TEXT --tokenizer {out} --out DATA")
+    elif standing.fingerprint == tokenizer.fingerprint:
+        decided(f"the same tokenizer stands in {out} already")
+    else:
+        raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
+
+
+def standing_tokenizer(directory: Path) -> Tokenizer | None:
+    """The tokenizer in a directory that holds nothing else; None where the directory is new or empty."""
+    if directory.exists() and not directory.is_dir():
+        raise TokenizerError(f"{directory}: a file; a tokenizer needs a directory of its own")
+    names = {path.name for path in directory.glob("*") if not path.name.startswith(".")}
+    if others := sorted(names - set(FILES)):
+        raise TokenizerError(
+            f"{directory}: holds other files ({others[0]} for one); "
+            "a tokenizer needs a directory of its own: choose a new or empty one"
+        )
+    return load_tokenizer(directory) if names else None
 
 
 def train_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> Tokenizer:
@@ -98,7 +152,14 @@ def train_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accen
 def prepare_with_progress(
     corpus: Corpus, tokenizer: Tokenizer, out: Path, *, seq_len: int, workers: int | None, seed: int
 ) -> PreparedData:
-    """Prepare a corpus, showing how far it is, and say what came out."""
+    """Prepare a corpus, showing how far it is, and say what came out and what was there before."""
+    last: PrepareProgress | None = None
+
+    def on_progress(now: PrepareProgress) -> None:
+        nonlocal last
+        last = now
+        show(now.bytes_read, f"{now.tokens / 1e6:.1f} M tokens")
+
     with reading_progress("preparing", corpus.total_bytes()) as show:
         data = prepare(
             corpus,
@@ -107,8 +168,12 @@ def prepare_with_progress(
             seq_len=seq_len,
             workers=workers,
             seed=seed,
-            on_progress=lambda now: show(now.bytes_read, f"{now.tokens / 1e6:.1f} M tokens"),
+            on_progress=on_progress,
         )
+    if last is None:
+        decided(f"the text prepared before in {out} is used again")
+    elif last.found_chunks:
+        decided(f"preparing went on: {last.found_chunks:,} of {last.chunks:,} parts of the text were done before")
     whence = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
     decided(
         f"{len(data.train):,} examples of up to {seq_len} tokens, {data.train.tokens / 1e6:.2f} M tokens",

@@ -75,22 +75,24 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     zstandard's reader does not.
     """
     compression = COMPRESSIONS[split_compression(path)[1]]
-    done = 0
+    place = 0  # in the file; a block that fails may have been decompressed in part
     try:
         with (
             pa.OSFile(str(path)) as raw,
             pa.CompressedInputStream(raw, compression) if compression else raw as stream,
         ):
             while block := stream.read(BLOCK_BYTES):
-                done += len(block)
-                yield block, raw.tell()
+                place = raw.tell()
+                yield block, place
     except PermissionError as error:
         raise unreadable(path, error) from error
     except OSError as error:
         if error.errno is not None or compression is None:
             raise unreadable(path, error) from error
+        size = path.stat().st_size
+        where = f"at its end, byte {size:,}" if "Truncated" in str(error) else f"behind byte {place:,} of {size:,}"
         raise TextError(
-            f"{path}: broken {compression} data after {done:,} decompressed bytes ({error}); "
+            f"{path}: broken {compression} data {where} ({error}); "
             "the file is damaged or was cut short: copy or download it again"
         ) from error
 

@@ -20,7 +20,9 @@ def open_dataset(source: str, text_field: str) -> Any:
             f"{source}: a hub data set is written hf://owner/name, hf://owner/name:config or hf://owner/name@split"
         )
     if importlib.util.find_spec("datasets") is None:
-        raise UsageError(f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]'")
+        raise UsageError(
+            f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')"
+        )
     import datasets
 
     try:

@@ -21,6 +21,9 @@ from electra.storage import write_atomically
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
 
+FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+"""What a tokenizer's directory holds."""
+
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -115,9 +118,9 @@ class Tokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         return [self.vocabulary[id] for id in ids]
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path, max_length: int | None = None) -> None:
         """Write tokenizer.json, tokenizer_config.json and vocab.txt, for load_tokenizer and transformers'
-        AutoTokenizer.
+        AutoTokenizer; beside a model, `max_length` is how many tokens it can take.
 
         Raises StorageError. Other files in the directory are left alone.
         """
@@ -133,6 +136,7 @@ class Tokenizer:
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
             "padding_side": "right",
             "clean_up_tokenization_spaces": True,
+            **({"model_max_length": max_length} if max_length else {}),
         }
         directory = Path(directory)
         write_atomically(directory / "vocab.txt", "".join(f"{token}\n" for token in self.vocabulary).encode())

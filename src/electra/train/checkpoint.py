@@ -14,17 +14,17 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from electra.errors import RunError
-from electra.storage import sync, writing
+from electra.storage import sync, write_tensors, writing
 
 PREFIX = "step-"
 SCALARS = ("step", "seconds", "tokens", "flops")
@@ -54,9 +54,20 @@ class Checkpoints:
         self.keep = keep
         self.warn = warn
 
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return self.directory / f"{PREFIX}{step:08d}"
+
     def paths(self) -> list[Path]:
-        """All finished checkpoints, oldest first."""
-        return sorted(self.directory.glob(f"{PREFIX}*"))
+        """All finished checkpoints, oldest first.
+
+        Raises:
+            RunError: the directory cannot be listed; a glob would find nothing there, and the run would begin anew.
+        """
+        if not self.directory.exists():
+            return []
+        with reading(self.directory):
+            return sorted(path for path in self.directory.iterdir() if path.name.startswith(PREFIX))
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
         """Write a checkpoint, then remove those beyond the newest `keep`.
@@ -64,16 +75,13 @@ class Checkpoints:
         Raises:
             StorageError: the disk is full or writing is not allowed; earlier checkpoints are untouched.
         """
-        path = self.directory / f"{PREFIX}{state.step:08d}"
+        path = self.path(state.step)
         aside = self.directory / f".writing-{path.name}"
         with writing(path):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
             try:
-                try:
-                    self._write(aside, module, optimizer, state)
-                except SafetensorError as error:  # what its writer makes of an error of the system
-                    raise OSError(0, str(error), str(path)) from error
+                self._write(aside, module, optimizer, state)
                 shutil.rmtree(path, ignore_errors=True)  # a damaged one of the same step
                 aside.rename(path)
                 sync(self.directory)
@@ -99,7 +107,7 @@ class Checkpoints:
             raise OSError(errno.ENOSPC, message, str(self.directory))
         files = {}
         for name, group in tensors.items():
-            save_file({key: t.contiguous().cpu() for key, t in group.items()}, aside / name)
+            write_tensors(aside / name, {key: t.contiguous().cpu() for key, t in group.items()})
             files[name] = {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)}
             sync(aside / name)
         known = {name: getattr(state, name) for name in SCALARS} | {"files": files}
@@ -114,7 +122,7 @@ class Checkpoints:
         A damaged checkpoint is named in a warning and the one before it is used.
 
         Raises:
-            RunError: all checkpoints are damaged, or the newest whole one is of another model.
+            RunError: all checkpoints are damaged, one cannot be read, or the newest whole one is of another model.
         """
         paths = self.paths()
         for path in reversed(paths):
@@ -155,19 +163,41 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
 
 
 def damaged(path: Path) -> str | None:
-    """What is wrong with a checkpoint, or None if its files are those that were written."""
+    """What is wrong with a checkpoint, or None if its files are those that were written.
+
+    Raises:
+        RunError: the system does not let it be read, which says nothing about the checkpoint.
+    """
     try:
-        known = json.loads((path / "state.json").read_text())
-        if known.pop("sha256") != seal(known):
-            return "state.json does not have the checksum that was written"
-        for name, expected in known["files"].items():
-            if (size := (path / name).stat().st_size) != expected["bytes"]:
-                return f"{name} has {size} bytes, expected {expected['bytes']}"
-            if checksum(path / name) != expected["sha256"]:
-                return f"{name} does not have the checksum that was written"
+        with reading(path):
+            return difference(path)
     except (OSError, ValueError, KeyError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+def difference(path: Path) -> str | None:
+    """How the files of a checkpoint differ from those that were written."""
+    known = json.loads((path / "state.json").read_text())
+    if known.pop("sha256") != seal(known):
+        return "state.json does not have the checksum that was written"
+    for name, expected in known["files"].items():
+        if (size := (path / name).stat().st_size) != expected["bytes"]:
+            return f"{name} has {size} bytes, expected {expected['bytes']}"
+        if checksum(path / name) != expected["sha256"]:
+            return f"{name} does not have the checksum that was written"
     return None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn a refusal of the system within into a `RunError`."""
+    try:
+        yield
+    except PermissionError as error:
+        raise RunError(
+            f"{error.filename or path}: no permission to read it; nothing is known to be damaged: "
+            "give the permission and run the same command again"
+        ) from error
 
 
 def seal(known: dict[str, Any]) -> str:

@@ -1,0 +1,115 @@
+"""What the report says and draws: labels of the objective, from when to when something was wrong, curves and baselines."""
+
+from pathlib import Path
+
+import pytest
+from rich.progress import TaskProgressColumn
+
+from electra.pretraining.detection import BINS
+from electra.pretraining.evaluate import Evaluation, Sample
+from electra.pretraining.health import Finding, Health
+from electra.pretraining.observer import RunObserver
+from electra.pretraining.pictures import draw
+from electra.pretraining.report import table, when
+from electra.runtime import Runtime
+from electra.train.checkpoint import TrainingState
+from electra.train.schedule import Budget
+
+HELDOUT = {"loss": 3.0, "auc": 0.8, "frequency_auc": 0.6, "majority": 0.9}
+ROW = {
+    "loss": 3.0,
+    "generator_loss": 2.0,
+    "discriminator_loss": 0.2,
+    "generator_accuracy": 0.3,
+    "replaced": 0.1,
+    "auc": 0.8,
+    "precision": 0.5,
+    "recall": 0.2,
+    "accuracy": 0.9,
+    "majority": 0.9,
+    "gradient_norm": 1.0,
+    "learning_rate": 1e-3,
+}
+SAMPLE = Sample(["a", "b"], [None, "c"], [0.1, 0.7])
+
+
+def histogram(at: int) -> list[float]:
+    counts = [0.0] * BINS
+    counts[at] = 10.0
+    return counts
+
+
+def legend(axes: object) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[attr-defined]
+
+
+def test_a_single_loss_is_not_called_a_total() -> None:
+    assert [meaning for meaning, _ in table({"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4})] == [
+        "masked-LM loss: -log probability of the original token",
+        "masked-LM accuracy",
+    ]
+    assert next(table(HELDOUT)) == ("total loss: the generator's plus the weighted discriminator's", "3.000")
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [(None, "at the end"), (200, "step 200, not after that"), (450, "step 200 to 450, not after that"), (900, "step 200 to the end")],
+)  # fmt: skip
+def test_when_something_was_wrong(last: int | None, expected: str) -> None:
+    assert when(Finding(200, "p", "a", last), last_step=900) == expected
+
+
+def test_a_problem_is_found_once_and_its_end_is_kept(tmp_path: Path, runtime: Runtime) -> None:
+    observer = RunObserver(tmp_path, Budget(steps=3000), Health(100), 1.0, runtime, lambda step: tmp_path)
+    guessing, learnt = ROW | {"sampled_accuracy": 0.01}, ROW | {"sampled_accuracy": 0.5}
+    rows = {1500: guessing, 1550: guessing, 1600: learnt, 1650: guessing, 1700: learnt}
+    new = {step: len(observer.judge(step, step / 3000, row)) for step, row in rows.items()}
+    assert new == {1500: 1, 1550: 0, 1600: 0, 1650: 1, 1700: 0}
+    assert [(finding.step, finding.last_step) for finding in observer.findings] == [(1500, 1550), (1650, 1650)]
+
+
+def test_until_the_first_row_of_metrics_the_display_shows_the_speed(tmp_path: Path, runtime: Runtime) -> None:
+    observer = RunObserver(tmp_path, Budget(steps=100), Health(100), 1.0, runtime, lambda step: tmp_path)
+    observer.started(TrainingState(10, seconds=2.0, tokens=1000.0))
+    try:
+        observer.stepped(TrainingState(11, seconds=2.5, tokens=1600.0))
+        (task,) = observer.progress.tasks
+        assert task.fields["detail"] == "step 11 1,200 tokens/s"
+        bar = next(column for column in observer.progress.columns if isinstance(column, TaskProgressColumn))
+        assert bar.render(task).plain.strip() == "11% done"
+    finally:
+        observer.close()
+
+
+def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
+    names = ("scores_replaced", "scores_original", "rarity_replaced", "rarity_original")
+    histograms = {name: histogram(at) for name, at in zip(names, (1500, 500, 500, 1500), strict=True)}
+    figures = draw([ROW | {"step": step} for step in (50, 100)], Evaluation(HELDOUT, histograms), [SAMPLE])
+    assert figures.keys() == {"training", "detection", "sentences"}
+    loss, detection, _, optimisation, _ = figures["training"].axes
+    assert legend(loss) == ["total", "generator", "discriminator, weighted"]
+    assert loss.get_lines()[2].get_ydata().tolist() == [1.0, 1.0]
+    assert "AUC of token frequency (held-out)" in legend(detection)
+    assert legend(optimisation) == ["gradient norm", "learning rate (right)"]
+    scores, roc = figures["detection"].axes
+    assert scores.get_xlabel()
+    assert scores.get_ylabel()
+    assert legend(roc) == ["discriminator, AUC 0.800", "token frequency, AUC 0.600", "guessing"]
+    for curve in roc.get_lines()[:2]:  # replaced tokens are the more frequent ones here: the curve is turned over
+        assert (curve.get_ydata() >= curve.get_xdata()).all()
+    assert "Held-out sentences" in figures["sentences"].get_suptitle()
+    assert len(figures["sentences"].legends[0].get_texts()) == 2
+
+
+def test_a_bert_has_pictures_too() -> None:
+    row = {"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.1, "tokens_per_second": 9.0, "gradient_norm": 1.0}
+    figures = draw([row | {"learning_rate": 1e-3, "step": 50}], Evaluation({}, {}), [])
+    assert figures.keys() == {"training"}
+    assert legend(figures["training"].axes[0]) == ["masked LM"]
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    import torch
+
+    return Runtime(torch.device("cpu"), torch.float32)
