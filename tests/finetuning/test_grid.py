@@ -114,7 +114,7 @@ def test_the_grid_goes_on_at_the_first_missing_run(settings, tmp_path, monkeypat
 
 
 def test_what_is_missing_is_said_before_anything_runs(settings, tmp_path) -> None:
-    with pytest.raises(DataError, match=r"no CoLA/dev\.tsv here.*--tasks"):
+    with pytest.raises(DataError, match=r"no CoLA/train\.tsv here.*--tasks"):
         glue(settings, tmp_path / "out", seeds=1)
     with pytest.raises(UsageError, match="there is no GLUE task 'squad'"):
         glue(settings, tmp_path / "out", tasks=["squad"])
