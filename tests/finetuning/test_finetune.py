@@ -1,6 +1,9 @@
 """Whole runs on toy tasks: they learn, repeat, resume, keep the best epoch where asked, and say what is wrong."""
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +96,38 @@ def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatc
     resumed = finetune(settings, tmp_path / "killed")
     assert resumed["metrics"] == whole["metrics"]
     assert resumed["selected"] == whole["selected"]
+    ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_kill_9(model, glue, tmp_path) -> None:
+    """The real signal, at moments that nobody chose; the last call finds whatever they left."""
+    words = [
+        "--model",
+        str(model),
+        "--data",
+        str(glue),
+        "--epochs",
+        "12",
+        "--learning-rate",
+        "1e-2",
+        "--batch-size",
+        "16",
+    ]
+    command = [sys.executable, "-m", "electra", "finetune", "sst2", *words, "--select", "best"]
+    whole = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, check=True)
+    assert b"Results:" in whole.stdout
+    for _ in range(3):
+        best = tmp_path / "killed" / "seed-0" / "best.safetensors"
+        before = best.stat().st_mtime_ns if best.exists() else 0
+        process = subprocess.Popen([*command, "--out", str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
+        while process.poll() is None and (not best.exists() or best.stat().st_mtime_ns == before):
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    subprocess.run([*command, "--out", str(tmp_path / "killed")], capture_output=True, check=True)
+    one, other = (json.loads((tmp_path / name / "seed-0" / "results.json").read_text()) for name in ("whole", "killed"))
+    assert (one["metrics"], one["selected"]) == (other["metrics"], other["selected"])
     ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 

@@ -6,13 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_questions
 from toy_tasks import finetune_settings as settings
-from toy_tasks import save_model, write_conll, write_questions
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
 
+from electra.data.loader import Batch
 from electra.errors import DataError, UsageError
+from electra.finetuning.export import save_finetuned
+from electra.finetuning.features import LabelledBatch
+from electra.finetuning.model import FinetunedModel
 from electra.finetuning.run import finetune
 from electra.finetuning.squad_config import SpanConfig
+from electra.finetuning.squad_heads import PlainSpanHead
+from electra.finetuning.tagging import Tagging, TaggingHead
+from electra.finetuning.tagging_data import Sentence
+from electra.model.encoder import Encoder, initialise
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +115,33 @@ def test_what_is_missing(model, tmp_path) -> None:
     with pytest.raises(UsageError, match="rte needs --data"):
         finetune(settings(model, "rte"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(
+    ("head", "stock_class", "names"),
+    [
+        (TaggingHead(TINY.hidden_size, 5), AutoModelForTokenClassification, ("logits",)),
+        (PlainSpanHead(TINY.hidden_size), AutoModelForQuestionAnswering, ("start_logits", "end_logits")),
+    ],
+)
+def test_stock_classes_give_the_same_logits(tmp_path, head, stock_class, names, padded: bool) -> None:
+    """At every token, through the files: what was saved is what a stranger loads."""
+    torch.manual_seed(0)
+    torch.nn.init.normal_(head.output.bias)
+    mine = FinetunedModel(Encoder(TINY), head).eval()
+    initialise(mine.encoder, 0.15)
+    tokenizer = toy_tokenizer()
+    words = [Sentence(("the",), ("a",), "here:1"), Sentence(("cat",), ("b",), "here:2")]
+    task = Tagging("pos", {"train": words}, tokenizer, labels=["a", "b", "c", "d", "e"])
+    save_finetuned(tmp_path, mine, task, tokenizer)
+    stock = stock_class.from_pretrained(tmp_path).eval()
+    texts = ["likes very", "the cat is"][: 1 + padded], ["the owl likes milk .", "a dog"][: 1 + padded]
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(*texts, padding=True, return_tensors="pt")
+    real = inputs["attention_mask"].bool()
+    lengths = real.sum(1)
+    batch = LabelledBatch(Batch(inputs["input_ids"], inputs["token_type_ids"], lengths, real if padded else None), {})
+    with torch.inference_mode():
+        theirs, ours = stock(**inputs), head.predict(mine.hidden(batch), batch)
+    for name in names:
+        torch.testing.assert_close(theirs[name][real], ours[name][real], rtol=1e-4, atol=1e-4)

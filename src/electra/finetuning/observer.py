@@ -1,16 +1,16 @@
 """What is shown and written while a model is fine-tuned; and which epoch's weights are kept."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from rich.progress import TaskID
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
 from electra.console import LINE_EVERY, console, training_progress
-from electra.storage import write_atomically, write_tensors
+from electra.storage import write_tensors
 from electra.train.checkpoint import TrainingState
 from electra.train.log import MetricsLog
 
@@ -64,11 +64,10 @@ class FinetuneObserver:
 
 
 class BestEpoch:
-    """The weights of the epoch that scored best on dev, on disk, so that a killed run still knows them."""
+    """The weights of the epoch that scored best on dev, in one file, so that a killed run still knows them."""
 
     def __init__(self, directory: Path, model: nn.Module, score: Callable[[], float]) -> None:
-        self.weights = directory / "best.safetensors"
-        self.record = directory / "best.json"
+        self.path = directory / "best.safetensors"
         self.model = model
         self.score = score
 
@@ -76,15 +75,24 @@ class BestEpoch:
         """Score the model as it stands; keep it if nothing was better."""
         value = self.score()
         self.model.train()
-        known = json.loads(self.record.read_text()) if self.record.exists() else None
-        if known is None or value > known["score"] or step == known["step"]:
+        known = self.known()
+        if known is None or value > known[1] or step == known[0]:
             state = {name: parameter.detach().contiguous() for name, parameter in self.model.named_parameters()}
-            partial = self.weights.with_suffix(".partial")
-            write_tensors(partial, state)
-            partial.replace(self.weights)
-            write_atomically(self.record, json.dumps({"step": step, "score": value}).encode())
+            partial = self.path.with_suffix(".partial")
+            write_tensors(partial, state, {"step": str(step), "score": repr(value)})
+            partial.replace(self.path)
+
+    def known(self) -> tuple[int, float] | None:
+        """Step and score of the weights in the file, if there is one."""
+        if not self.path.exists():
+            return None
+        with safe_open(self.path, framework="pt") as file:
+            metadata = file.metadata()
+        return int(metadata["step"]), float(metadata["score"])
 
     def restore(self) -> int:
         """Put the best weights into the model; returns the step they are of."""
-        self.model.load_state_dict(load_file(self.weights), strict=True)
-        return int(json.loads(self.record.read_text())["step"])
+        known = self.known()
+        assert known is not None
+        self.model.load_state_dict(load_file(self.path), strict=True)
+        return known[0]

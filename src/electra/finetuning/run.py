@@ -273,7 +273,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    for left in ("checkpoints", "best.safetensors", "best.json"):  # the model directory holds what counts
+    for left in ("checkpoints", "best.safetensors"):  # the model directory holds what counts
         path = out / left
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
