@@ -107,6 +107,15 @@ def test_wnli_by_candidates(model, tmp_path) -> None:
     assert (tmp_path / "out" / "seed-0" / "predictions-test.jsonl").exists()
 
 
+def test_wnli_without_any_pronoun(model, tmp_path) -> None:
+    (tmp_path / "WNLI").mkdir()
+    for split in ("train", "dev"):
+        row = "0\tThe cat likes the dog.\tAn owl hunts mice.\t1"
+        (tmp_path / "WNLI" / f"{split}.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{row}\n")
+    with pytest.raises(DataError, match="nothing in the train split that the task can use"):
+        finetune(settings(model, "wnli", data=str(tmp_path), wnli_candidates=True), tmp_path / "out")
+
+
 def test_what_is_missing(model, tmp_path) -> None:
     with pytest.raises(UsageError, match="squad1 needs --train FILE, or --data FOLDER"):
         finetune(settings(model, "squad1"), tmp_path / "out")

@@ -15,7 +15,7 @@ import torch
 import electra
 from electra.config import to_yaml
 from electra.console import console, decided, warned
-from electra.errors import DivergedError, ModelError, UsageError
+from electra.errors import DataError, DivergedError, ModelError, UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.directory import RunInputs, with_absolute_paths
 from electra.finetuning.export import save_finetuned
@@ -159,6 +159,9 @@ def prepare(config: FinetuneConfig, directory: Path, out: Path, where: Runtime) 
     if config.task == "ax" and not task.predicted:
         raise UsageError(f"{config.data}: no AX/diagnostic.tsv here")
     features = {split: task.features(split) for split in ("train", *task.scored, *task.predicted)}
+    for split, each in features.items():
+        if not len(each):
+            raise DataError(f"{config.task}: there is nothing in the {split} split that the task can use")
     seed_everything(config.seed)
     model = FinetunedModel(encoder, task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
