@@ -155,7 +155,7 @@ def run_predict(words: list[str]) -> None:
     from electra.console import console
 
     parser = Parser(prog="electra predict", description=COMMANDS["predict"])
-    parser.add_function_arguments(commands.predict)
+    parser.add_function_arguments(commands.predict, as_positional=False)
     arguments = vars(parser.instantiate(parser.read(words)))
     console.stderr = True  # standard output is for predictions alone
     try:

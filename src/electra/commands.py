@@ -200,11 +200,11 @@ def glue(
 
 
 def predict(
-    *,
     model: str,
     input: str,
+    *,
     out: str | None = None,
-    text: str = "sentence",
+    text: str | None = None,
     text_pair: str | None = None,
     form: Literal["columns", "lines"] = "columns",
     null_threshold: float | None = None,
@@ -220,8 +220,8 @@ def predict(
             input.
         out: File for the predictions as JSON lines, by default standard output. In Python it is written while the iterator
             is advanced, and there when it ends.
-        text: Column of the text, in files that have columns.
-        text_pair: Column of the second text of a pair.
+        text: Column of the text, in files that have columns; by default that of the table the model was fine-tuned on.
+        text_pair: Column of the second text of a pair; by default likewise.
         form: Words to tag in a .txt file stand in columns (CoNLL) or as sentences in lines; on standard input, in lines.
         null_threshold: Null odds above which a question has no answer; by default what was best on dev in fine-tuning.
         device: Where to compute: auto takes a GPU if there is one.

@@ -72,7 +72,7 @@ class Interrupted(Exception):
 
 
 @pytest.mark.parametrize("select", ["last", "best"])
-def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatch, select: str) -> None:
+def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatch, capsys, select: str) -> None:
     settings = config(model, glue, select=select)
     recipe_of, stepped = run.recipe_of, FinetuneObserver.stepped
 
@@ -94,6 +94,7 @@ def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatc
             finetune(settings, tmp_path / "killed")
     monkeypatch.setattr(FinetuneObserver, "stepped", stepped)
     resumed = finetune(settings, tmp_path / "killed")
+    assert "going on from step 9 of 16" in capsys.readouterr().out
     assert resumed["metrics"] == whole["metrics"]
     assert resumed["selected"] == whole["selected"]
     ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "killed")

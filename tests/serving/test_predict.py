@@ -183,3 +183,11 @@ def test_models_that_cannot_predict(runs: Path, tmp_path: Path) -> None:
         list(electra.predict(model=str(runs / "model"), input="-"))
     with pytest.raises(DataError, match="nosuch: no such file"):
         list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "nosuch")))
+
+
+def test_a_table_s_columns_are_remembered(runs: Path, tmp_path: Path) -> None:
+    rows = [{"review": "the cat is good", "y": "kind"}, {"review": "the dog is bad", "y": "rude"}] * 8
+    train = write_jsonl(tmp_path / "a.jsonl", rows)
+    given = settings(runs / "model", "table", train=str(train), text="review", label="y", epochs=1.0)
+    finetune(given, tmp_path / "out")
+    assert len(list(electra.predict(str(tmp_path / "out"), str(train)))) == 16

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from electra.console import LINE_EVERY, console, training_progress
+from electra.console import LINE_EVERY, console, decided, training_progress
 from electra.storage import write_tensors
 from electra.train.checkpoint import TrainingState
 from electra.train.log import MetricsLog
@@ -35,6 +35,8 @@ class FinetuneObserver:
     def started(self, state: TrainingState) -> None:
         """Open the log where the run stands, and the display."""
         self.log = MetricsLog(self.directory, state.step)
+        if state.step:
+            decided(f"going on from step {state.step:,} of {self.steps:,}")
         if console.is_terminal:
             self.progress.start()
         self.task = self.progress.add_task(self.name, total=self.steps, detail="")

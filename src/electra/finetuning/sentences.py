@@ -51,6 +51,8 @@ class SentenceTask:
     tokenizer: Tokenizer
     max_length: int = 128
     dropout: float = 0.1
+    columns: tuple[str, ...] = ()
+    """Of a table: the names of the columns of the texts, for those who predict."""
     scored: tuple[str, ...] = ("dev",)
     """See `task.Task`."""
     predicted: tuple[str, ...] = ()
@@ -113,7 +115,8 @@ class SentenceTask:
     def settings(self) -> Mapping[str, Any]:
         """What predicting needs."""
         pairs = self.read("train").second is not None
-        return {"kind": self.kind, "labels": list(self.labels), "max_length": self.max_length, "pairs": pairs}
+        settings = {"kind": self.kind, "labels": list(self.labels), "max_length": self.max_length, "pairs": pairs}
+        return settings | ({"columns": list(self.columns)} if self.columns else {})
 
 
 def readable(kind: Kind, labels: Sequence[str], logits: np.ndarray) -> dict[str, Any]:

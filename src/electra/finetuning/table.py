@@ -87,6 +87,7 @@ def table_task(
         METRICS[labels.kind],
         read,
         tokenizer,
+        columns=tuple(name for name in (columns.text, columns.pair) if name is not None),
         predicted=("test",) if "test" in rows else (),
         shift=labels.shift,
         scale=labels.scale,

@@ -40,10 +40,10 @@ class Inputs:
 
     source: str
     """A file, or "-" for standard input."""
-    text: str = "sentence"
-    """Column of the text."""
+    text: str | None = None
+    """Column of the text; by default that of the table the model was fine-tuned on, or "sentence"."""
     text_pair: str | None = None
-    """Column of the second text of a pair."""
+    """Column of the second text of a pair; by default that of the table, if it had one."""
     form: Literal["columns", "lines"] = "columns"
     """How a .txt file of words to tag is read; standard input is always lines."""
 
@@ -91,6 +91,9 @@ def predictions(finetuned: Finetuned, inputs: Inputs, null_threshold: float | No
     """
     finetuned.model.to(where.device)
     settings = finetuned.settings
+    if inputs.text is None:
+        text, *pair = settings.get("columns", ["sentence"])
+        inputs = replace(inputs, text=text, text_pair=inputs.text_pair or (pair[0] if pair else None))
     rows = STREAM_ROWS if inputs.source == "-" else FILE_ROWS
     if "span" in settings:
         return stream(questions(inputs), rows, lambda some: answered(finetuned, some, null_threshold, where))
@@ -188,7 +191,7 @@ def records_of(source: str) -> Iterator[tuple[str, Record]]:
 
 def sentences(inputs: Inputs) -> Iterator[tuple[str, str, str | None]]:
     """(place, text, second text or None); a blank line is an empty text."""
-    text, pair, path = inputs.text, inputs.text_pair, Path(inputs.source)
+    text, pair, path = inputs.text or "sentence", inputs.text_pair, Path(inputs.source)
     suffix = suffix_of(path)
     if suffix == ".jsonl":
         for place, record in records_of(inputs.source):
