@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# An encoder from a folder of text in 52 minutes of training on a CPU, and its scores (see README, "Fine-tuning").
+# An encoder from a folder of text in 52 minutes of training on a CPU.
 #
 #   runs/hour.sh TEXT OUT
 #
 # 40 minutes at length 32 (attention finds its neighbours sooner in short sequences), then 12 at length 128 (the positions
-# that pairs of sentences need). Preparing the text comes on top: 3 minutes for 222 MB. Held-out figures and scores: README.
+# that pairs of sentences need). Preparing the text comes on top. What came out so far, and what
+# it scored: LOG.md.
 set -euo pipefail
 text=${1:?a folder of text}; out=${2:?a folder for the results}
 here=$(dirname "$0")

@@ -21,7 +21,8 @@ def tiny() -> PretrainConfig:
 
     Short sequences, a small vocabulary and many small steps: attention has to find neighbours by their positions before
     anything else can be learnt, and that takes thousands of steps. Initial kernels scaled to the width, and a loss weight
-    that leaves the shared embeddings to the generator, halve that wait. No dropout: nothing is seen often enough to overfit.
+    that leaves the shared embeddings to the generator, shorten that wait (LOG.md). No dropout:
+    nothing is seen often enough to overfit.
     """
     return PretrainConfig(
         preset="tiny",

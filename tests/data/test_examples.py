@@ -63,7 +63,7 @@ class NoChance(np.random.Generator):
     def __init__(self) -> None:
         super().__init__(np.random.PCG64())
 
-    def random(self) -> float:  # type: ignore[override]
+    def random(self) -> float:
         return 0.999
 
 

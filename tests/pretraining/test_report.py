@@ -40,7 +40,7 @@ def histogram(at: int) -> list[float]:
 
 
 def legend(axes: object) -> list[str]:
-    return [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[attr-defined]
+    return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 def test_a_single_loss_is_not_called_a_total() -> None:

@@ -4,11 +4,12 @@ Dimensions: B rows, T tokens.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from electra.data.shards import ExampleSet
 from electra.errors import UsageError
 
 PREFETCHED_STEPS = 2
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,8 @@ class BatchLoader:
         return [examples_batch(self._examples, micro_batch, self._pad_id) for micro_batch in mine]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
-        """`batches` of `first_step` and all after it, made ahead in a thread that ends with the iterator."""
-        with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
-            steps = count(first_step)
-            ahead = deque(pool.submit(self.batches, next(steps)) for _ in range(PREFETCHED_STEPS))
-            while True:
-                ready = ahead.popleft().result()
-                ahead.append(pool.submit(self.batches, next(steps)))
-                yield ready
+        """`batches` of `first_step` and all after it, made ahead."""
+        return made_ahead(self.batches, first_step)
 
     def _global_batch(self, step: int) -> Int64[np.ndarray, " B"]:
         """Which examples a step sees, in the order of their epoch."""
@@ -113,6 +110,17 @@ class BatchLoader:
         return np.concatenate([rows, self._order(epoch + 1)[:missing]]) if missing else rows
 
 
+def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made]:
+    """`batches` of `first_step` and all after it, made ahead in a thread that ends with the iterator."""
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
+        steps = count(first_step)
+        ahead = deque(pool.submit(batches, next(steps)) for _ in range(PREFETCHED_STEPS))
+        while True:
+            ready = ahead.popleft().result()
+            ahead.append(pool.submit(batches, next(steps)))
+            yield ready
+
+
 def epoch_order(size: int, seed: int, epoch: int) -> Int64[np.ndarray, " N"]:
     """The order of `size` examples in an epoch."""
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)
@@ -120,18 +128,22 @@ def epoch_order(size: int, seed: int, epoch: int) -> Int64[np.ndarray, " N"]:
 
 def examples_batch(examples: ExampleSet, rows: Sequence[int] | Int64[np.ndarray, " B"], pad_id: int) -> Batch:
     """The examples at `rows` (at least one) as one batch, in this order."""
-    lengths = examples.lengths[np.asarray(rows)].astype(np.int64)
+    chosen = list(examples.rows(rows))
+    return padded_batch([example.ids for example in chosen], [example.segment_a for example in chosen], pad_id)
+
+
+def padded_batch(ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[int], pad_id: int) -> Batch:
+    """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch."""
+    lengths = np.array([len(row) for row in ids], dtype=np.int64)
     longest = int(lengths.max())
-    ids = np.full((len(rows), longest), pad_id, dtype=np.int64)
-    segment_a = np.empty(len(rows), dtype=np.int64)
-    for i, example in enumerate(examples.rows(rows)):
-        ids[i, : len(example.ids)] = example.ids
-        segment_a[i] = example.segment_a
+    padded = np.full((len(ids), longest), pad_id, dtype=np.int64)
+    for i, row in enumerate(ids):
+        padded[i, : lengths[i]] = row
     positions = np.arange(longest)
     real = positions < lengths[:, None]
-    types = (positions >= segment_a[:, None]) & real
+    types = (positions >= np.asarray(segment_a)[:, None]) & real
     return Batch(
-        torch.from_numpy(ids),
+        torch.from_numpy(padded),
         torch.from_numpy(types.astype(np.int64)),
         torch.from_numpy(lengths),
         None if int(lengths.min()) == longest else torch.from_numpy(real),

@@ -32,8 +32,11 @@ class RunInputs:
         paths = [model / name for name in ("config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt")]
         paths += [Path(name) for name in (config.train, config.dev, config.test) if name is not None]
         if config.data is not None and Path(config.data).is_dir():
-            task = GLUE.get("mnli" if config.task == "ax" else config.task)
-            folders = [Path(config.data)] if task is None else [Path(config.data) / task.folder]
+            name = "mnli" if config.task == "ax" else config.task
+            names = (
+                (GLUE[name].folder, name, *(("AX", "diagnostic") if name == "mnli" else ())) if name in GLUE else (".",)
+            )
+            folders = [Path(config.data) / each for each in names]
             paths += [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
         return cls({str(path): checksum(path) for path in paths if path.is_file()})
 

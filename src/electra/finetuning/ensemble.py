@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from electra.finetuning.sentences import SentenceTask
 
@@ -20,8 +21,7 @@ def averaged_logits(task: SentenceTask, out: Path, seeds: Sequence[int], split: 
     logits = [np.load(out / f"seed-{seed}" / f"logits-{split}.npy").astype(np.float64) for seed in seeds]
     if task.kind != "classification":
         return np.mean(logits, axis=0)
-    exponentials = [np.exp(each - each.max(axis=1, keepdims=True)) for each in logits]
-    return np.mean([each / each.sum(axis=1, keepdims=True) for each in exponentials], axis=0)
+    return np.mean([softmax(each, axis=1) for each in logits], axis=0)
 
 
 def ensemble_scores(task: SentenceTask, out: Path, seeds: Sequence[int]) -> dict[str, dict[str, float]]:

@@ -1,18 +1,15 @@
 """What a network reads in fine-tuning and what it should say, and its batches as a pure function of the step."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from electra.data.loader import PREFETCHED_STEPS, Batch, epoch_order
+from electra.data.loader import Batch, epoch_order, made_ahead, padded_batch
 
 IGNORED = -100
 """The target of a token that is not scored; the value that torch's cross-entropy passes over."""
@@ -54,20 +51,8 @@ class LabelledBatch:
 
 def labelled_batch(features: Features, rows: Int64[np.ndarray, " B"], pad_id: int) -> LabelledBatch:
     """The features at `rows` (at least one), in this order."""
-    lengths = np.array([len(features.ids[row]) for row in rows])
-    longest = int(lengths.max())
-    ids = np.full((len(rows), longest), pad_id, dtype=np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : lengths[i]] = features.ids[row]
-    positions = np.arange(longest)
-    real = positions < lengths[:, None]
-    types = (positions >= np.array([features.segment_a[row] for row in rows])[:, None]) & real
-    inputs = Batch(
-        torch.from_numpy(ids),
-        torch.from_numpy(types.astype(np.int64)),
-        torch.from_numpy(lengths),
-        None if real.all() else torch.from_numpy(real),
-    )
+    inputs = padded_batch([features.ids[row] for row in rows], [features.segment_a[row] for row in rows], pad_id)
+    longest = inputs.input_ids.shape[1]
     targets = {name: target_tensor(target, rows, longest) for name, target in features.targets.items()}
     return LabelledBatch(inputs, targets)
 
@@ -104,14 +89,8 @@ class FeatureLoader:
         return labelled_batch(self._features, self._plan(epoch)[number], self._pad_id)
 
     def iterate(self, first_step: int) -> Iterator[list[LabelledBatch]]:
-        """`batch` of `first_step` and all after it, as the loop wants them, made ahead in a thread."""
-        with ThreadPoolExecutor(1, thread_name_prefix="features") as pool:
-            steps = count(first_step)
-            ahead = deque(pool.submit(self.batch, next(steps)) for _ in range(PREFETCHED_STEPS))
-            while True:
-                ready = ahead.popleft().result()
-                ahead.append(pool.submit(self.batch, next(steps)))
-                yield [ready]
+        """`batch` of `first_step` and all after it, as the loop wants them, made ahead."""
+        return made_ahead(lambda step: [self.batch(step)], first_step)
 
     def _epoch_plan(self, epoch: int) -> list[Int64[np.ndarray, " B"]]:
         order = epoch_order(len(self._features), self._seed, epoch)

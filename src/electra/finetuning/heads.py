@@ -54,7 +54,6 @@ class SentenceHead(nn.Module):
         return {"logits": logits * self.scale + self.shift if self.kind == "regression" else logits}
 
 
-@torch.no_grad()
 def as_hugging_face_classifier(
     weight: Float[Tensor, "C H"], bias: Float[Tensor, " C"]
 ) -> dict[str, Float[Tensor, "..."]] | None:
@@ -70,7 +69,12 @@ def as_hugging_face_classifier(
     dense[:outputs], dense[outputs : 2 * outputs] = weight, -weight
     dense_bias[:outputs], dense_bias[outputs : 2 * outputs] = bias, -bias
     project[:, :outputs], project[:, outputs : 2 * outputs] = torch.eye(outputs), -torch.eye(outputs)
-    return {"dense.weight": dense, "dense.bias": dense_bias, "project.weight": project, "project.bias": bias * 0}
+    return {
+        "dense.weight": dense,
+        "dense.bias": dense_bias,
+        "project.weight": project,
+        "project.bias": torch.zeros(outputs),
+    }
 
 
 class HiddenLayerHead(nn.Module):

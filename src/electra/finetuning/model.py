@@ -31,7 +31,7 @@ class FinetunedModel(nn.Module):
     def forward(self, batch: LabelledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
         """This batch's share of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""
         losses = cast(Head, self.head).loss(self.hidden(batch).float(), batch)
-        examples = torch.tensor(len(losses), device=losses.device)
+        examples = torch.ones_like(losses).sum()  # made on the device, so that the host does not wait for a copy
         shared_by = 1.0 if self.summed_loss else counts["examples"]
         return losses.sum() / shared_by, {"loss": losses.detach().sum(), "examples": examples}
 

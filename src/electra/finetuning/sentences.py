@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, softmax
 from torch import nn
 
 from electra.console import warned
@@ -124,11 +125,10 @@ def readable(kind: Kind, labels: Sequence[str], logits: np.ndarray) -> dict[str,
     if kind == "regression":
         return {"value": float(logits[0])}
     if kind == "multilabel":
-        probabilities = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        probabilities = expit(logits.astype(np.float64))
         said = [label for label, p in zip(labels, probabilities, strict=True) if p > 0.5]
         return {"labels": said, "probabilities": dict(zip(labels, probabilities.tolist(), strict=True))}
-    exponentials = np.exp(logits.astype(np.float64) - logits.max())
-    probabilities = exponentials / exponentials.sum()
+    probabilities = softmax(logits.astype(np.float64))
     return {
         "label": labels[int(logits.argmax())],
         "probabilities": dict(zip(labels, probabilities.tolist(), strict=True)),

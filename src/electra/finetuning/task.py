@@ -14,7 +14,7 @@ Outputs = list[dict[str, np.ndarray]]
 """What a head said of each feature, by name; arrays over tokens may be padded."""
 
 
-@runtime_checkable
+@runtime_checkable  # for the checks of types under test, as for Task
 class Head(Protocol):
     """What stands on the encoder: an `nn.Module` whose parameters start as the original code's (Glorot, zero biases)."""
 
