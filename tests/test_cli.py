@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 import electra
-from electra import cli, commands
+from electra import cli
+from electra.commands.pretraining import pretrain_parser
+from electra.presets import PRESETS
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig, build
 
@@ -91,7 +93,7 @@ def test_a_whole_number_may_be_written_as_engineers_do(resolved: list[PretrainCo
 
 
 def test_how_configurations_differ_is_said_in_plain_words(tmp_path: Path) -> None:
-    saved, tiny = tmp_path / "c.yaml", commands.PRESETS["tiny"]()
+    saved, tiny = tmp_path / "c.yaml", PRESETS["tiny"]()
     saved.write_text(electra.config.to_yaml(tiny))
     other = replace(tiny, text=("a", "b"), steps=None, hours=2.0, cased=True)
     assert electra.config.difference_to(saved, other, ()) == (
@@ -123,7 +125,7 @@ def test_a_preset_then_options(resolved: list[PretrainConfig]) -> None:
     assert config.model.hidden_size == 64
     assert config.optimizer.learning_rate == 1e-4
     assert config.cased is True
-    assert config.training.batch_size == commands.PRESETS["tiny"]().training.batch_size
+    assert config.training.batch_size == PRESETS["tiny"]().training.batch_size
 
 
 def test_file_over_preset_and_options_over_file_wherever_they_stand(
@@ -162,14 +164,14 @@ def test_python_takes_the_same_names(resolved: list[PretrainConfig]) -> None:
 def test_python_has_the_same_defaults(resolved: list[PretrainConfig]) -> None:
     cli.main(["pretrain", "a", "--out", "r"])
     electra.pretrain("a", out="r")
-    assert resolved[0] == resolved[1] == commands.PRESETS["small"]().__class__(text=("a",))
+    assert resolved[0] == resolved[1] == PRESETS["small"]().__class__(text=("a",))
 
 
 def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
-    for name, preset in commands.PRESETS.items():
+    for name, preset in PRESETS.items():
         file = tmp_path / f"{name}.yaml"
         file.write_text(electra.config.to_yaml(preset()))
-        parser = commands.pretrain_parser({}, str(file), tmp_path)
+        parser = pretrain_parser({}, str(file), tmp_path)
         assert build(parser, parser.parse_object({})) == preset()
 
 

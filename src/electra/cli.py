@@ -82,23 +82,27 @@ def run_function(name: str, words: list[str]) -> None:
 
     function = getattr(commands, name)
     parser = Parser(prog=f"electra {name}", description=COMMANDS[name])
-    positional = "run" if name == "evaluate" else "text"
-    parser.add_argument(positional, **POSITIONALS[positional])
-    parser.add_function_arguments(function, skip={positional})
+    positionals = POSITIONALS[name]
+    for positional, about in positionals.items():
+        parser.add_argument(positional, **about)
+    parser.add_function_arguments(function, skip=set(positionals))
     function(**vars(parser.instantiate(parser.read(words))))
 
 
-POSITIONALS: dict[str, dict[str, Any]] = {
-    "text": {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."},
-    "run": {"type": str, "help": "Run directory, finished or not."},
+TEXT = {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."}
+POSITIONALS: dict[str, dict[str, dict[str, Any]]] = {
+    "tokenizer": {"text": TEXT},
+    "prepare": {"text": TEXT},
+    "evaluate": {"run": {"type": str, "help": "Run directory, finished or not."}},
 }
+"""Parameters of a command's function that stand without their name."""
 
 
 def run_pretrain(words: list[str]) -> None:
     """`electra pretrain`: the defaults of its options depend on others of them, the preset and the config file."""
     import argparse
 
-    from electra import commands
+    from electra.commands.pretraining import pretrain_parser, settle_budget
     from electra.config import underscored
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
@@ -111,14 +115,12 @@ def run_pretrain(words: list[str]) -> None:
     given["text"] = [word for word in rest[:1] if not word.startswith("-")]
 
     out = Path(given.get("out", ""))
-    parser = commands.pretrain_parser(given, given.get("config"), out)
+    parser = pretrain_parser(given, given.get("config"), out)
     parser.add_argument("--out", type=str, required=True, help="Run directory.")
     parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
     values = parser.read(words)
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
-    for name, value in commands.settle_budget(
-        {name: values[name] for name in ("steps", "hours") if name in names}
-    ).items():
+    for name, value in settle_budget({name: values[name] for name in ("steps", "hours") if name in names}).items():
         values[name] = value
     pretrain(build(parser, values), out)
 

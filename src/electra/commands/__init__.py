@@ -1,0 +1,6 @@
+"""The commands as Python functions: what `electra NAME` does, with the same names and the same defaults."""
+
+from electra.commands.finetuning import finetune, glue, predict
+from electra.commands.pretraining import evaluate, prepare, pretrain, tokenizer
+
+__all__ = ["evaluate", "finetune", "glue", "predict", "prepare", "pretrain", "tokenizer"]

@@ -1,0 +1,107 @@
+"""What an encoder is worth: finetune, glue, predict."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+
+def finetune(task: str, *, model: str, out: str, seeds: int = 1, **others: Any) -> dict[str, Any]:
+    """Fine-tune an encoder on a task by the paper's protocol and score it. Run again with the same `out`, it resumes.
+
+    Args:
+        task: One of GLUE (cola sst2 mrpc stsb qqp mnli qnli rte wnli ax), squad1 squad2 mrqa, chunk ner pos, or one's own
+            data: table, tagging.
+        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        out: Directory of the results, with a directory for each seed.
+        seeds: Runs, with seeds from `seed` on.
+        others: Fields of `electra.finetuning.config.FinetuneConfig`.
+
+    Returns:
+        The summary: for every split and metric the median, mean, standard deviation and values over the seeds.
+    """
+    from electra.finetuning.config import from_options
+    from electra.finetuning.run import finetune as run
+
+    return run(from_options(task, {"model": model, **others}), Path(out), seeds)
+
+
+def glue(
+    *,
+    model: str,
+    data: str,
+    out: str,
+    tasks: Iterable[str] | str = (),
+    seeds: int = 10,
+    intermediate: bool = False,
+    ensemble: int | None = None,
+    submission: bool = False,
+    **others: Any,
+) -> dict[str, Any]:
+    """Fine-tune an encoder on every task of GLUE over several seeds. Run again with the same `out`, it resumes.
+
+    Args:
+        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        data: Folder in GLUE's layout, or hf://nyu-mll/glue.
+        out: Directory of the results, with a directory for each task.
+        tasks: Tasks; by default the paper's eight.
+        seeds: Runs of each task; scores are medians over them.
+        intermediate: RTE and STS start from MNLI, RTE at a rate of 2e-5 (Appendix B).
+        ensemble: Average this many runs, the best on dev (Appendix B).
+        submission: Write the files that gluebenchmark.com takes.
+        others: Fields of `electra.finetuning.config.FinetuneConfig`.
+
+    Returns:
+        Scores by task, their average if all of the paper's eight were run, and the ensemble's.
+    """
+    from electra.finetuning.config import from_options
+    from electra.finetuning.grid import glue as run
+
+    config = from_options("", {"model": model, "data": data, **others})
+    return run(
+        config,
+        Path(out),
+        tasks=[tasks] if isinstance(tasks, str) else list(tasks),
+        seeds=seeds,
+        intermediate=intermediate,
+        ensemble=ensemble,
+        submission=submission,
+    )
+
+
+def predict(
+    model: str,
+    input: str,
+    *,
+    out: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    form: Literal["columns", "lines"] = "columns",
+    null_threshold: float | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Labels with probabilities, numbers, tags, or answers with n-best spans and null odds, in the order of the inputs.
+
+    Args:
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        input: Lines of text (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag as
+            CoNLL columns, .jsonl or lines; questions as .jsonl with question and context, or as SQuAD's .json. "-" is standard
+            input.
+        out: File for the predictions as JSON lines, by default standard output. In Python it is written while the iterator
+            is advanced, and there when it ends.
+        text: Column of the text, in files that have columns; by default that of the table the model was fine-tuned on.
+        text_pair: Column of the second text of a pair; by default likewise.
+        form: Words to tag in a .txt file stand in columns (CoNLL) or as sentences in lines; on standard input, in lines.
+        null_threshold: Null odds above which a question has no answer; by default what was best on dev in fine-tuning.
+        device: Where to compute: auto takes a GPU if there is one.
+        threads: CPU threads; by default PyTorch's choice.
+
+    Returns:
+        An iterator of predictions; inputs are read as it is advanced.
+    """
+    from electra.runtime import RuntimeConfig
+    from electra.serving.predict import Inputs
+    from electra.serving.predict import predict as run
+
+    inputs = Inputs(input, text, text_pair, form)
+    return run(model, inputs, Path(out) if out else None, null_threshold, RuntimeConfig(device, threads=threads))
