@@ -79,7 +79,7 @@ def test_what_the_help_of_pretrain_says(capsys: pytest.CaptureFixture) -> None:
     text = " ".join(lines.split())
     assert text.startswith("usage: electra pretrain [TEXT ...] --out RUN")
     assert "One of tiny, small, small++, base, base++, large. The defaults shown here are those of tiny." in text
-    assert "Pre-training task: electra, or mlm" in text
+    assert "Pre-training task: electra; or what the paper compares it with" in text
     assert "(type: whole number or null, default: 20000)" in text
     assert "(type: strict or replace, default: strict)" in text
     for cryptic in ("Literal[", " | ", "CONFIG Path to", "--model CONFIG"):
@@ -185,8 +185,8 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --seq-len x", "--seq-len: expected int, got x"),
         ("pretrain a --out r --documents page", "--documents: expected blank-line or file or line, got page"),
         ("pretrain a --out r --preset huge", "there is no preset 'huge'; there are tiny, small, small++, base, base++, large"),
-        ("pretrain a --out r --objective gpt", "there is no objective 'gpt'; there are electra, mlm"),
-        ("pretrain a --out r --steps 5 --hours 1", "say either --steps or --hours, not both"),
+        ("pretrain a --out r --objective gpt", "there is no objective 'gpt'; there are electra, electra-15, "),
+        ("pretrain a --out r --steps 5 --hours 1", "say one of --steps, --hours and --flops"),
         ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
         ("pretrain a --out r --seq-len 4", "--seq-len 4: at least 5 tokens"),
         ("pretrain a --out r --workers 0", "--workers 0: at least 1"),

@@ -97,12 +97,14 @@ def test_the_report_holds_pictures_metrics_and_sentences(finished: Path) -> None
 
 @torch.no_grad()
 def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) -> None:
+    from electra.data.shards import PreparedData
     from electra.pretraining.build import build_model
     from electra.pretraining.config import saved_config
     from electra.text.tokenizer import load_tokenizer
     from electra.train.checkpoint import Checkpoints
 
-    model = build_model(saved_config(finished / "config.yaml"), load_tokenizer(finished / "tokenizer"))
+    unigrams = torch.from_numpy(PreparedData.open(finished / "data").unigrams)
+    model = build_model(saved_config(finished / "config.yaml"), load_tokenizer(finished / "tokenizer"), unigrams)
     Checkpoints(finished / "checkpoints", 3, print).restore(model)
     model.eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "discriminator")

@@ -102,7 +102,7 @@ def run_pretrain(words: list[str]) -> None:
     """`electra pretrain`: the defaults of its options depend on others of them, the preset and the config file."""
     import argparse
 
-    from electra.commands.pretraining import pretrain_parser, settle_budget
+    from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget
     from electra.config import underscored
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
@@ -120,7 +120,7 @@ def run_pretrain(words: list[str]) -> None:
     parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
     values = parser.read(words)
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
-    for name, value in settle_budget({name: values[name] for name in ("steps", "hours") if name in names}).items():
+    for name, value in settle_budget({name: values[name] for name in BUDGETS if name in names}).items():
         values[name] = value
     pretrain(build(parser, values), out)
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch
+from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose
 
 from electra.errors import UsageError
 from electra.pretraining.corruption import mask_for_generator, mask_like_bert, sample_tokens
-from electra.pretraining.masking import Chosen, MaskingConfig, choose_positions, num_chosen, write_tokens
+from electra.pretraining.masking import Chosen, MaskingConfig, num_chosen, write_tokens
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
     inputs = batch(lengths=(40, 33, 12, 7, 5, 4))
     for seed in range(50):
         torch.manual_seed(seed)
-        chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+        chosen = choose(inputs, MaskingConfig())
         assert chosen.positions.shape == (6, 6), "as many slots as a full row needs"
         expected = num_chosen(inputs.lengths, 0.15)
         assert torch.equal(chosen.used.sum(1), expected)
@@ -45,18 +45,18 @@ def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
 
 def test_positions_are_uniform_and_drawn_anew() -> None:
     inputs = batch(lengths=(23,) * 400)
-    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+    chosen = choose(inputs, MaskingConfig())
     counts = torch.bincount(chosen.positions[chosen.used], minlength=23)
     candidates = torch.tensor([i for i in range(23) if inputs.input_ids[0, i] not in SPECIAL])
     assert chisquare(counts[candidates].numpy()).pvalue > 1e-3
-    again = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+    again = choose(inputs, MaskingConfig())
     assert not torch.equal(chosen.positions, again.positions)
 
 
 def test_with_replacement_some_positions_come_twice() -> None:
     inputs = batch(lengths=(60,) * 300)
     config = MaskingConfig(fraction=0.15, with_replacement=True)
-    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, config)
+    chosen = choose(inputs, config)
     assert chosen.used.all()
     distinct = torch.tensor([len(set(row.tolist())) for row in chosen.positions]).double().mean()
     candidates, draws = 57, 9
@@ -85,7 +85,7 @@ def shares(corrupted: torch.Tensor, inputs, chosen: Chosen) -> dict[str, float]:
 
 def test_the_generator_sees_85_15() -> None:
     inputs = batch(lengths=(60,) * 600)
-    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, MaskingConfig())
+    chosen = choose(inputs, MaskingConfig())
     found = shares(mask_for_generator(inputs.input_ids, chosen, MASK, MaskingConfig()), inputs, chosen)
     assert found["mask"] == pytest.approx(0.85, abs=0.015)
     assert found["mask"] + found["kept"] == 1.0, "never a random token"
@@ -95,7 +95,7 @@ def test_the_generator_sees_85_15() -> None:
 def test_bert_sees_80_10_10(mask: float, random: float) -> None:
     inputs = batch(lengths=(60,) * 600)
     config = MaskingConfig(mlm_mask=mask, mlm_random=random)
-    chosen = choose_positions(inputs.input_ids, inputs.lengths, SPECIAL, config)
+    chosen = choose(inputs, config)
     found = shares(mask_like_bert(inputs.input_ids, chosen, MASK, 64, config), inputs, chosen)
     by_chance = random / 64  # a random token may be [MASK] or the original
     assert found["mask"] == pytest.approx(mask + by_chance, abs=0.015)

@@ -100,7 +100,7 @@ def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     shares = {}
     for temperature in (1.0, 100.0):
         electra.corruption.temperature = temperature
-        chosen, corrupted, _ = electra.run(inputs)
+        chosen, corrupted, *_ = electra.run(inputs)
         at = corrupted.input_ids.gather(1, chosen.positions)[chosen.used]
         shares[temperature] = float((at == 7).double().mean())
     assert shares[1.0] > 0.8

@@ -9,12 +9,13 @@ from copy import deepcopy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import MASK, PAD, batch, model
+from tiny_models import MASK, PAD, batch, choose, model
 
 from electra.model.layers import Embeddings
-from electra.pretraining import corruption, objectives, prediction
-from electra.pretraining.corruption import Corrupted, GeneratorSamples, token_nll
+from electra.pretraining import corruption, generators, objectives, prediction
+from electra.pretraining.generators import GeneratorSamples
 from electra.pretraining.masking import choose_positions, num_chosen, write_tokens
+from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.prediction import Predicted
 
@@ -24,7 +25,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def discriminator_inputs(electra: PretrainingModel, inputs, times: int = 20) -> list[torch.Tensor]:
     """What the discriminator reads in several steps."""
     seen: list[torch.Tensor] = []
-    hook = electra.prediction.network.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    hook = electra.prediction.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
     for _ in range(times):
         electra(inputs, electra.counts(inputs))
     hook.remove()
@@ -37,12 +38,12 @@ def check_no_mask_reaches_the_discriminator() -> None:
 
 
 def mutant_discriminator_reads_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = GeneratorSamples.forward
+
     def forward(self, inputs, chosen):
         masked = corruption.mask_for_generator(inputs.input_ids, chosen, self.mask_id, self.masking)
-        nll = torch.zeros_like(chosen.positions, dtype=torch.float32)
-        return Corrupted(
-            masked, nll, {name: nll.sum() for name in ("generator_nll", "generator_correct", "sampled_correct")}
-        )
+        done = original(self, inputs, chosen)
+        return done._replace(input_ids=masked)
 
     monkeypatch.setattr(GeneratorSamples, "forward", forward)
 
@@ -51,7 +52,7 @@ def check_a_correct_sample_is_original() -> None:
     """With a generator that is always right nothing is replaced."""
     electra, inputs = model(), batch()
     right = pytest.MonkeyPatch()
-    right.setattr(corruption, "sample_tokens", lambda *_, **__: right_tokens[0])
+    right.setattr(generators, "sample_tokens", lambda *_, **__: right_tokens[0])
     original_forward = GeneratorSamples.forward
     right_tokens = [None]
 
@@ -61,7 +62,7 @@ def check_a_correct_sample_is_original() -> None:
 
     right.setattr(GeneratorSamples, "forward", forward)
     scores: list[torch.Tensor] = []
-    electra.prediction.network.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
+    electra.prediction.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:
         _, sums = electra(inputs, electra.counts(inputs))
     finally:
@@ -73,12 +74,25 @@ def check_a_correct_sample_is_original() -> None:
     assert metrics["discriminator_loss"] == pytest.approx(float(all_original), rel=1e-5)
 
 
-def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = prediction.ReplacedOrOriginal.forward
+def sampled_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """Where tokens were sampled in the last pass, whether or not they came out as the original."""
+    original, last = GeneratorSamples.forward, []
 
-    def forward(self, inputs, chosen, corrupted):
-        predicted = original(self, inputs, chosen, corrupted)
-        replaced = torch.zeros_like(inputs.input_ids, dtype=torch.bool).scatter(1, chosen.positions, chosen.used)
+    def forward(self, inputs, chosen):
+        nowhere = torch.zeros_like(inputs.input_ids, dtype=torch.bool)
+        last[:] = [nowhere.scatter(1, chosen.positions, chosen.used)]
+        return original(self, inputs, chosen)
+
+    monkeypatch.setattr(GeneratorSamples, "forward", forward)
+    return last
+
+
+def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, sampled = prediction.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
+
+    def forward(self, inputs, corrupted, at):
+        predicted = original(self, inputs, corrupted, at)
+        replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         loss = F.binary_cross_entropy_with_logits(predicted.scores, replaced.float(), reduction="none") * real
         return Predicted(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
@@ -87,11 +101,11 @@ def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -
 
 
 def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = prediction.ReplacedOrOriginal.forward
+    original, sampled = prediction.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
 
-    def forward(self, inputs, chosen, corrupted):
-        predicted = original(self, inputs, chosen, corrupted)
-        replaced = torch.zeros_like(inputs.input_ids, dtype=torch.bool).scatter(1, chosen.positions, chosen.used)
+    def forward(self, inputs, corrupted, at):
+        predicted = original(self, inputs, corrupted, at)
+        replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         histograms = {
             "scores_replaced": prediction.score_histogram(predicted.scores, real & replaced),
@@ -112,11 +126,12 @@ def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
 
 
 def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forward(self, ids, types, mask, positions):
-        logits = self.head(self.encoder(ids, types, mask), self.encoder.embeddings.word.weight)
-        return logits.gather(1, positions.unsqueeze(-1).expand(-1, -1, logits.shape[-1]))
+    def predict(self, hidden):
+        """As many times as there are tokens for each that was chosen."""
+        logits = self.head(hidden.repeat_interleave(7, dim=1), self.encoder.embeddings.word.weight)
+        return logits[:, ::7]
 
-    monkeypatch.setattr(objectives.MaskedLM, "forward", forward)
+    monkeypatch.setattr(objectives.MaskedLM, "predict", predict)
 
 
 def check_the_whole_embedding_block_is_tied() -> None:
@@ -133,10 +148,10 @@ def check_the_whole_embedding_block_is_tied() -> None:
 
 def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
     def samples(setting, main):
-        sizes = objectives.generator_sizes(setting.main, setting.generator)
+        sizes = generator_sizes(setting.main, setting.generator)
         embeddings: Embeddings = deepcopy(main.encoder.embeddings)
         embeddings.word = main.encoder.embeddings.word
-        return GeneratorSamples(objectives.MaskedLM(sizes, embeddings), 1.0, setting.masking, MASK)
+        return GeneratorSamples(objectives.MaskedLM(sizes, embeddings), setting.generator, setting.masking, MASK)
 
     monkeypatch.setitem(objectives.CORRUPTIONS, "generator", samples)
 
@@ -144,9 +159,8 @@ def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
 def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:
     electra.zero_grad()
     torch.manual_seed(5)
-    _, corrupted, predicted = electra.run(inputs)
-    counts = electra.counts(inputs)
-    loss = weight * predicted.loss.sum() / counts["tokens"] + corrupted.nll.sum() / counts["masked"]
+    done, counts = electra.run(inputs), electra.counts(inputs)
+    loss = weight * done.predicted.loss.sum() / counts["tokens"] + done.learnt.loss.sum() / counts["masked"]
     loss.backward()
     return {name: p.grad.clone() for name, p in electra.generator.named_parameters() if "embeddings" not in name}
 
@@ -162,9 +176,9 @@ def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyP
     """The discriminator's loss also depends on the generator's logits."""
     spoken = prediction.ReplacedOrOriginal.forward
 
-    def speak(self, inputs, chosen, corrupted):
-        predicted = spoken(self, inputs, chosen, corrupted)
-        return Predicted(predicted.scores, predicted.loss + corrupted.nll.mean(), predicted.sums)
+    def speak(self, inputs, corrupted, at):
+        predicted = spoken(self, inputs, corrupted, at)
+        return predicted._replace(loss=predicted.loss + corrupted.generated.nll.mean())
 
     monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", speak)
 
@@ -172,7 +186,7 @@ def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyP
 def check_the_loss_is_over_every_token_but_padding() -> None:
     electra, inputs = model().eval(), batch()
     torch.manual_seed(5)
-    chosen, corrupted, predicted = electra.run(inputs)
+    chosen, corrupted, predicted, *_ = electra.run(inputs)
     torch.manual_seed(5)
     loss, _ = electra(inputs, electra.counts(inputs))
     labels = (corrupted.input_ids != inputs.input_ids).float()
@@ -181,7 +195,7 @@ def check_the_loss_is_over_every_token_but_padding() -> None:
     bce = F.binary_cross_entropy_with_logits(predicted.scores[real], labels[real])
     original = inputs.input_ids.gather(1, chosen.positions)
     torch.manual_seed(5)
-    choose_positions(inputs.input_ids, inputs.lengths, electra.setting.vocabulary.special_ids, electra.setting.masking)
+    choose(inputs, electra.setting.masking)
     masked = corruption.mask_for_generator(inputs.input_ids, chosen, MASK, electra.setting.masking)
     logits = electra.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
     mlm = F.cross_entropy(logits[chosen.used], original[chosen.used])
@@ -191,8 +205,8 @@ def check_the_loss_is_over_every_token_but_padding() -> None:
 def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     original = prediction.ReplacedOrOriginal.forward
 
-    def forward(self, inputs, chosen, corrupted):
-        predicted = original(self, inputs, chosen, corrupted)
+    def forward(self, inputs, corrupted, at):
+        predicted = original(self, inputs, corrupted, at)
         return Predicted(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
 
     monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
@@ -201,8 +215,8 @@ def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     original = prediction.ReplacedOrOriginal.forward
 
-    def forward(self, inputs, chosen, corrupted):
-        predicted = original(self, inputs, chosen, corrupted)
+    def forward(self, inputs, corrupted, at):
+        predicted = original(self, inputs, corrupted, at)
         everywhere = F.binary_cross_entropy_with_logits(
             predicted.scores, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
         )
@@ -226,8 +240,8 @@ def check_kept_tokens_are_sampled_again() -> None:
     replaced_kept = 0
     for _ in range(5):
         masked: list[torch.Tensor] = []
-        hook = electra.generator.register_forward_pre_hook(lambda _, a, masked=masked: masked.append(a[0]))
-        chosen, corrupted, _ = electra.run(inputs)
+        hook = electra.generator.encoder.register_forward_pre_hook(lambda _, a, masked=masked: masked.append(a[0]))
+        chosen, corrupted, *_ = electra.run(inputs)
         hook.remove()
         kept = chosen.used & (masked[0].gather(1, chosen.positions) != MASK)
         changed = (corrupted.input_ids != inputs.input_ids).gather(1, chosen.positions)
@@ -236,24 +250,26 @@ def check_kept_tokens_are_sampled_again() -> None:
 
 
 def mutant_only_masks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = GeneratorSamples.forward
+
     def forward(self, inputs, chosen):
-        masked = corruption.mask_for_generator(inputs.input_ids, chosen, self.mask_id, self.masking)
-        logits = self.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
-        used = chosen.used & (masked.gather(1, chosen.positions) == MASK)
-        sampled = corruption.sample_tokens(logits, 1.0)
-        nll = token_nll(logits, inputs.input_ids.gather(1, chosen.positions)) * used
-        filled = write_tokens(inputs.input_ids, chosen._replace(used=used), sampled)
-        return Corrupted(filled, nll, {})
+        seen: list[torch.Tensor] = []
+        hook = self.generator.encoder.register_forward_pre_hook(lambda _, a: seen.append(a[0]))
+        done = original(self, inputs, chosen)
+        hook.remove()
+        used = chosen.used & (seen[0].gather(1, chosen.positions) == MASK)
+        return done._replace(
+            input_ids=write_tokens(inputs.input_ids, chosen._replace(used=used), done.generated.sampled)
+        )
 
     monkeypatch.setattr(GeneratorSamples, "forward", forward)
-    monkeypatch.setattr(PretrainingModel, "sums", lambda *_: {})
 
 
 def check_samples_come_from_the_pass_that_is_trained() -> None:
     """One forward of the generator a step, in training mode: its dropout is on when it is sampled from."""
     electra, inputs = model(), batch()
     modes = []
-    electra.generator.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    electra.generator.encoder.register_forward_pre_hook(lambda module, _: modes.append(module.training))
     electra.train()(inputs, electra.counts(inputs))
     assert modes == [True]
 

@@ -19,6 +19,7 @@ HELDOUT = {"loss": 3.0, "auc": 0.8, "frequency_auc": 0.6, "majority": 0.9}
 ROW = {
     "loss": 3.0,
     "generator_loss": 2.0,
+    "weighted_loss": 1.0,
     "discriminator_loss": 0.2,
     "generator_accuracy": 0.3,
     "replaced": 0.1,

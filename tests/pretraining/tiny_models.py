@@ -4,9 +4,10 @@ import torch
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.masking import MaskingConfig
+from electra.pretraining.masking import Chosen, MaskingConfig, choose_positions, num_chosen, ordinary_tokens
 from electra.pretraining.networks import GeneratorConfig
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.prediction import ContrastConfig
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -22,13 +23,31 @@ def model(
     encoder: EncoderConfig = ENCODER,
     size: float = 0.25,
     seed: int = 0,
+    generator: GeneratorConfig | None = None,
+    contrast: ContrastConfig | None = None,
+    copies: bool = True,
 ) -> PretrainingModel:
+    """A model of any objective; `size` is the generator's, if nothing else is said of it. Counts: id 5 once, 6 twice, ..."""
     torch.manual_seed(seed)
-    vocabulary = Vocabulary(encoder.vocab_size, MASK, SPECIAL)
-    setting = Setting(
-        OBJECTIVES[objective], encoder, GeneratorConfig(size=size), masking or MaskingConfig(), vocabulary
+    unigrams = (torch.arange(encoder.vocab_size) - 4).clamp(min=0)
+    return PretrainingModel(
+        Setting(
+            OBJECTIVES[objective],
+            encoder,
+            generator or GeneratorConfig(size=size),
+            masking or MaskingConfig(),
+            Vocabulary(encoder.vocab_size, MASK, SPECIAL),
+            unigrams,
+            contrast or ContrastConfig(),
+            copies,
+        )
     )
-    return PretrainingModel(setting)
+
+
+def choose(inputs: Batch, config: MaskingConfig) -> Chosen:
+    """Positions drawn as a model draws them."""
+    candidates = ordinary_tokens(inputs.input_ids, SPECIAL)
+    return choose_positions(candidates, num_chosen(inputs.lengths, config.fraction), config)
 
 
 def batch(lengths: tuple[int, ...] = (40, 40, 23, 7), seed: int = 1, vocab: int = VOCAB) -> Batch:

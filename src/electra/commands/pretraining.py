@@ -1,6 +1,7 @@
 """From text to an encoder: tokenizer, prepare, pretrain, evaluate."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.presets import PRESETS
 from electra.pretraining.config import build, options
+from electra.train.schedule import Budget
 
 
 def tokenizer(
@@ -176,10 +178,9 @@ PRETRAIN_HELP = (
 
 
 def settle_budget(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Steps or hours: whoever names one of them means not the other one of the preset or file."""
-    given = dict(given)
-    if given.get("hours") is not None:
-        given.setdefault("steps", None)
-    elif given.get("steps") is not None:
-        given.setdefault("hours", None)
-    return given
+    """Steps, hours or FLOPs: whoever names one of them means not those of the preset or file."""
+    named = [name for name in BUDGETS if given.get(name) is not None]
+    return dict.fromkeys(BUDGETS if named else ()) | dict(given)
+
+
+BUDGETS = [field.name for field in fields(Budget)]

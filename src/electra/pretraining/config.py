@@ -8,9 +8,11 @@ from electra.config import Parser, load, parser_for
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
+from electra.pretraining.combinations import check_generator, check_procedure, check_task
 from electra.pretraining.masking import MaskingConfig
 from electra.pretraining.networks import GeneratorConfig
 from electra.pretraining.objectives import OBJECTIVES
+from electra.pretraining.prediction import ContrastConfig
 from electra.runtime import RuntimeConfig
 from electra.train.loop import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
@@ -32,11 +34,17 @@ class PretrainConfig:
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
     objective: str = "electra"
-    """Pre-training task: electra, or mlm (BERT's)."""
+    """Pre-training task: electra; or what the paper compares it with (section 3.5): electra-15, electra-other-15,
+    replace-mlm, all-tokens-mlm, and mlm (BERT's)."""
+    procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"
+    """Generator and discriminator learn together; or first the generator, then, with the generator frozen, the
+    discriminator for as many steps, from the generator's weights or from scratch (section 3.2)."""
     steps: int | None = 1_000_000
-    """Number of updates, if no time is set."""
+    """Number of updates, if neither hours nor FLOPs are set."""
     hours: float | None = None
     """Hours of training instead of a number of updates; the learning rate follows the clock."""
+    flops: float | None = None
+    """Floating point operations of training, as Appendix E counts them, instead of a number of updates."""
     seq_len: int = 128
     """Tokens of the longest example."""
     documents: Literal["blank-line", "file", "line"] = "blank-line"
@@ -56,12 +64,16 @@ class PretrainConfig:
     loss_weight: float | None = None
     """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50). An objective
     without a generator (mlm) has one loss, which is not weighted."""
+    copy: bool | None = None
+    """Objective all-tokens-mlm: with the copy mechanism, which is its default."""
     model: EncoderConfig = field(default_factory=EncoderConfig)
     """The encoder that is wanted."""
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
     """The generator beside it."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     """Which tokens are chosen."""
+    contrast: ContrastConfig = field(default_factory=ContrastConfig)
+    """A sentence-level task beside (Appendix H)."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Batches, logs and checkpoints."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -72,7 +84,7 @@ class PretrainConfig:
     """Device and precision."""
 
     def __post_init__(self) -> None:
-        Budget(self.steps, self.hours)  # complains if it is none
+        Budget(self.steps, self.hours, self.flops)  # complains if it is none
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
         check_usage(self.seq_len, self.workers)
@@ -83,10 +95,14 @@ class PretrainConfig:
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
                 f"lower it, or raise --model.max-positions"
             )
+        check_generator(self.objective, self.generator)
+        check_task(self.objective, self.generator, self.masking, self.contrast, bool(self.copy))
+        if self.procedure != "joint":
+            check_procedure(self.procedure, self.objective, self.generator, self.init)
 
     def recipe(self) -> Recipe:
         """The part that the training loop is told."""
-        budget = Budget(self.steps, self.hours)
+        budget = Budget(self.steps, self.hours, self.flops)
         return Recipe(budget, self.training, self.optimizer, self.schedule, self.seed)
 
 

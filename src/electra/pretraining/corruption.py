@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
-from electra.pretraining.networks import MaskedLM
+from electra.pretraining.networks import GeneratorConfig
 
 
 def mask_for_generator(
@@ -35,60 +35,99 @@ def mask_like_bert(
 
 
 @torch.no_grad()
-def sample_tokens(logits: Float[Tensor, "B K V"], temperature: float, never: int | None = None) -> Int64[Tensor, "B K"]:
+def sample_tokens(
+    logits: Float[Tensor, "B K V"],
+    temperature: float,
+    never: int | None = None,
+    never_original: Int64[Tensor, "B K"] | None = None,
+) -> Int64[Tensor, "B K"]:
     """One token a position from softmax(logits / temperature), as the argmax after Gumbel noise, in float32.
 
-    The token `never` does not come up. No gradient flows back: the generator learns from its own loss alone.
+    The token `never` does not come up, nor do those of `never_original` at their positions. No gradient flows back.
     """
     # -log(-log(u)) is Gumbel noise. Drawing exponentials instead saves a logarithm but takes three times as long on a CPU.
     noise = torch.rand_like(logits, dtype=torch.float32).log_().neg_().log_()
     scores = logits.float() / temperature - noise
     if never is not None:
         scores[..., never] = -math.inf
+    if never_original is not None:
+        scores.scatter_(-1, never_original.unsqueeze(-1), -math.inf)
     return scores.argmax(dim=-1)
+
+
+class Generated(NamedTuple):
+    """What a generator did at the chosen positions."""
+
+    hidden: Float[Tensor, "B K H"]
+    logits: Float[Tensor, "B K V"]
+    nll: Float[Tensor, "B K"]
+    """-log p(original token); 0 where a slot is unused."""
+    sampled: Int64[Tensor, "B K"]
 
 
 class Corrupted(NamedTuple):
     """A corrupted batch."""
 
     input_ids: Int64[Tensor, "B L"]
-    nll: Float[Tensor, "B K"] | None
-    """The generator's own loss at the chosen positions (0 where a slot is unused), where it has one to learn from."""
+    generated: Generated | None
+    """What a generator that is a network did."""
+    sums: dict[str, Tensor]
+    """Sums for `metrics`."""
+
+    def but_unchanged(self, batch: Batch, share: float) -> "Corrupted":
+        """The same with this share of the rows, drawn at random, as they were (Appendix H)."""
+        unchanged = torch.rand(len(batch.lengths), 1, device=batch.input_ids.device) < share
+        return self._replace(input_ids=torch.where(unchanged, batch.input_ids, self.input_ids))
+
+
+class Learnt(NamedTuple):
+    """What the generator learns from: a loss at each chosen position (0 where a slot is unused), if it learns at all."""
+
+    loss: Float[Tensor, "B K"] | None
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
 
 
-class GeneratorSamples(nn.Module):
-    """A small masked language model fills the chosen positions; it learns from its own likelihood (section 2)."""
+NOTHING = Learnt(None, {})
 
-    def __init__(self, generator: MaskedLM, temperature: float, masking: MaskingConfig, mask_id: int) -> None:
+
+class FrequencySamples(nn.Module):
+    """Tokens drawn with given probabilities, whatever stands around: by corpus frequency, or all alike (section 3.2)."""
+
+    log_p: Tensor
+
+    def __init__(self, probabilities: Float[Tensor, " V"], config: GeneratorConfig) -> None:
         super().__init__()
-        self.generator = generator
-        self.temperature = temperature
-        self.masking = masking
-        self.mask_id = mask_id
+        self.temperature = config.temperature
+        self.never_original = config.never_original
+        self.register_buffer("log_p", probabilities.log(), persistent=False)
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
-        masked_ids = mask_for_generator(batch.input_ids, chosen, self.mask_id, self.masking)
-        logits = self.generator(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions).float()
         original = batch.input_ids.gather(1, chosen.positions)
-        # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
-        sampled = sample_tokens(logits, self.temperature, never=self.mask_id)
-        nll = token_nll(logits, original) * chosen.used
-        sums = {
-            "generator_nll": nll.sum(),
-            "generator_correct": ((logits.argmax(-1) == original) & chosen.used).sum(),
-            "sampled_correct": ((sampled == original) & chosen.used).sum(),
-        }
-        return Corrupted(write_tokens(batch.input_ids, chosen, sampled), nll, sums)
+        if self.never_original:
+            logits = self.log_p.expand(*original.shape, -1)
+            sampled = sample_tokens(logits, self.temperature, never_original=original)
+        else:  # one distribution for all positions needs no noise for each word of the vocabulary
+            p = (self.log_p / self.temperature).softmax(-1)
+            sampled = torch.multinomial(p, original.numel(), replacement=True).view_as(original)
+        correct = ((sampled == original) & chosen.used).sum()
+        return Corrupted(write_tokens(batch.input_ids, chosen, sampled), None, {"sampled_correct": correct})
+
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+        """Nothing."""
+        return NOTHING
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The generator's loss and accuracies at the chosen positions."""
-        return {
-            "generator_loss": ratio(sums["generator_nll"], sums["masked"]),
-            "generator_accuracy": ratio(sums["generator_correct"], sums["masked"]),
-            "sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"]),
-        }
+        """How often a draw is the original token."""
+        return {"sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"])}
+
+    def learnt(self, metrics: Mapping[str, float]) -> float:
+        """Nothing."""
+        return 0.0
+
+    def flops(self, length: int, predictions: int) -> int:
+        """No network."""
+        return 0
 
 
 class Masks(nn.Module):
@@ -104,9 +143,28 @@ class Masks(nn.Module):
         ids = mask_like_bert(batch.input_ids, chosen, self.mask_id, self.vocab_size, self.masking)
         return Corrupted(ids, None, {})
 
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+        """Nothing."""
+        return NOTHING
+
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """None: the main network's are all there is."""
         return {}
+
+    def learnt(self, metrics: Mapping[str, float]) -> float:
+        """Nothing."""
+        return 0.0
+
+    def flops(self, length: int, predictions: int) -> int:
+        """No network."""
+        return 0
+
+
+def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:
+    """Probabilities of the tokens by their counts: none for special ones, a little for those that did not occur."""
+    weights = counts.double() + 0.5
+    weights[list(special_ids)] = 0.0
+    return (weights / weights.sum()).float()
 
 
 def token_nll(logits: Float[Tensor, "B K V"], tokens: Int64[Tensor, "B K"]) -> Float[Tensor, "B K"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from electra.data.loader import Batch
 from electra.pretraining.detection import area_under_curve, score_histogram
+from electra.pretraining.masking import real_tokens
 from electra.pretraining.objectives import PretrainingModel
 from electra.runtime import Runtime, seed_everything
 
@@ -47,16 +48,16 @@ def evaluate(
     for host_batch in batches:
         batch = host_batch.to(runtime.device)
         with torch.no_grad(), runtime.autocast():
-            chosen, corrupted, predicted = model.run(batch)
-        for name, tensor in model.sums(batch, chosen, corrupted, predicted).items():
+            done = model.run(batch)
+        for name, tensor in model.sums(batch, done).items():
             sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
-        if model.generator is not None:
-            for replaced, histogram in rarity_histograms(batch, corrupted.input_ids, rarity).items():
+        if model.discriminates:
+            for replaced, histogram in rarity_histograms(batch, done.corrupted.input_ids, rarity).items():
                 frequency[replaced] = histogram + frequency[replaced] if len(frequency[replaced]) else histogram
     model.train(was_training)
     metrics = model.metrics(sums)
     histograms = {name: tensor.tolist() for name, tensor in sums.items() if name.startswith("scores_")}
-    if model.generator is not None:
+    if model.discriminates:
         auc = area_under_curve(frequency[True], frequency[False])
         metrics["frequency_auc"] = max(auc, 1 - auc)
         histograms |= {"rarity_replaced": frequency[True].tolist(), "rarity_original": frequency[False].tolist()}
@@ -67,7 +68,7 @@ def rarity_histograms(
     batch: Batch, corrupted_ids: Int64[Tensor, "B L"], rarity: Tensor
 ) -> dict[bool, Float64[Tensor, " bins"]]:
     """Histograms of how rare the replaced and the original tokens of a corrupted batch are."""
-    real = torch.arange(corrupted_ids.shape[1], device=corrupted_ids.device) < batch.lengths[:, None]
+    real = real_tokens(corrupted_ids, batch.lengths)
     changed = corrupted_ids != batch.input_ids
     score = rarity[corrupted_ids] - 10  # the histogram reaches from -10 to 10, -log(frequency) from 0 to about 20
     return {True: score_histogram(score, real & changed), False: score_histogram(score, real & ~changed)}
@@ -85,25 +86,25 @@ class Sample:
 
 
 def samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtime: Runtime) -> list[Sample]:
-    """What generator and discriminator do with each row of `batch`; nothing for an objective without them."""
-    if model.generator is None:
+    """What was replaced in each row of `batch`, and what the discriminator says of it; nothing without a discriminator."""
+    if not model.discriminates:
         return []
     was_training = model.training
     model.eval()
     seed_everything(EVALUATION_SEED)
     batch = batch.to(runtime.device)
     with torch.no_grad(), runtime.autocast():
-        _, corrupted, predicted = model.run(batch)
+        done = model.run(batch)
     model.train(was_training)
     rows = []
     for row, length in enumerate(batch.lengths.tolist()):
-        seen = corrupted.input_ids[row, :length].tolist()
+        seen = done.corrupted.input_ids[row, :length].tolist()
         original = batch.input_ids[row, :length].tolist()
         rows.append(
             Sample(
                 tokens=[vocabulary[i] for i in seen],
                 originals=[None if a == b else vocabulary[b] for a, b in zip(seen, original, strict=True)],
-                probabilities=predicted.scores[row, :length].float().sigmoid().tolist(),
+                probabilities=done.predicted.scores[row, :length].float().sigmoid().tolist(),
             )
         )
     return rows

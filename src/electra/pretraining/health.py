@@ -76,7 +76,7 @@ class Health:
         found = {}
         uniform = math.log(self.vocab_size)
         for key in ("generator_loss", "mlm_loss"):
-            if metrics.get(key, 0.0) > 0.9 * uniform:
+            if metrics.get(key, 0.0) > 0.9 * uniform and "policy_loss" not in metrics:  # an adversary has another aim
                 found["the masked-LM loss does not fall"] = (
                     f"{key} is {metrics[key]:.2f}, and knowing nothing gives ln V = {uniform:.2f}. Raise "
                     "optimizer.learning_rate, train longer, or look at the text: is it what you think it is?"
@@ -102,7 +102,7 @@ class Health:
 def check_samples(metrics: Mapping[str, float]) -> dict[str, str]:
     """A generator that is still guessing when half of the run is over."""
     right = metrics.get("sampled_accuracy", 1.0)
-    if right >= 0.03:
+    if right >= 0.03 or "generator_loss" not in metrics:  # draws by frequency alone are what was asked for
         return {}
     return {
         "too many replacements": (

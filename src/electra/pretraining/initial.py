@@ -14,7 +14,7 @@ from electra.model.weights import Pretrained, load_config, load_pretrained, pret
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
-from electra.pretraining.prediction import ReplacedOrOriginal, WhichToken
+from electra.pretraining.prediction import EveryToken, ReplacedOrOriginal, WhichToken
 from electra.text.tokenizer import load_tokenizer
 
 # Sizes that weights have; vocab_size is the tokenizer's affair, and dropout and epsilon are not sizes.
@@ -29,7 +29,11 @@ SIZES = (
 )
 OPTIONS = {name: f"--model.{name.replace('_', '-')}" for name in SIZES}
 
-NETWORKS = {"replaced": ReplacedOrOriginal.architecture, "token": WhichToken.architecture}
+NETWORKS = {
+    "replaced": ReplacedOrOriginal.architecture,
+    "token": WhichToken.architecture,
+    "every-token": EveryToken.architecture,
+}
 
 
 def discriminator_directory(init: Path) -> Path:
@@ -63,11 +67,12 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     compare(directory, sizes, config.model, OPTIONS)
     check_tokenizer(directory, config)
     generator = generator_directory(init)
-    if generator is not None and OBJECTIVES[config.objective].corruption == "generator":
+    with_network = OBJECTIVES[config.objective].corruption == "generator" and config.generator.kind == "masked-lm"
+    if generator is not None and with_network:
         compare(generator, load_config(generator), generator_sizes(config.model, config.generator), {})
 
 
-def check_network(directory: Path, prediction: Literal["replaced", "token"]) -> None:
+def check_network(directory: Path, prediction: Literal["replaced", "token", "every-token"]) -> None:
     """Raise a `ModelError` that says what a directory holds, if it is not the main network that an objective needs."""
     held = pretraining_heads(directory)
     if NETWORKS[prediction] in held:
@@ -77,7 +82,7 @@ def check_network(directory: Path, prediction: Literal["replaced", "token"]) -> 
             f"{directory}: has no head of pre-training; it is an encoder alone, or a fine-tuned model. Name the "
             "pre-trained model"
         )
-    if prediction == "token":
+    if prediction != "replaced":
         raise ModelError(
             f"{directory}: a discriminator, and this objective continues a masked language model; "
             "leave --objective out, or name a masked language model"

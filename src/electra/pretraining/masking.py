@@ -1,10 +1,11 @@
 """Which positions of a batch are corrupted and predicted: drawn anew for every batch, on the device."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from electra.errors import UsageError
@@ -24,10 +25,17 @@ class MaskingConfig:
     """Objective mlm: share of the chosen tokens that become [MASK]."""
     mlm_random: float = 0.1
     """Objective mlm: share of the chosen tokens that become a random token; the rest stay."""
+    strategy: Literal["uniform", "rare", "hard"] = "uniform"
+    """All tokens alike; or (Appendix H) rather those that are rare in the corpus, or that a small network, trained beside
+    the others, expects to be hard to predict."""
+    rarity: float = 0.5
+    """Strategy rare: a token is chosen in proportion to its count in the corpus to the power of minus this."""
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 0.5:
             raise UsageError(f"masking.fraction is {self.fraction}; it must lie between 0 and 0.5")
+        if not self.rarity > 0:
+            raise UsageError(f"masking.rarity is {self.rarity}; it must be more than 0")
         for name in ("generator_mask", "mlm_mask", "mlm_random"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"masking.{name} is {getattr(self, name)}; it must lie between 0 and 1")
@@ -51,28 +59,55 @@ def num_chosen(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, "
     return torch.minimum(wanted, lengths - 3).clamp(min=1)
 
 
+def num_others(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
+    """As many tokens again, as far as a row has them beside the chosen and the special ones."""
+    return torch.minimum(num_chosen(lengths, fraction), (lengths - 3 - num_chosen(lengths, fraction)).clamp(min=0))
+
+
+def real_tokens(input_ids: Int64[Tensor, "B L"], lengths: Int64[Tensor, " B"]) -> Bool[Tensor, "B L"]:
+    """True where a token stands, false at padding."""
+    return torch.arange(input_ids.shape[1], device=input_ids.device) < lengths[:, None]
+
+
+def ordinary_tokens(input_ids: Int64[Tensor, "B L"], special_ids: tuple[int, ...]) -> Bool[Tensor, "B L"]:
+    """True at the tokens that may be chosen: those that are neither special nor padding."""
+    ordinary = torch.ones_like(input_ids, dtype=torch.bool)
+    for special in special_ids:  # compared with numbers, not with a tensor of them: nothing travels to the device
+        ordinary &= input_ids != special
+    return ordinary
+
+
 def choose_positions(
-    input_ids: Int64[Tensor, "B L"],
-    lengths: Int64[Tensor, " B"],
-    special_ids: tuple[int, ...],
+    candidates: Bool[Tensor, "B L"],
+    number: Int64[Tensor, " B"],
     config: MaskingConfig,
+    weights: Float[Tensor, "B L"] | None = None,
 ) -> Chosen:
-    """Draw positions uniformly among the tokens that are neither special nor padding.
+    """Draw `number` positions of each row among the candidates: uniformly, or in proportion to `weights` (more than 0).
 
     The number of slots is that of a full row, so that shapes depend on the batch's length only.
     """
-    slots = int(num_chosen(torch.tensor([input_ids.shape[1]]), config.fraction))
-    number = num_chosen(lengths, config.fraction)
-    candidates = torch.ones_like(input_ids, dtype=torch.bool)
-    for special in special_ids:  # compared with numbers, not with a tensor of them: nothing travels to the device
-        candidates &= input_ids != special
+    slots = int(num_chosen(torch.tensor([candidates.shape[1]]), config.fraction))
     if config.with_replacement:
-        positions = torch.multinomial(candidates.float(), slots, replacement=True)
+        shares = candidates.float() if weights is None else weights * candidates
+        positions = torch.multinomial(shares, slots, replacement=True)
     else:
-        noise = torch.rand(input_ids.shape, device=input_ids.device)
-        positions = noise.masked_fill(~candidates, -1.0).topk(slots, dim=1).indices
-    used = torch.arange(slots, device=input_ids.device) < number[:, None]
+        keys = torch.rand(candidates.shape, device=candidates.device)
+        if (
+            weights is not None
+        ):  # the largest u^(1/w) are a weighted sample without replacement (Efraimidis and Spirakis)
+            keys = keys.log() / weights
+        positions = keys.masked_fill(~candidates, -math.inf).topk(slots, dim=1).indices
+    used = torch.arange(slots, device=candidates.device) < number[:, None]
     return Chosen(positions, used & candidates.gather(1, positions))
+
+
+def choose_others(
+    candidates: Bool[Tensor, "B L"], chosen: Chosen, number: Int64[Tensor, " B"], config: MaskingConfig
+) -> Chosen:
+    """Draw positions beside those chosen (footnote 7)."""
+    taken = torch.zeros_like(candidates, dtype=torch.long).scatter_add(1, chosen.positions, chosen.used.long()) > 0
+    return choose_positions(candidates & ~taken, number, replace(config, with_replacement=False))
 
 
 def write_tokens(input_ids: Int64[Tensor, "B L"], chosen: Chosen, tokens: Int64[Tensor, "B K"]) -> Int64[Tensor, "B L"]:

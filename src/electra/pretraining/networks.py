@@ -1,6 +1,7 @@
 """The networks of pre-training: a masked language model, a discriminator, and their sizes and ties."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -13,42 +14,66 @@ from electra.model.layers import Embeddings
 
 @dataclass(frozen=True)
 class GeneratorConfig:
-    """The generator, a smaller copy of the discriminator that shares its embeddings."""
+    """What fills the chosen positions (section 3.2)."""
 
+    kind: Literal["masked-lm", "unigram", "uniform", "none"] = "masked-lm"
+    """A masked language model; draws from the corpus frequencies of the tokens; any token alike. None: only for mlm."""
     size: float = 0.25
-    """Multiplier of hidden size, feed-forward size and number of heads (paper, Table 6)."""
+    """Multiplier of the discriminator's hidden size, feed-forward size and number of heads (paper, Table 6)."""
+    depth: float = 1.0
+    """Multiplier of the number of layers."""
+    heads: float | None = None
+    """Multiplier of the number of heads, if not that of the size."""
+    ffn: float | None = None
+    """Multiplier of the feed-forward size, if not that of the size."""
+    tying: Literal["none", "embeddings", "all"] = "embeddings"
+    """Weights that generator and discriminator share; all of them only if their sizes are the same."""
+    learning: Literal["likelihood", "adversarial", "none"] = "likelihood"
+    """It learns to predict the original tokens, or to fool the discriminator (Appendix F), or not at all."""
     temperature: float = 1.0
     """Its samples come from softmax(logits / temperature)."""
+    never_original: bool = False
+    """Its samples are never the original token (Appendix H)."""
 
     def __post_init__(self) -> None:
-        for name in ("size", "temperature"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"generator.{name} is {getattr(self, name)}; it must be more than 0")
+        for name in ("size", "depth", "heads", "ffn", "temperature"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"generator.{name} is {value}; it must be more than 0")
 
 
 def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:
-    """The generator's sizes. Depth and embedding size are the discriminator's: the embeddings are one block.
+    """The generator's sizes. Shared embeddings have the discriminator's size, own ones at most the generator's hidden size.
 
     Raises:
         UsageError: the hidden size that comes out cannot be shared by the heads that come out.
     """
     hidden = round(main.hidden_size * config.size)
-    heads = max(1, round(main.num_heads * config.size))
+    heads = max(1, round(main.num_heads * (config.heads or config.size)))
     if hidden < 1 or hidden % heads:
         raise UsageError(
             f"generator.size {config.size} makes a hidden size of {hidden} with {heads} heads, "
             "which cannot share it evenly; choose a size that keeps it a multiple"
         )
-    return replace(main, hidden_size=hidden, ffn_size=max(1, round(main.ffn_size * config.size)), num_heads=heads)
+    return replace(
+        main,
+        embedding_size=min(main.embedding_size, hidden) if config.tying == "none" else main.embedding_size,
+        hidden_size=hidden,
+        num_layers=max(1, round(main.num_layers * config.depth)),
+        num_heads=heads,
+        ffn_size=max(1, round(main.ffn_size * (config.ffn or config.size))),
+    )
 
 
 class MaskedLM(nn.Module):
-    """An encoder that predicts tokens: ELECTRA's generator, or BERT."""
+    """An encoder that predicts tokens: ELECTRA's generator, or BERT. It may share its embeddings, or a whole encoder."""
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
+    def __init__(
+        self, config: EncoderConfig, embeddings: Embeddings | None = None, encoder: Encoder | None = None
+    ) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config, embeddings)
+        self.encoder = encoder or Encoder(config, embeddings)
         self.head = MaskedLMHead(config.hidden_size, config.embedding_size, config.vocab_size, config.layer_norm_eps)
 
     def forward(
@@ -59,8 +84,19 @@ class MaskedLM(nn.Module):
         positions: Int64[Tensor, "B K"],
     ) -> Float[Tensor, "B K V"]:
         """Logits at `positions` only: that, and the last layer's work there, is all that is computed."""
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask, positions)
+        return self.predict(self.encoder(input_ids, token_type_ids, attention_mask, positions))
+
+    def predict(self, hidden: Float[Tensor, "B Q H"]) -> Float[Tensor, "B Q V"]:
+        """Logits over the vocabulary for vectors of the encoder."""
         return self.head(hidden, self.encoder.embeddings.word.weight)
+
+
+def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encoder) -> MaskedLM:
+    """A generator that shares with the main network's encoder what `config.tying` says."""
+    sizes = generator_sizes(main, config)
+    if config.tying == "all":
+        return MaskedLM(sizes, encoder=encoder)
+    return MaskedLM(sizes, encoder.embeddings if config.tying == "embeddings" else None)
 
 
 class Discriminator(nn.Module):

@@ -6,18 +6,29 @@ a row below, and a few lines in `corruption` or `prediction` if it brings a new 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig, initialise
-from electra.model.flops import look_up_flops, masked_lm_step_flops, utilised
-from electra.pretraining.corruption import Corrupted, GeneratorSamples, Masks
-from electra.pretraining.masking import Chosen, MaskingConfig, choose_positions, num_chosen
-from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
-from electra.pretraining.prediction import Predicted, ReplacedOrOriginal, WhichToken
+from electra.model.flops import look_up_flops, utilised
+from electra.pretraining.corruption import Corrupted, FrequencySamples, Learnt, Masks, frequencies, ratio
+from electra.pretraining.generators import LEARNING, GeneratorSamples
+from electra.pretraining.masking import (
+    Chosen,
+    MaskingConfig,
+    choose_others,
+    choose_positions,
+    num_chosen,
+    num_others,
+    ordinary_tokens,
+)
+from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
+from electra.pretraining.prediction import ContrastConfig, EveryToken, Predicted, ReplacedOrOriginal, WhichToken
+from electra.pretraining.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -26,10 +37,10 @@ class Objective:
 
     corruption: Literal["generator", "masks"]
     """What stands at the chosen positions."""
-    prediction: Literal["replaced", "token"]
+    prediction: Literal["replaced", "token", "every-token"]
     """What the main network must say."""
-    scored: Literal["tokens", "masked"]
-    """Where it is scored: at all tokens, or at the chosen ones."""
+    scored: Literal["tokens", "masked", "others"]
+    """Where it is scored: at all tokens, at the chosen ones, or at as many others."""
     weight: float
     """Weight of its loss beside the generator's (section 2: lambda)."""
     description: str
@@ -38,6 +49,12 @@ class Objective:
 
 OBJECTIVES: dict[str, Objective] = {
     "electra": Objective("generator", "replaced", "tokens", 50.0, "replaced token detection"),
+    "electra-15": Objective(
+        "generator", "replaced", "masked", 50.0, "replaced token detection, where tokens were chosen"
+    ),
+    "electra-other-15": Objective("generator", "replaced", "others", 50.0, "replaced token detection, at other tokens"),
+    "replace-mlm": Objective("generator", "token", "masked", 1.0, "masked language modelling without [MASK]"),
+    "all-tokens-mlm": Objective("generator", "every-token", "tokens", 1.0, "every token's original"),
     "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modelling"),
 }
 
@@ -61,23 +78,52 @@ class Setting:
     generator: GeneratorConfig
     masking: MaskingConfig
     vocabulary: Vocabulary
+    unigrams: Int64[Tensor, " V"]
+    """Counts of the tokens in the corpus."""
+    contrast: ContrastConfig
+    copies: bool
+    """Whether a prediction of every token has the copy mechanism."""
 
 
-def generator_samples(setting: Setting, main: MaskedLM | Discriminator) -> GeneratorSamples:
-    """A generator that shares the main network's embeddings."""
-    sizes = generator_sizes(setting.main, setting.generator)
-    generator = MaskedLM(sizes, main.encoder.embeddings)
-    return GeneratorSamples(generator, setting.generator.temperature, setting.masking, setting.vocabulary.mask_id)
+Main = MaskedLM | Discriminator
 
 
-CORRUPTIONS: dict[str, Callable[[Setting, MaskedLM | Discriminator], GeneratorSamples | Masks]] = {
+def frequency_samples(setting: Setting) -> FrequencySamples:
+    """Draws from the corpus frequencies of the tokens, or from any token that is not special alike."""
+    counts = setting.unigrams if setting.generator.kind == "unigram" else torch.ones_like(setting.unigrams)
+    return FrequencySamples(frequencies(counts, setting.vocabulary.special_ids), setting.generator)
+
+
+def generator_samples(setting: Setting, main: Main) -> GeneratorSamples | FrequencySamples:
+    """What the configuration calls a generator."""
+    if setting.generator.kind != "masked-lm":
+        return frequency_samples(setting)
+    generator = build_generator(setting.main, setting.generator, main.encoder)
+    samples = LEARNING[setting.generator.learning]
+    return samples(generator, setting.generator, setting.masking, setting.vocabulary.mask_id)
+
+
+CORRUPTIONS: dict[str, Callable[[Setting, Main], GeneratorSamples | FrequencySamples | Masks]] = {
     "generator": generator_samples,
     "masks": lambda setting, main: Masks(setting.masking, setting.vocabulary.mask_id, setting.vocabulary.size),
 }
-PREDICTIONS: dict[str, Callable[[Setting], ReplacedOrOriginal | WhichToken]] = {
-    "replaced": lambda setting: ReplacedOrOriginal(Discriminator(setting.main)),
+PREDICTIONS: dict[str, Callable[[Setting], ReplacedOrOriginal | WhichToken | EveryToken]] = {
+    "replaced": lambda setting: ReplacedOrOriginal(Discriminator(setting.main), setting.contrast),
     "token": lambda setting: WhichToken(MaskedLM(setting.main)),
+    "every-token": lambda setting: EveryToken(MaskedLM(setting.main), setting.copies),
 }
+
+
+class Pass(NamedTuple):
+    """A batch after all networks."""
+
+    chosen: Chosen
+    corrupted: Corrupted
+    predicted: Predicted
+    learnt: Learnt
+    """What the generator learns from."""
+    strategy_loss: Float[Tensor, "B K"] | None
+    """What the choice of positions learns from."""
 
 
 class PretrainingModel(nn.Module):
@@ -88,12 +134,20 @@ class PretrainingModel(nn.Module):
         self.setting = setting
         self.prediction = PREDICTIONS[setting.objective.prediction](setting)
         self.corruption = CORRUPTIONS[setting.objective.corruption](setting, self.prediction.network)
+        self.strategy = STRATEGIES[setting.masking.strategy](
+            setting.masking, setting.main.embedding_size, setting.unigrams
+        )
         initialise(self, setting.main.initializer_range)
 
     @property
     def generator(self) -> MaskedLM | None:
-        """The generator, where the objective has one."""
+        """The generator, where the objective has one that is a network."""
         return self.corruption.generator if isinstance(self.corruption, GeneratorSamples) else None
+
+    @property
+    def discriminates(self) -> bool:
+        """Whether the main network tells replaced tokens."""
+        return isinstance(self.prediction, ReplacedOrOriginal)
 
     def summary(self) -> str:
         """Its size in a few words."""
@@ -103,43 +157,80 @@ class PretrainingModel(nn.Module):
             f"{main.num_layers} layers of {main.hidden_size}",
         ]
         if self.generator is not None:
-            parts.append(f"generator of {self.generator.config.hidden_size}")
+            sizes = self.generator.config
+            parts.append(f"generator of {sizes.num_layers} layers of {sizes.hidden_size}")
+        elif self.setting.objective.corruption == "generator":
+            parts.append(f"{self.setting.generator.kind} generator")
         return ", ".join(parts)
 
-    def run(self, batch: Batch) -> tuple[Chosen, Corrupted, Predicted]:
+    def run(self, batch: Batch) -> Pass:
         """Choose positions, corrupt them, and let the main network speak."""
-        chosen = choose_positions(
-            batch.input_ids, batch.lengths, self.setting.vocabulary.special_ids, self.setting.masking
-        )
+        masking, objective = self.setting.masking, self.setting.objective
+        candidates = ordinary_tokens(batch.input_ids, self.setting.vocabulary.special_ids)
+        word = self.prediction.network.encoder.embeddings.word
+        weights = self.strategy(batch.input_ids, word) if self.training else None  # held-out scores: all tokens alike
+        number = num_chosen(batch.lengths, masking.fraction)
+        chosen = choose_positions(candidates, number, masking, None if weights is None else weights.detach())
         corrupted = self.corruption(batch, chosen)
-        return chosen, corrupted, self.prediction(batch, chosen, corrupted)
+        if self.setting.contrast.weight and self.training:
+            corrupted = corrupted.but_unchanged(batch, self.setting.contrast.unchanged)
+        at = None if objective.scored == "tokens" else chosen
+        if objective.scored == "others":
+            at = choose_others(candidates, chosen, num_others(batch.lengths, masking.fraction), masking)
+        predicted = self.prediction(batch, corrupted, at)
+        learnt = self.corruption.learn(batch, chosen, corrupted, predicted.scores)
+        # How hard the chosen tokens were: the generator knows, or the main network if it predicts them itself.
+        nll = corrupted.generated.nll if corrupted.generated else predicted.loss
+        return Pass(chosen, corrupted, predicted, learnt, self.strategy.loss(weights, chosen, nll))
 
     def forward(self, batch: Batch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's share of the loss of a global batch with `counts` tokens, and sums for `metrics`."""
-        chosen, corrupted, predicted = self.run(batch)
+        done = self.run(batch)
         objective = self.setting.objective
-        loss = objective.weight * predicted.loss.sum() / counts[objective.scored]
-        if corrupted.nll is not None:
-            loss = loss + corrupted.nll.sum() / counts["masked"]
-        return loss, self.sums(batch, chosen, corrupted, predicted)
+        loss = objective.weight * done.predicted.loss.sum() / counts[objective.scored]
+        if done.learnt.loss is not None:
+            loss = loss + done.learnt.loss.sum() / counts["masked"]
+        if done.predicted.sentence_loss is not None:
+            loss = loss + self.setting.contrast.weight * done.predicted.sentence_loss.sum() / counts["sequences"]
+        if done.strategy_loss is not None:
+            loss = loss + done.strategy_loss.sum() / counts["masked"]
+        return loss, self.sums(batch, done)
 
-    def sums(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, predicted: Predicted) -> dict[str, Tensor]:
+    def sums(self, batch: Batch, done: Pass) -> dict[str, Tensor]:
         """Everything that `metrics` is made from, for one batch."""
-        counted = {"tokens": batch.lengths.sum(), "masked": chosen.used.sum()}
-        return {name: t.detach() for name, t in (counted | corrupted.sums | predicted.sums).items()}
+        sums = self.counted(batch) | done.corrupted.sums | done.predicted.sums | done.learnt.sums
+        if done.strategy_loss is not None:
+            sums["strategy_loss"] = done.strategy_loss.sum()
+        return {name: t.detach() for name, t in sums.items()}
+
+    def counted(self, batch: Batch) -> dict[str, Tensor]:
+        """What losses are means over, from the lengths alone and on their device; padding is not counted."""
+        fraction = self.setting.masking.fraction
+        return {
+            "sequences": torch.ones_like(batch.lengths).sum(),
+            "tokens": batch.lengths.sum(),
+            "masked": num_chosen(batch.lengths, fraction).sum(),
+            "others": num_others(batch.lengths, fraction).sum(),
+        }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Tokens that are not padding, and chosen ones; from the lengths alone, on the host."""
-        masked = num_chosen(batch.lengths, self.setting.masking.fraction).sum()
-        return {"tokens": float(batch.lengths.sum()), "masked": float(masked)}
+        """`counted` as numbers, from a batch on the host."""
+        return {name: float(count) for name, count in self.counted(batch).items()}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """Losses, accuracies and the rest, from sums over any number of batches."""
         corruption = self.corruption.metrics(sums)
         prediction = self.prediction.metrics(sums, sums[self.setting.objective.scored])
         own = next(iter(prediction.values()))  # the loss stands first
-        loss = self.setting.objective.weight * own + corruption.get("generator_loss", 0.0)
-        return {"loss": loss, **corruption, **prediction}
+        loss = self.setting.objective.weight * own + self.corruption.learnt(corruption)
+        loss += self.setting.contrast.weight * prediction.get("sentence_loss", 0.0)
+        metrics = {**corruption, **prediction}
+        if self.setting.objective.weight != 1:
+            metrics["weighted_loss"] = self.setting.objective.weight * own
+        if "strategy_loss" in sums:
+            metrics["strategy_loss"] = ratio(sums["strategy_loss"], sums["masked"])
+            loss += metrics["strategy_loss"]
+        return {"loss": loss, **metrics}
 
     def flops(self, batch: Batch) -> float:
         """Forward and backward of a batch, counted as in Appendix E, for the shapes that are really computed."""
@@ -149,16 +240,18 @@ class PretrainingModel(nn.Module):
     def row_flops(self, length: int) -> int:
         """Forward and backward of one row, counted as in Appendix E."""
         predictions = int(num_chosen(torch.tensor([length]), self.setting.masking.fraction))
-        flops = self.prediction.flops(length, predictions)
-        if self.generator is not None:
-            flops += masked_lm_step_flops(self.generator.config, length, predictions)
-        return flops
+        return (
+            self.prediction.flops(length, predictions)
+            + self.corruption.flops(length, predictions)
+            + self.strategy.flops(length)
+        )
 
     def utilised_share(self, length: int) -> float:
         """Operations of the machine for each one of Appendix E's, in rows of `length`.
 
         A last layer that works at the chosen positions only is counted whole, so this is slightly too much.
         """
-        encoders = 1 if self.generator is None else 2
-        looked_up = 2 * length * encoders * look_up_flops(self.setting.main, length)
-        return utilised(self.row_flops(length), looked_up) / self.row_flops(length)
+        looked_up = look_up_flops(self.setting.main, length)
+        if self.generator is not None:
+            looked_up += look_up_flops(self.generator.config, length)
+        return utilised(self.row_flops(length), 2 * length * looked_up) / self.row_flops(length)

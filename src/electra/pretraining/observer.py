@@ -54,7 +54,7 @@ class RunObserver:
         self.log = MetricsLog(self.directory, state.step)
         for row in read_metrics(self.log.path):  # what an interrupted run has seen belongs into the report too
             step = row.pop("step")
-            self.judge(step, min(1.0, self.budget.done(step, row["seconds"])), row)
+            self.judge(step, min(1.0, self.budget.done(step, row["seconds"], row["flops"])), row)
         if console.is_terminal:
             self.progress.start()
         self.task = self.progress.add_task("training", total=1.0, detail="")
@@ -95,7 +95,7 @@ class RunObserver:
 
     def done(self, state: TrainingState) -> float:
         """The share of the run that is over."""
-        return min(1.0, self.budget.done(state.step, state.seconds))
+        return min(1.0, self.budget.done(state.step, state.seconds, state.flops))
 
     def close(self) -> None:
         """Put the display away and flush the log."""
@@ -113,9 +113,9 @@ def speed(before: TrainingState, now: TrainingState) -> str:
 def headline(metrics: dict[str, float]) -> str:
     """The few numbers that matter while a run trains."""
     parts = [f"loss {metrics['loss']:.2f}"]
+    if "generator_loss" in metrics:
+        parts.append(f"gen {metrics['generator_loss']:.2f}")
     if "auc" in metrics:
-        parts.append(
-            f"gen {metrics['generator_loss']:.2f} disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}"
-        )
+        parts.append(f"disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}")
     parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
     return " · ".join(parts)

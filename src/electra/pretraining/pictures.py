@@ -28,23 +28,46 @@ def draw(rows: Rows, evaluation: Evaluation, samples: Sequence[Sample]) -> dict[
     return figures
 
 
+LOSSES = {
+    "loss": "total",
+    "generator_loss": "generator",
+    "weighted_loss": "discriminator, weighted",
+    "mlm_loss": "masked LM",
+    "all_tokens_loss": "all tokens",
+    "policy_loss": "generator's policy",
+    "sentence_loss": "sentence",
+    "strategy_loss": "expected losses",
+}
+ACCURACIES = {"mlm_accuracy": "accuracy", "all_tokens_accuracy": "accuracy", "restored": "replaced tokens restored"}
+SHARES = {
+    "generator_accuracy": "generator accuracy",
+    "sampled_accuracy": "samples correct",
+    "replaced": "tokens replaced",
+}
+
+
+def present(rows: Rows, names: Mapping[str, str]) -> dict[str, str]:
+    """Those of the metrics that a run has."""
+    return {name: label for name, label in names.items() if name in rows[-1]}
+
+
 def draw_training(rows: Rows, heldout: Mapping[str, float]) -> Figure:
     """Losses, accuracies and the optimisation over the steps."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2)
+    losses = present(rows, LOSSES)
+    plot(a, rows, losses if len(losses) > 2 else dict(list(losses.items())[1:]), "loss")  # one loss is no total
     if "auc" in rows[-1]:
-        weighted = [{**row, "weighted": row["loss"] - row["generator_loss"]} for row in rows]
-        losses = {"loss": "total", "generator_loss": "generator", "weighted": "discriminator, weighted"}
-        plot(a, weighted, losses, "loss")
         names = {name: name for name in ("precision", "recall", "accuracy")}
         plot(b, rows, {"auc": "AUC", **names, "majority": "majority rate"}, "discriminator")
         baseline = {"color": NEUTRAL, "linestyle": ":", "label": "AUC of token frequency (held-out)"}
         b.axhline(heldout["frequency_auc"], **baseline)
         b.legend(fontsize=8)
-        plot(c, rows, {"generator_accuracy": "generator accuracy", "replaced": "tokens replaced"}, "generator")
     else:
-        plot(a, rows, {"mlm_loss": "masked LM"}, "loss")
-        plot(b, rows, {"mlm_accuracy": "accuracy"}, "masked LM")
+        plot(b, rows, present(rows, ACCURACIES), "predicted tokens")
+    if shares := present(rows, SHARES):
+        plot(c, rows, shares, "what stands at the chosen positions")
+    else:
         plot(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
     plot(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
     rate = d.twinx()

@@ -1,19 +1,37 @@
 """What the main network must say of a corrupted batch, and what that costs."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
+from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
 from electra.pretraining.corruption import Corrupted, ratio, token_nll
 from electra.pretraining.detection import detection_metrics, score_histogram
-from electra.pretraining.masking import Chosen
+from electra.pretraining.masking import Chosen, real_tokens
 from electra.pretraining.networks import Discriminator, MaskedLM
+
+
+@dataclass(frozen=True)
+class ContrastConfig:
+    """The sentence-level task of Appendix H: was anything in this input corrupted?"""
+
+    weight: float = 0.0
+    """Weight of its loss; 0: there is no such task."""
+    unchanged: float = 0.2
+    """Share of the inputs that are left as they are while training."""
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise UsageError(f"contrast.weight is {self.weight}; it must not be negative")
+        if not 0 < self.unchanged < 1:
+            raise UsageError(f"contrast.unchanged is {self.unchanged}; it must lie between 0 and 1")
 
 
 class Predicted(NamedTuple):
@@ -23,38 +41,53 @@ class Predicted(NamedTuple):
     loss: Float[Tensor, "B _"]
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
+    sentence_loss: Float[Tensor, " B"] | None = None
+    """The loss of the sentence-level task, where it is set."""
 
 
 class ReplacedOrOriginal(nn.Module):
-    """Was this token replaced? Asked of every token that is not padding (section 2)."""
+    """Was this token replaced? Asked of every token that is not padding (section 2), or scored at some of them alone."""
 
     architecture = "ElectraForPreTraining"
 
-    def __init__(self, network: Discriminator) -> None:
+    def __init__(self, network: Discriminator, contrast: ContrastConfig) -> None:
         super().__init__()
         self.network = network
+        self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
 
-    def forward(self, batch: Batch, chosen: Chosen, corrupted: Corrupted) -> Predicted:
-        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask).float()
+    def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
+        hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
+        logits = self.network.head(hidden).float()
         # A sample that happens to be the original token is original.
         replaced = corrupted.input_ids != batch.input_ids
-        real = torch.arange(logits.shape[1], device=logits.device) < batch.lengths[:, None]
-        loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none") * real
+        real = real_tokens(batch.input_ids, batch.lengths)
+        loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        loss = loss * real if at is None else loss.gather(1, at.positions) * at.used
         sums = {
             "prediction_loss": loss.sum(),
+            # Of all tokens, wherever it is scored, so that objectives can be compared.
             "scores_replaced": score_histogram(logits, real & replaced),
             "scores_original": score_histogram(logits, real & ~replaced),
         }
-        return Predicted(logits, loss, sums)
+        sentence_loss = None
+        if self.sentence is not None:
+            score = self.sentence(hidden[:, 0]).squeeze(-1).float()
+            sentence_loss = F.binary_cross_entropy_with_logits(score, replaced.any(1).float(), reduction="none")
+            sums["sentence_loss"] = sentence_loss.sum()
+        return Predicted(logits, loss, sums, sentence_loss)
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """The discriminator's loss and how well it tells replaced tokens."""
         detection = detection_metrics(sums["scores_replaced"], sums["scores_original"])
-        return {"discriminator_loss": ratio(sums["prediction_loss"], scored), **detection}
+        metrics = {"discriminator_loss": ratio(sums["prediction_loss"], scored), **detection}
+        if self.sentence is not None:
+            metrics["sentence_loss"] = ratio(sums["sentence_loss"], sums["sequences"])
+        return metrics
 
     def flops(self, length: int, predictions: int) -> int:
         """Forward and backward of one row."""
-        return discriminator_step_flops(self.network.config, length)
+        sentence = 2 * 2 * self.network.config.hidden_size if self.sentence is not None else 0
+        return discriminator_step_flops(self.network.config, length) + sentence
 
 
 class WhichToken(nn.Module):
@@ -66,11 +99,12 @@ class WhichToken(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, batch: Batch, chosen: Chosen, corrupted: Corrupted) -> Predicted:
-        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, chosen.positions).float()
-        original = batch.input_ids.gather(1, chosen.positions)
-        loss = token_nll(logits, original) * chosen.used
-        correct = (logits.argmax(-1) == original) & chosen.used
+    def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
+        assert at is not None
+        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions).float()
+        original = batch.input_ids.gather(1, at.positions)
+        loss = token_nll(logits, original) * at.used
+        correct = (logits.argmax(-1) == original) & at.used
         return Predicted(logits, loss, {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()})
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
@@ -83,3 +117,66 @@ class WhichToken(nn.Module):
     def flops(self, length: int, predictions: int) -> int:
         """Forward and backward of one row."""
         return masked_lm_step_flops(self.network.config, length, predictions)
+
+
+class EveryToken(nn.Module):
+    """Which token stood at every position, replaced or not (section 3.5, All-Tokens MLM)?
+
+    With the copy mechanism the answer is D times the token that is read plus 1 - D times the softmax, D from a sigmoid
+    layer of its own. Logits over the vocabulary stand at every token here, so a micro-batch takes far more memory.
+    """
+
+    architecture = "ElectraForMaskedLM"
+
+    def __init__(self, network: MaskedLM, copies: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
+
+    def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
+        hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
+        logits = self.network.predict(hidden).float()
+        log_p = -token_nll(logits, batch.input_ids)
+        best = logits.argmax(-1)
+        if self.copy is not None:
+            z = self.copy(hidden).squeeze(-1).float()
+            log_p = copied_log_p(log_p, z, corrupted.input_ids == batch.input_ids)
+            p_best = F.logsigmoid(-z) + logits.gather(-1, best.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+            p_read = F.logsigmoid(-z) + -token_nll(logits, corrupted.input_ids)
+            best = torch.where(torch.logaddexp(F.logsigmoid(z), p_read) >= p_best, corrupted.input_ids, best)
+        real = real_tokens(batch.input_ids, batch.lengths)
+        loss = -log_p * real
+        return Predicted(logits, loss, self.sums(loss, (best == batch.input_ids) & real, batch, corrupted))
+
+    def sums(
+        self, loss: Float[Tensor, "B L"], correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted
+    ) -> dict[str, Tensor]:
+        """Replaced tokens are counted on their own: the others are easily copied."""
+        replaced = corrupted.input_ids != batch.input_ids
+        return {
+            "prediction_loss": loss.sum(),
+            "prediction_correct": correct.sum(),
+            "restored": (correct & replaced).sum(),
+            "replaced": replaced.sum(),
+        }
+
+    def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
+        """Loss and accuracy over all tokens, and the share of the replaced ones that is restored."""
+        return {
+            "all_tokens_loss": ratio(sums["prediction_loss"], scored),
+            "all_tokens_accuracy": ratio(sums["prediction_correct"], scored),
+            "restored": ratio(sums["restored"], sums["replaced"]),
+        }
+
+    def flops(self, length: int, predictions: int) -> int:
+        """Forward and backward of one row."""
+        copying = 2 * length * 2 * self.network.config.hidden_size if self.copy is not None else 0
+        return masked_lm_step_flops(self.network.config, length, length) + copying
+
+
+def copied_log_p(
+    log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], read: Bool[Tensor, "B L"]
+) -> Float[Tensor, "B L"]:
+    """log(D [the token is the one that is read] + (1 - D) p) with D = sigmoid(z)."""
+    written = F.logsigmoid(-z) + log_p
+    return torch.where(read, torch.logaddexp(F.logsigmoid(z), written), written)

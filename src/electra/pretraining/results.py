@@ -107,7 +107,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint)
-        model = build_model(config, tokenizer)
+        model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         state = Checkpoints(directory.checkpoints, 1, warned).restore(model)
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
@@ -128,7 +128,7 @@ def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) ->
 
 def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer) -> None:
     """Write the Hugging Face directories of the networks."""
-    main = "discriminator" if model.generator is not None else "masked_lm"
+    main = "discriminator" if model.discriminates else "masked_lm"
     networks = {main: (model.prediction.network, model.prediction.architecture)}
     if model.generator is not None:
         networks["generator"] = (model.generator, "ElectraForMaskedLM")
@@ -154,12 +154,12 @@ def facts(
         "parameters": f"{parameters / 1e6:.2f} M",
         "trained": f"{summary['step']:,} steps, {summary['tokens']:,.0f} tokens, {summary['flops']:.3g} FLOPs, "
         f"{minutes} min {seconds} s",
-        "budget": f"{config.steps:,} steps" if config.steps else f"{config.hours:g} h",
+        "budget": str(config.recipe().budget),
         "preset": config.preset,
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
         "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
         "masked": f"{config.masking.fraction:.0%} of the tokens",
-        **({"loss weight": f"{model.setting.objective.weight:g}"} if model.generator is not None else {}),
+        **({"loss weight": f"{model.setting.objective.weight:g}"} if model.setting.objective.weight != 1 else {}),
         "seed": str(config.seed),
         "hardware": summary["hardware"],
     }

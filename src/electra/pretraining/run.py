@@ -54,7 +54,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         with directory.claimed(config) if where.is_main else nullcontext():
             with main_process_first(where):
                 data, tokenizer = prepared_text(config, directory)
-            model = build_model(config, tokenizer)
+            model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
             decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
             if config.init:
                 continue_from(Path(config.init), model)
@@ -135,7 +135,7 @@ def train_model(
             state = train(model, loader.iterate, recipe, where, checkpoints, observer, lambda: stop_signal() != 0)
         finally:
             observer.close()
-        if recipe.budget.done(state.step, state.seconds) < 1:
+        if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
             console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     return state, observer.findings
@@ -153,7 +153,10 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
     )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
-        decided(f"{config.hours} h of training; the learning rate follows the clock", f"warm-up {warmup:.0%} of it")
+        follows = "the clock" if config.hours is not None else "the FLOPs"
+        decided(
+            f"{config.recipe().budget} of training; the learning rate follows {follows}", f"warm-up {warmup:.0%} of it"
+        )
         return
     why = (
         "schedule.warmup_steps"

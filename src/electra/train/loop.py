@@ -96,7 +96,7 @@ def train(
     """Train `module`, a `Trainable`, until the budget is spent or `stop_asked()`; resumes where a run stopped.
 
     `batches_from(step)` gives this process's micro-batches of step `step` and of all that follow. The state returned
-    is saved. A run that stopped early is one of which `budget.done(state.step, state.seconds)` is less than 1.
+    is saved. A run that stopped early is one of which `budget.done(...)` is less than 1.
 
     Raises:
         DivergedError: the gradients are not finite; the newest checkpoint is from before that was seen.
@@ -114,14 +114,14 @@ def train(
 
     for micro_batches in batches_from(state.step):
         state.seconds, stop = runtime.agree(clock.seconds(), float(stop_asked()))
-        over = recipe.budget.done(state.step, state.seconds) >= 1
+        over = recipe.budget.done(state.step, state.seconds, state.flops) >= 1
         if over and state.sums:  # a run by the clock seldom ends with a full window
             observer.logged(state, window.metrics(module, state, rate, runtime))
             check_finite(state)
             state.sums.clear()
         if over or stop:
             break
-        rate = learning_rate(recipe, state.step, state.seconds)
+        rate = learning_rate(recipe, state)
         set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
         accumulate_gradients(wrapped, module, micro_batches, recipe, runtime, state)
         norm = clip_gradients(module.parameters(), recipe.optimizer)
@@ -146,13 +146,13 @@ def train(
     return state
 
 
-def learning_rate(recipe: Recipe, step: int, seconds: float) -> float:
-    """The rate of the update after `step` updates and `seconds` of training."""
+def learning_rate(recipe: Recipe, state: TrainingState) -> float:
+    """The rate of the next update."""
     warmup, peak = recipe.schedule.warmup(recipe.budget.steps), recipe.optimizer.learning_rate
     if recipe.schedule.multiply:
-        return peak * multiplied_factor(recipe.budget.done(step, seconds), warmup)
+        return peak * multiplied_factor(recipe.budget.done(state.step, state.seconds, state.flops), warmup)
     # Seen from the middle of the step, so that neither the first nor the last update has rate zero.
-    return peak * learning_rate_factor(recipe.budget.done(step + 0.5, seconds), warmup)
+    return peak * learning_rate_factor(recipe.budget.done(state.step + 0.5, state.seconds, state.flops), warmup)
 
 
 def accumulate_gradients(

@@ -12,7 +12,7 @@ class ScheduleConfig:
     warmup_steps: int = 10_000
     """Updates of warm-up, if the run has a number of steps."""
     max_warmup: float = 0.1
-    """Largest share of a run that warms up; a run by the clock (--hours) warms up for just this share."""
+    """Largest share of a run that warms up; a run by the clock or by FLOPs warms up for just this share."""
     multiply: bool = False
     """Multiply warm-up and decay from the first step on, as the original code does, so that the peak is missed."""
 
@@ -21,26 +21,36 @@ class ScheduleConfig:
             raise UsageError(f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
 
     def warmup(self, steps: int | None) -> float:
-        """The share of a run of `steps` updates (None: a run by the clock) that warms up."""
+        """The share of a run of `steps` updates (None: a run by the clock or by FLOPs) that warms up."""
         return self.max_warmup if steps is None else min(self.warmup_steps / steps, self.max_warmup)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a run lasts: a number of updates or hours of training, exactly one of them."""
+    """How long a run lasts: a number of updates, hours of training, or floating point operations; exactly one of them."""
 
     steps: int | None = None
     hours: float | None = None
+    flops: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.steps is None) == (self.hours is None):
-            raise UsageError("say either --steps or --hours, not both")
-        if not (self.steps or self.hours or 0) > 0:
-            raise UsageError(f"--{'hours' if self.steps is None else 'steps'} must be more than 0")
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if len(given) != 1:
+            raise UsageError("say one of --steps, --hours and --flops")
+        for name, value in given.items():
+            if not value > 0:
+                raise UsageError(f"--{name} must be more than 0")
 
-    def done(self, step: int | float, seconds: float) -> float:
-        """The share of the run that is over after `step` updates and `seconds` of training; 1.0 or more: stop."""
-        return step / self.steps if self.steps else seconds / (3600 * (self.hours or 0))
+    def __str__(self) -> str:
+        if self.steps is not None:
+            return f"{self.steps:,} steps"
+        return f"{self.hours:g} h" if self.hours is not None else f"{self.flops:.3g} FLOPs"
+
+    def done(self, step: int | float, seconds: float, flops: float) -> float:
+        """The share of the run that is over after `step` updates, `seconds` and FLOPs of training; 1.0 or more: stop."""
+        if self.steps is not None:
+            return step / self.steps
+        return seconds / (3600 * self.hours) if self.hours is not None else flops / (self.flops or 1.0)
 
 
 def learning_rate_factor(done: float, warmup: float) -> float:

@@ -1,0 +1,132 @@
+"""Generators that are networks: they fill the chosen positions, and learn by likelihood, as an adversary, or not at all."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra.data.loader import Batch
+from electra.model.flops import masked_lm_step_flops
+from electra.pretraining.corruption import (
+    NOTHING,
+    Corrupted,
+    Generated,
+    Learnt,
+    mask_for_generator,
+    ratio,
+    sample_tokens,
+    token_nll,
+)
+from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
+from electra.pretraining.networks import GeneratorConfig, MaskedLM
+
+
+class GeneratorSamples(nn.Module):
+    """A small masked language model fills the chosen positions; it learns from its own likelihood (section 2)."""
+
+    def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
+        super().__init__()
+        self.generator = generator
+        self.temperature = config.temperature
+        self.never_original = config.never_original
+        self.masking = masking
+        self.mask_id = mask_id
+
+    def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
+        masked_ids = mask_for_generator(batch.input_ids, chosen, self.mask_id, self.masking)
+        hidden = self.generator.encoder(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
+        logits = self.generator.predict(hidden).float()
+        original = batch.input_ids.gather(1, chosen.positions)
+        # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
+        sampled = sample_tokens(logits, self.temperature, self.mask_id, original if self.never_original else None)
+        nll = token_nll(logits, original) * chosen.used
+        sums = {
+            "generator_nll": nll.sum(),
+            "generator_correct": ((logits.argmax(-1) == original) & chosen.used).sum(),
+            "sampled_correct": ((sampled == original) & chosen.used).sum(),
+        }
+        generated = Generated(hidden, logits, nll, sampled)
+        return Corrupted(write_tokens(batch.input_ids, chosen, sampled), generated, sums)
+
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+        """The generator's own loss: -log p(original token)."""
+        assert corrupted.generated is not None
+        return Learnt(corrupted.generated.nll, {})
+
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """The generator's loss and accuracies at the chosen positions."""
+        return {
+            "generator_loss": ratio(sums["generator_nll"], sums["masked"]),
+            "generator_accuracy": ratio(sums["generator_correct"], sums["masked"]),
+            "sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"]),
+        }
+
+    def learnt(self, metrics: Mapping[str, float]) -> float:
+        """The part of the metrics that is minimised."""
+        return metrics["generator_loss"]
+
+    def flops(self, length: int, predictions: int) -> int:
+        """Forward and backward of one row."""
+        return masked_lm_step_flops(self.generator.config, length, predictions)
+
+
+class FrozenSamples(GeneratorSamples):
+    """A generator that is done learning (section 3.2, the second stage)."""
+
+    def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
+        super().__init__(generator, config, masking, mask_id)
+        generator.requires_grad_(False)
+
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+        return NOTHING
+
+    def learnt(self, metrics: Mapping[str, float]) -> float:
+        return 0.0
+
+    def flops(self, length: int, predictions: int) -> int:
+        """Forward alone: half of a step, as Appendix E counts."""
+        return super().flops(length, predictions) // 2
+
+
+class AdversarialSamples(GeneratorSamples):
+    """A generator that learns to fool the discriminator, by REINFORCE with a learned baseline (Appendix F).
+
+    Simplifying assumption: what the discriminator says of a sample does not depend on the other samples. Then the reward
+    of a sample is the discriminator's loss at its position.
+    """
+
+    def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
+        super().__init__(generator, config, masking, mask_id)
+        self.baseline = nn.Linear(generator.config.hidden_size, 1)
+
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+        """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
+        generated = corrupted.generated
+        assert generated is not None
+        replaced = (generated.sampled != batch.input_ids.gather(1, chosen.positions)).float()
+        said = scores.detach().float().gather(1, chosen.positions)
+        reward = F.binary_cross_entropy_with_logits(said, replaced, reduction="none")
+        # The encoder learns from the policy alone; the paper does not say whether the baseline's loss reaches it too.
+        z = self.baseline(generated.hidden.detach()).squeeze(-1).float()
+        expected = -F.logsigmoid(z)
+        log_p = -token_nll(generated.logits / self.temperature, generated.sampled)
+        policy = -log_p * (reward - expected.detach()) * chosen.used
+        # The baseline is -log of a probability, and the probability that would give the reward is its target.
+        baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * chosen.used
+        sums = {"policy_loss": policy.sum(), "baseline_loss": baseline.sum(), "reward": (reward * chosen.used).sum()}
+        return Learnt(policy + baseline, sums)
+
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Those of a generator (its likelihood is only watched), and of its game."""
+        game = {name: ratio(sums[name], sums["masked"]) for name in ("policy_loss", "baseline_loss", "reward")}
+        return {**super().metrics(sums), **game}
+
+    def learnt(self, metrics: Mapping[str, float]) -> float:
+        return metrics["policy_loss"] + metrics["baseline_loss"]
+
+    def flops(self, length: int, predictions: int) -> int:
+        return super().flops(length, predictions) + 2 * predictions * 2 * self.generator.config.hidden_size
+
+
+LEARNING = {"likelihood": GeneratorSamples, "adversarial": AdversarialSamples, "none": FrozenSamples}
