@@ -7,6 +7,7 @@ from torch import Tensor
 
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.procedure import generator_of
 from electra.runtime import seed_everything
 from electra.text.tokenizer import Tokenizer
 
@@ -23,7 +24,7 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
     setting = Setting(
         objective,
         replace(config.model, vocab_size=tokenizer.vocab_size),
-        config.generator,
+        generator_of(config),
         config.masking,
         Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, special),
         unigrams,

@@ -6,6 +6,7 @@ RUN/checkpoints/         see train.checkpoint
 RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ holds the same for TensorBoard
 RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
 RUN/generator/
+RUN/first-stage/         of training in two stages: the generator's own run
 RUN/report.html          with RUN/pictures/
 RUN/summary.json         written last: the run is finished
 """
@@ -71,6 +72,11 @@ class RunDirectory:
     def report(self) -> Path:
         """What a finished run has to say."""
         return self.path / "report.html"
+
+    @property
+    def first_stage(self) -> "RunDirectory":
+        """The run of the generator alone, of training in two stages."""
+        return RunDirectory(self.path / "first-stage")
 
     def networks(self) -> list[Path]:
         """The Hugging Face directories of a finished run, the main network's first."""

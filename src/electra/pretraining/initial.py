@@ -143,6 +143,18 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     decided(f"generator weights of {directory}")
 
 
+def take_over(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
+    """Put a generator that was trained alone into the model, and its encoder's weights into the discriminator's too."""
+    assert model.generator is not None
+    load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "ElectraForMaskedLM")
+    if discriminator:
+        model.prediction.network.encoder.load_state_dict(model.generator.encoder.state_dict())
+    decided(
+        f"the generator of {first_stage}, which learns no more",
+        "the discriminator starts from its weights" if discriminator else "the discriminator starts from scratch",
+    )
+
+
 def load_into(network: nn.Module, pretrained: Pretrained, architecture: str) -> None:
     """Copy weights into a network; a vocabulary padded beyond the tokenizer's entries is cut."""
     state = pretrained.state(architecture)

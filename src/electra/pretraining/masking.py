@@ -59,6 +59,11 @@ def num_chosen(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, "
     return torch.minimum(wanted, lengths - 3).clamp(min=1)
 
 
+def num_chosen_of(length: int, fraction: float) -> int:
+    """How many tokens of a row of `length` tokens are chosen."""
+    return int(num_chosen(torch.tensor([length]), fraction))
+
+
 def num_others(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
     """As many tokens again, as far as a row has them beside the chosen and the special ones."""
     return torch.minimum(num_chosen(lengths, fraction), (lengths - 3 - num_chosen(lengths, fraction)).clamp(min=0))
@@ -87,7 +92,7 @@ def choose_positions(
 
     The number of slots is that of a full row, so that shapes depend on the batch's length only.
     """
-    slots = int(num_chosen(torch.tensor([candidates.shape[1]]), config.fraction))
+    slots = num_chosen_of(candidates.shape[1], config.fraction)
     if config.with_replacement:
         shares = candidates.float() if weights is None else weights * candidates
         positions = torch.multinomial(shares, slots, replacement=True)

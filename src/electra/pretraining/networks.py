@@ -43,12 +43,13 @@ class GeneratorConfig:
 
 
 def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:
-    """The generator's sizes. Shared embeddings have the discriminator's size, own ones at most the generator's hidden size.
+    """The generator's sizes. Shared embeddings have the discriminator's size; own ones are no wider than a smaller generator.
 
     Raises:
         UsageError: the hidden size that comes out cannot be shared by the heads that come out.
     """
     hidden = round(main.hidden_size * config.size)
+    own = main.embedding_size if hidden == main.hidden_size else min(main.embedding_size, hidden)
     heads = max(1, round(main.num_heads * (config.heads or config.size)))
     if hidden < 1 or hidden % heads:
         raise UsageError(
@@ -57,7 +58,7 @@ def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConf
         )
     return replace(
         main,
-        embedding_size=min(main.embedding_size, hidden) if config.tying == "none" else main.embedding_size,
+        embedding_size=own if config.tying == "none" else main.embedding_size,
         hidden_size=hidden,
         num_layers=max(1, round(main.num_layers * config.depth)),
         num_heads=heads,

@@ -23,6 +23,7 @@ from electra.pretraining.masking import (
     choose_others,
     choose_positions,
     num_chosen,
+    num_chosen_of,
     num_others,
     ordinary_tokens,
 )
@@ -239,7 +240,7 @@ class PretrainingModel(nn.Module):
 
     def row_flops(self, length: int) -> int:
         """Forward and backward of one row, counted as in Appendix E."""
-        predictions = int(num_chosen(torch.tensor([length]), self.setting.masking.fraction))
+        predictions = num_chosen_of(length, self.setting.masking.fraction)
         return (
             self.prediction.flops(length, predictions)
             + self.corruption.flops(length, predictions)

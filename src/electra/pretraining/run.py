@@ -16,9 +16,10 @@ from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.health import Finding, Health
-from electra.pretraining.initial import check_init, continue_from
+from electra.pretraining.initial import check_init, continue_from, take_over
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
 from electra.pretraining.observer import RunObserver
+from electra.pretraining.procedure import earlier, stages, together
 from electra.pretraining.results import finish, show_results
 from electra.pretraining.sources import prepared_text
 from electra.runtime import Runtime, main_process_first, runtime, stop_on_signal
@@ -42,30 +43,42 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
     with runtime(config.runtime) as where:
-        rows = rows_at_once(config, where)
+        if (summary := directory.finished()) is None:
+            return run(config, directory, where)
         if where.is_main:
             directory.check(config)
-            if config.init:
-                check_init(Path(config.init), config)
-        if (summary := directory.finished()) is not None:
-            decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
-            show_results(directory)
-            return summary
-        with directory.claimed(config) if where.is_main else nullcontext():
-            with main_process_first(where):
-                data, tokenizer = prepared_text(config, directory)
-            model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
-            decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
-            if config.init:
-                continue_from(Path(config.init), model)
-            model.to(where.device)
-            try:
-                state, findings = train_model(config, rows, directory, model, data, tokenizer, where)
-            except torch.OutOfMemoryError:
-                raise UsageError(
-                    f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
-                ) from None
-        return finish(config, directory, model, data, tokenizer, state, findings, where)
+        decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
+        show_results(directory)
+        return summary
+
+
+def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict[str, Any]:
+    """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
+    rows = rows_at_once(config, where)
+    if where.is_main:
+        directory.check(config)
+        if config.init:
+            check_init(Path(config.init), config)
+    with directory.claimed(config) if where.is_main else nullcontext():
+        with main_process_first(where):
+            data, tokenizer = prepared_text(config, directory)
+        model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
+        last, before = config, TrainingState()
+        if config.procedure != "joint":
+            first, last = stages(config, model, data)
+            before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, where))
+            take_over(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
+        decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
+        if config.init:
+            continue_from(Path(config.init), model)
+        model.to(where.device)
+        try:
+            state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
+        except torch.OutOfMemoryError:
+            raise UsageError(
+                f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
+            ) from None
+    return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
 
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:

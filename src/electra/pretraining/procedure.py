@@ -1,0 +1,74 @@
+"""Training in two stages (section 3.2): first the generator alone, then, with the generator frozen, the discriminator."""
+
+from dataclasses import replace
+from typing import Any
+
+from electra.console import decided
+from electra.data.shards import PreparedData
+from electra.model.flops import masked_lm_step_flops
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.masking import num_chosen_of
+from electra.pretraining.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.prediction import ContrastConfig
+from electra.train.checkpoint import TrainingState
+
+
+def generator_of(config: PretrainConfig) -> GeneratorConfig:
+    """The generator of a run's last stage: one that was trained before it keeps weights of its own, and learns no more."""
+    if config.procedure == "joint":
+        return config.generator
+    return replace(config.generator, tying="none", learning="none")
+
+
+def stages(
+    config: PretrainConfig, model: PretrainingModel, data: PreparedData
+) -> tuple[PretrainConfig, PretrainConfig]:
+    """The configurations of both stages. They share the budget so that each has as many steps."""
+    sizes = generator_sizes(config.model, generator_of(config))
+    length = data.manifest.seq_len
+    alone = masked_lm_step_flops(sizes, length, num_chosen_of(length, config.masking.fraction))
+    share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
+    first = replace(
+        budgeted(config, share),
+        objective="mlm",
+        procedure="joint",
+        text=(),
+        data=str(data.path),
+        tokenizer=None,
+        copy=None,
+        model=sizes,
+        generator=GeneratorConfig(),
+        masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
+        contrast=ContrastConfig(),
+    )
+    last = budgeted(config, 1 - share)
+    budgets = f"{first.recipe().budget} of the generator alone, then {last.recipe().budget} of the discriminator"
+    decided(f"two stages: {budgets}", "as many steps each")
+    return first, last
+
+
+def budgeted(config: PretrainConfig, share: float) -> PretrainConfig:
+    """The same for a share of its budget."""
+    return replace(
+        config,
+        steps=config.steps and max(1, round(config.steps * share)),
+        hours=config.hours and config.hours * share,
+        flops=config.flops and config.flops * share,
+    )
+
+
+def earlier(summary: dict[str, Any]) -> TrainingState:
+    """Where the first stage ended; nothing is known of it, nor needed, beside the main process."""
+    return TrainingState(**{name: summary[name] for name in ("step", "seconds", "tokens", "flops") if name in summary})
+
+
+def together(first: TrainingState, last: TrainingState) -> TrainingState:
+    """Steps, time, tokens and FLOPs of both stages."""
+    return replace(
+        last,
+        step=first.step + last.step,
+        seconds=first.seconds + last.seconds,
+        tokens=first.tokens + last.tokens,
+        flops=first.flops + last.flops,
+    )

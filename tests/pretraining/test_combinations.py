@@ -1,0 +1,94 @@
+"""Settings that exclude each other: one line that names both, and what would work; and that it does work."""
+
+import shlex
+
+import pytest
+
+from electra import cli
+from electra.pretraining import run
+from electra.pretraining.config import PretrainConfig
+
+CLASHES = [
+    ("--generator.tying all", "generator.tying all shares the whole encoder, and generator.size 0.5"),
+    (
+        "--generator.tying all --generator.size 1 --generator.depth 0.5",
+        "and generator.depth 0.5 is not the discriminator's",
+    ),
+    (
+        "--generator.tying all --generator.kind unigram",
+        "generator.tying all is for a network, and generator.kind is unigram",
+    ),
+    (
+        "--objective electra-15 --generator.kind none",
+        "--objective electra-15 needs a generator, and generator.kind is none",
+    ),
+    (
+        "--copy true --objective replace-mlm",
+        "--objective replace-mlm predicts the masked tokens alone; take --objective all-t",
+    ),
+    ("--copy true --objective mlm", "--objective mlm predicts the masked tokens alone"),
+    ("--copy true", "--objective electra says of tokens only whether they were replaced"),
+    ("--generator.learning adversarial --generator.kind uniform", "generator.learning adversarial is for a network"),
+    (
+        "--generator.learning adversarial --objective replace-mlm",
+        "needs a discriminator to fool, and --objective replace-mlm",
+    ),
+    (
+        "--generator.learning none",
+        "and generator.tying embeddings lets the discriminator change it; take --generator.tying none",
+    ),
+    (
+        "--contrast.weight 1 --objective mlm",
+        "contrast.weight adds a task to a discriminator, and --objective mlm has none",
+    ),
+    (
+        "--masking.strategy hard --generator.kind unigram",
+        "generator.kind unigram has none; take --generator.kind masked-lm",
+    ),
+    (
+        "--procedure two-stage",
+        "generator.size 0.5 makes them of another size; take --generator.size 1, or --procedure two-",
+    ),
+    ("--procedure two-stage --objective mlm", "trains a generator first, and --objective mlm has none"),
+    ("--procedure two-stage-scratch --generator.kind unigram", "and generator.kind unigram has none to train"),
+    (
+        "--procedure two-stage-scratch --generator.tying all --generator.size 1",
+        "makes it the discriminator; leave one of them",
+    ),
+    ("--procedure two-stage-scratch --generator.learning adversarial", "decides when the generator learns"),
+    ("--procedure two-stage-scratch --init somewhere", "and --init names other weights; leave one of them out"),
+    ("--contrast.weight -1", "contrast.weight is -1.0; it must not be negative"),
+    ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must lie between 0 and 1"),
+    ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
+    ("--generator.ffn 0", "generator.ffn is 0.0; it must be more than 0"),
+    ("--flops 1e12 --steps 5", "say one of --steps, --hours and --flops"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), CLASHES)
+def test_clashes(options: str, message: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["pretrain", "text", "--preset", "tiny", "--out", "out", *shlex.split(options)])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--generator.tying all --generator.size 1",
+        "--objective mlm --generator.kind none",
+        "--objective all-tokens-mlm --copy false",
+        "--generator.learning none --generator.tying none",
+        "--masking.strategy hard --objective mlm --generator.kind unigram",
+        "--procedure two-stage --generator.size 1",
+        "--procedure two-stage-scratch",
+        "--flops 1e12",
+    ],
+)
+def test_what_is_advised_works(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[PretrainConfig] = []
+    monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
+    cli.main(["pretrain", "text", "--preset", "tiny", "--out", "out", *shlex.split(options)])
+    assert len(seen) == 1

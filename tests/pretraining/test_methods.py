@@ -1,0 +1,319 @@
+"""Every method of the paper beside its own: what makes it different, and that its option turns it on."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import chisquare
+from tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
+
+from electra.model.encoder import EncoderConfig
+from electra.pretraining.masking import MaskingConfig, choose_positions
+from electra.pretraining.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.objectives import Pass, PretrainingModel
+from electra.pretraining.prediction import ContrastConfig, EveryToken, copied_log_p
+
+
+def seeded(electra: PretrainingModel, inputs) -> tuple[Pass, torch.Tensor]:
+    """One pass, and the loss of the same pass."""
+    torch.manual_seed(3)
+    done = electra.run(inputs)
+    torch.manual_seed(3)
+    loss, _ = electra(inputs, electra.counts(inputs))
+    return done, loss
+
+
+def bce(done: Pass, inputs, where: torch.Tensor) -> torch.Tensor:
+    replaced = (done.corrupted.input_ids != inputs.input_ids).float()
+    return F.binary_cross_entropy_with_logits(done.predicted.scores[where], replaced[where])
+
+
+def tokens_at(inputs, chosen) -> torch.Tensor:
+    return torch.zeros_like(inputs.input_ids, dtype=torch.bool).scatter(1, chosen.positions, chosen.used)
+
+
+@torch.no_grad()
+def test_electra_15_is_scored_where_tokens_were_chosen() -> None:
+    electra, inputs = model("electra-15").eval(), batch(lengths=(40, 40, 23, 33))
+    done, loss = seeded(electra, inputs)
+    expected = done.learnt.loss.sum() / electra.counts(inputs)["masked"]
+    torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, tokens_at(inputs, done.chosen)))
+
+
+@torch.no_grad()
+def test_the_variant_of_footnote_7_is_scored_at_as_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    electra, inputs = model("electra-other-15").eval(), batch(lengths=(40, 40, 23, 4))
+    seen = []
+    speak = electra.prediction.forward
+    monkeypatch.setattr(electra.prediction, "forward", lambda b, c, at: seen.append(at) or speak(b, c, at))
+    done, loss = seeded(electra, inputs)
+    others, chosen = tokens_at(inputs, seen[0]), tokens_at(inputs, done.chosen)
+    assert not (others & chosen).any()
+    assert not torch.isin(inputs.input_ids[others], torch.tensor(SPECIAL)).any()
+    assert others.sum(1).tolist() == [6, 6, 3, 0], "the row of 4 tokens has none left"
+    assert electra.counts(inputs)["others"] == 15
+    expected = done.learnt.loss.sum() / electra.counts(inputs)["masked"]
+    torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, others))
+
+
+@torch.no_grad()
+def test_replace_mlm_predicts_from_samples_and_never_sees_a_mask() -> None:
+    electra, inputs = model("replace-mlm").eval(), batch()
+    done, loss = seeded(electra, inputs)
+    assert not (done.corrupted.input_ids == MASK).any()
+    original = inputs.input_ids.gather(1, done.chosen.positions)
+    main = electra.prediction.network(
+        done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask, done.chosen.positions
+    )
+    mlm = F.cross_entropy(main[done.chosen.used], original[done.chosen.used])
+    torch.testing.assert_close(loss, mlm + done.learnt.loss.sum() / electra.counts(inputs)["masked"])
+
+
+@torch.no_grad()
+def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
+    electra, inputs = model("all-tokens-mlm").eval(), batch()
+    assert isinstance(electra.prediction, EveryToken)
+    done, loss = seeded(electra, inputs)
+    hidden = electra.prediction.network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
+    copy = torch.sigmoid(electra.prediction.copy(hidden))
+    read = F.one_hot(done.corrupted.input_ids, VOCAB)
+    p = copy * read + (1 - copy) * electra.prediction.network.predict(hidden).softmax(-1)
+    torch.testing.assert_close(p.sum(-1), torch.ones_like(p[..., 0]))
+    real = inputs.input_ids != PAD
+    nll = -p.gather(-1, inputs.input_ids.unsqueeze(-1)).squeeze(-1)[real].log().mean()
+    torch.testing.assert_close(loss, nll + done.learnt.loss.sum() / electra.counts(inputs)["masked"])
+    sums = electra.sums(inputs, done)
+    assert int(sums["prediction_correct"]) == int(((p.argmax(-1) == inputs.input_ids) & real).sum())
+    changed = real & (done.corrupted.input_ids != inputs.input_ids)
+    assert int(sums["replaced"]) == int(changed.sum())
+    assert int(sums["restored"]) == int(((p.argmax(-1) == inputs.input_ids) & changed).sum())
+
+
+@torch.no_grad()
+def test_all_tokens_mlm_without_copying_is_a_softmax_everywhere() -> None:
+    electra, inputs = model("all-tokens-mlm", copies=False).eval(), batch()
+    done, loss = seeded(electra, inputs)
+    real = inputs.input_ids != PAD
+    assert done.predicted.scores.shape == (*inputs.input_ids.shape, VOCAB)
+    everywhere = F.cross_entropy(done.predicted.scores[real], inputs.input_ids[real])
+    torch.testing.assert_close(loss, everywhere + done.learnt.loss.sum() / electra.counts(inputs)["masked"])
+
+
+def test_a_sure_copy_costs_nothing_and_stays_finite() -> None:
+    log_p = torch.tensor([[-80.0, -80.0]], requires_grad=True)
+    loss = -copied_log_p(log_p, torch.tensor([[60.0, 60.0]]), torch.tensor([[True, False]]))
+    assert loss.tolist() == [pytest.approx([0.0, 140.0], abs=1e-5)]
+    loss.sum().backward()
+    assert log_p.grad.isfinite().all()
+
+
+def test_a_generator_has_its_own_multipliers() -> None:
+    main = EncoderConfig(embedding_size=128, hidden_size=256, num_layers=12, num_heads=4, ffn_size=1024)
+    sizes = generator_sizes(main, GeneratorConfig(size=0.5, depth=0.25, heads=1.0, ffn=0.125))
+    assert (sizes.hidden_size, sizes.num_layers, sizes.num_heads, sizes.ffn_size) == (128, 3, 4, 128)
+    assert generator_sizes(main, GeneratorConfig(size=0.25, tying="none")).embedding_size == 64
+    assert generator_sizes(main, GeneratorConfig(size=1.0, tying="none")).embedding_size == 128
+    electra = model(generator=GeneratorConfig(size=0.5, depth=0.5))
+    assert len(electra.generator.encoder.layers) == 1
+    assert "generator of 1 layers of 16" in electra.summary()
+
+
+@pytest.mark.parametrize("kind", ["unigram", "uniform"])
+def test_samples_without_a_network_follow_their_distribution(kind: str) -> None:
+    electra, inputs = model(generator=GeneratorConfig(kind=kind)), batch(lengths=(60,) * 300)
+    done = electra.run(inputs)
+    counts = torch.bincount(
+        done.corrupted.input_ids.gather(1, done.chosen.positions)[done.chosen.used], minlength=VOCAB
+    )
+    assert counts[list(SPECIAL)].sum() == 0
+    weights = electra.setting.unigrams.double() + 0.5 if kind == "unigram" else torch.ones(VOCAB, dtype=torch.float64)
+    weights[list(SPECIAL)] = 0
+    candidates = weights > 0
+    expected = weights[candidates] / weights.sum() * counts.sum()
+    assert chisquare(counts[candidates].double().numpy(), expected.numpy()).pvalue > 1e-3
+    assert electra.generator is None
+    assert done.learnt.loss is None
+    assert electra.discriminates
+    assert electra.summary().endswith(f"{kind} generator")
+    metrics = electra.metrics(electra.sums(inputs, done))
+    assert "generator_loss" not in metrics
+    assert metrics["loss"] == pytest.approx(50 * metrics["discriminator_loss"])
+    assert metrics["sampled_accuracy"] < 0.1
+
+
+def own_parameters(electra: PretrainingModel) -> set[str]:
+    """Parameters that the generator does not share."""
+    shared = {id(p) for p in electra.prediction.network.parameters()}
+    return {name for name, p in electra.generator.named_parameters() if id(p) not in shared}
+
+
+def test_tying() -> None:
+    none, embeddings, everything = (
+        own_parameters(model(generator=GeneratorConfig(size=1.0, tying=tying)))
+        for tying in ("none", "embeddings", "all")
+    )
+    assert {name for name in none - embeddings if not name.startswith("encoder.embeddings.")} == set()
+    assert any(name.startswith("encoder.layers.") for name in embeddings)
+    assert not any(name.startswith("encoder.embeddings.") for name in embeddings)
+    assert {name.split(".")[0] for name in everything} == {"head"}
+
+
+@torch.no_grad()
+def test_never_the_original() -> None:
+    inputs = batch(lengths=(60,) * 20)
+    for kind in ("masked-lm", "unigram"):
+        electra = model(generator=GeneratorConfig(kind=kind, never_original=True))
+        right = model(generator=GeneratorConfig(kind=kind))
+        for network in (electra, right):
+            done = network.run(inputs)
+            changed = (done.corrupted.input_ids != inputs.input_ids).gather(1, done.chosen.positions)
+            assert bool(changed[done.chosen.used].all()) == (network is electra)
+
+
+def test_a_generator_that_learns_no_more() -> None:
+    electra, inputs = model(generator=GeneratorConfig(tying="none", learning="none")), batch()
+    loss, _ = electra(inputs, electra.counts(inputs))
+    loss.backward()
+    assert all(p.grad is None for p in electra.generator.parameters())
+    assert all(p.grad is not None for p in electra.prediction.parameters())
+    learning = model(generator=GeneratorConfig(tying="none"))
+    assert electra.corruption.flops(40, 6) == learning.corruption.flops(40, 6) / 2
+    metrics = electra.metrics(electra.sums(inputs, electra.run(inputs)))
+    assert metrics["loss"] == metrics["weighted_loss"]
+    assert metrics["generator_loss"] == pytest.approx(math.log(VOCAB), rel=0.05), "it is watched all the same"
+
+
+def test_the_adversarys_gradient_is_reinforce() -> None:
+    """d loss / d logits of a sample s with softmax p is (reward - baseline) (p - 1_s) / temperature."""
+    electra = model(generator=GeneratorConfig(learning="adversarial", temperature=2.0)).eval()
+    inputs = batch()
+    done = electra.run(inputs)
+    generated, used = done.corrupted.generated, done.chosen.used
+    (gradient,) = torch.autograd.grad(done.learnt.loss.sum(), generated.logits, retain_graph=True)
+    replaced = (done.corrupted.input_ids != inputs.input_ids).float()
+    everywhere = F.binary_cross_entropy_with_logits(done.predicted.scores, replaced, reduction="none")
+    reward = everywhere.gather(1, done.chosen.positions)
+    baseline = -torch.sigmoid(electra.corruption.baseline(generated.hidden)).squeeze(-1).log()
+    advantage = ((reward - baseline) * used).detach()
+    p = (generated.logits / 2).softmax(-1)
+    torch.testing.assert_close(gradient, advantage.unsqueeze(-1) * (p - F.one_hot(generated.sampled, VOCAB)) / 2)
+    head = electra.prediction.network.head.score.weight
+    reached = torch.autograd.grad(done.learnt.loss.sum(), head, allow_unused=True, retain_graph=True)
+    assert reached == (None,), "the discriminator does not learn to be fooled"
+    metrics = electra.metrics(electra.sums(inputs, done))
+    assert metrics["reward"] == pytest.approx(float((reward * used).sum().detach() / used.sum()), rel=1e-5)
+    parts = metrics["weighted_loss"] + metrics["policy_loss"] + metrics["baseline_loss"]
+    assert metrics["loss"] == pytest.approx(parts)
+
+
+def test_an_adversary_finds_what_fools_a_discriminator() -> None:
+    """Against a discriminator that stands still the reward rises, and the baseline comes to expect it."""
+    torch.manual_seed(0)
+    electra, inputs = (
+        model(generator=GeneratorConfig(size=1.0, learning="adversarial", tying="none")),
+        batch((40,) * 16),
+    )
+    electra.prediction.network.head.score.weight.data *= 20  # it has opinions
+    optimizer = torch.optim.Adam(electra.corruption.parameters(), lr=3e-3)
+    rewards, baselines = [], []
+    for _ in range(150):
+        optimizer.zero_grad()
+        learnt = electra.run(inputs).learnt
+        (learnt.loss.sum() / electra.counts(inputs)["masked"]).backward()
+        optimizer.step()
+        rewards.append(float(learnt.sums["reward"].detach()))
+        baselines.append(float(learnt.sums["baseline_loss"].detach()))
+    assert sum(rewards[-20:]) > 1.1 * sum(rewards[:20])
+    assert sum(baselines[-20:]) < sum(baselines[:20])
+
+
+def test_weighted_positions_follow_their_weights() -> None:
+    rows = 20_000
+    weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5, 0.5])
+    candidates = torch.tensor([True, True, True, True, False, False]).expand(rows, 6)
+    one = choose_positions(candidates, torch.ones(rows, dtype=torch.long), MaskingConfig(), weights.expand(rows, 6))
+    counts = torch.bincount(one.positions[one.used], minlength=6)
+    assert counts[4:].sum() == 0
+    assert chisquare(counts[:4].numpy(), (weights[:4].double() / 15 * rows).numpy()).pvalue > 1e-3
+
+
+def test_rarer_tokens_are_chosen_more_often() -> None:
+    inputs = batch(lengths=(60,) * 200)
+    shares = {}
+    for strategy in ("uniform", "rare"):
+        electra = model(masking=MaskingConfig(strategy=strategy, rarity=1.0)).train()
+        done = electra.run(inputs)
+        tokens = inputs.input_ids.gather(1, done.chosen.positions)[done.chosen.used]
+        shares[strategy] = float((tokens < 12).double().mean())  # ids 5 to 11 are the rarest
+    assert shares["rare"] > 2 * shares["uniform"]
+    with torch.no_grad():
+        held_out = model(masking=MaskingConfig(strategy="rare", rarity=1.0)).eval().run(inputs).chosen
+    tokens = inputs.input_ids.gather(1, held_out.positions)[held_out.used]
+    assert float((tokens < 12).double().mean()) < 1.5 * shares["uniform"], "held-out scores are over all tokens alike"
+
+
+@pytest.mark.parametrize("objective", ["mlm", "electra"])
+def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
+    electra, inputs = model(objective, masking=MaskingConfig(strategy="hard")).train(), batch(lengths=(60,) * 8)
+    word = electra.prediction.network.encoder.embeddings.word
+    optimizer = torch.optim.Adam(electra.strategy.parameters(), lr=1e-2)
+    for _ in range(150):  # as if ids from 40 on cost 6 nats and the others none
+        weights = electra.strategy(inputs.input_ids, word)
+        chosen = choose_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), weights.detach())
+        nll = 6.0 * (inputs.input_ids.gather(1, chosen.positions) >= 40)
+        loss = electra.strategy.loss(weights, chosen, nll).sum()
+        word.zero_grad()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert word.weight.grad is None, "the embeddings are another network's"
+    hard = (inputs.input_ids >= 40).double()
+    expected = electra.strategy(inputs.input_ids, word).detach()
+    assert float((expected * hard).sum() / hard.sum()) > 3
+    assert float((expected * (1 - hard)).sum() / (1 - hard).sum()) < 2
+    done = electra.run(inputs)
+    assert float(hard.gather(1, done.chosen.positions)[done.chosen.used].mean()) > float(hard.mean()) + 0.2
+    total, sums = electra(inputs, electra.counts(inputs))
+    total.backward()
+    assert all(p.grad is not None for p in electra.strategy.parameters())
+    assert electra.metrics(sums)["loss"] == pytest.approx(float(total.detach()), rel=1e-5)
+
+
+def test_the_sentence_task() -> None:
+    contrast = ContrastConfig(weight=2.0, unchanged=0.25)
+    electra, inputs = model(contrast=contrast), batch(lengths=(40,) * 400)
+    done = electra.train().run(inputs)
+    unchanged = (done.corrupted.input_ids == inputs.input_ids).all(1)
+    assert float(unchanged.double().mean()) == pytest.approx(0.25, abs=0.08)
+    assert done.predicted.sentence_loss.shape == (400,)
+    loss, sums = electra(inputs, electra.counts(inputs))
+    metrics = electra.metrics(sums)
+    assert metrics["sentence_loss"] == pytest.approx(math.log(2), abs=0.1)
+    parts = metrics["weighted_loss"] + metrics["generator_loss"] + 2.0 * metrics["sentence_loss"]
+    assert float(loss.detach()) == pytest.approx(parts, rel=1e-5)
+    with torch.no_grad():
+        held_out = electra.eval().run(inputs)
+    changed = (held_out.corrupted.input_ids != inputs.input_ids).any(1)
+    assert float(changed.double().mean()) > 0.99, "held-out text is corrupted whole"
+    assert model().prediction.sentence is None
+
+
+def test_flops_of_the_methods() -> None:
+    """Each counts what it adds, and what it saves."""
+    electra, mlm = model(), model("mlm")
+    assert model("replace-mlm").row_flops(40) == mlm.row_flops(40) + electra.corruption.flops(40, 6)
+    assert model("electra-15").row_flops(40) == electra.row_flops(40)
+    assert model(generator=GeneratorConfig(kind="unigram")).row_flops(40) == electra.prediction.flops(40, 6)
+    everywhere = model("all-tokens-mlm", copies=False)
+    mlm_everywhere = mlm.prediction.flops(40, 40)
+    assert mlm_everywhere > mlm.row_flops(40)
+    assert everywhere.row_flops(40) == mlm_everywhere + electra.corruption.flops(40, 6)
+    copying = model("all-tokens-mlm").row_flops(40) - everywhere.row_flops(40)
+    assert copying == 40 * 4 * ENCODER.hidden_size
+    adversary = model(generator=GeneratorConfig(learning="adversarial")).row_flops(40)
+    assert adversary - electra.row_flops(40) == 6 * 4 * 8
+    hard = model(masking=MaskingConfig(strategy="hard"))
+    assert hard.row_flops(40) - electra.row_flops(40) == 40 * 4 * (16 * 5 * 64 + 64)
+    sentence = model(contrast=ContrastConfig(weight=1.0)).row_flops(40) - electra.row_flops(40)
+    assert sentence == 4 * ENCODER.hidden_size
