@@ -1,7 +1,7 @@
 """Which positions of a batch are corrupted and predicted: drawn anew for every batch, on the device."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -64,11 +64,6 @@ def num_chosen_of(length: int, fraction: float) -> int:
     return int(num_chosen(torch.tensor([length]), fraction))
 
 
-def num_others(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
-    """As many tokens again, as far as a row has them beside the chosen and the special ones."""
-    return torch.minimum(num_chosen(lengths, fraction), (lengths - 3 - num_chosen(lengths, fraction)).clamp(min=0))
-
-
 def real_tokens(input_ids: Int64[Tensor, "B L"], lengths: Int64[Tensor, " B"]) -> Bool[Tensor, "B L"]:
     """True where a token stands, false at padding."""
     return torch.arange(input_ids.shape[1], device=input_ids.device) < lengths[:, None]
@@ -105,14 +100,6 @@ def choose_positions(
         positions = keys.masked_fill(~candidates, -math.inf).topk(slots, dim=1).indices
     used = torch.arange(slots, device=candidates.device) < number[:, None]
     return Chosen(positions, used & candidates.gather(1, positions))
-
-
-def choose_others(
-    candidates: Bool[Tensor, "B L"], chosen: Chosen, number: Int64[Tensor, " B"], config: MaskingConfig
-) -> Chosen:
-    """Draw positions beside those chosen (footnote 7)."""
-    taken = torch.zeros_like(candidates, dtype=torch.long).scatter_add(1, chosen.positions, chosen.used.long()) > 0
-    return choose_positions(candidates & ~taken, number, replace(config, with_replacement=False))
 
 
 def write_tokens(input_ids: Int64[Tensor, "B L"], chosen: Chosen, tokens: Int64[Tensor, "B K"]) -> Int64[Tensor, "B L"]:

@@ -20,11 +20,9 @@ from electra.pretraining.generators import LEARNING, GeneratorSamples
 from electra.pretraining.masking import (
     Chosen,
     MaskingConfig,
-    choose_others,
     choose_positions,
     num_chosen,
     num_chosen_of,
-    num_others,
     ordinary_tokens,
 )
 from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
@@ -41,7 +39,7 @@ class Objective:
     prediction: Literal["replaced", "token", "every-token"]
     """What the main network must say."""
     scored: Literal["tokens", "masked", "others"]
-    """Where it is scored: at all tokens, at the chosen ones, or at as many others."""
+    """Where it is scored: at all tokens, at the chosen ones, or at as many that are drawn apart."""
     weight: float
     """Weight of its loss beside the generator's (section 2: lambda)."""
     description: str
@@ -53,7 +51,9 @@ OBJECTIVES: dict[str, Objective] = {
     "electra-15": Objective(
         "generator", "replaced", "masked", 50.0, "replaced token detection, where tokens were chosen"
     ),
-    "electra-other-15": Objective("generator", "replaced", "others", 50.0, "replaced token detection, at other tokens"),
+    "electra-other-15": Objective(
+        "generator", "replaced", "others", 50.0, "replaced token detection, at tokens drawn apart"
+    ),
     "replace-mlm": Objective("generator", "token", "masked", 1.0, "masked language modelling without [MASK]"),
     "all-tokens-mlm": Objective("generator", "every-token", "tokens", 1.0, "every token's original"),
     "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modelling"),
@@ -177,7 +177,8 @@ class PretrainingModel(nn.Module):
             corrupted = corrupted.but_unchanged(batch, self.setting.contrast.unchanged)
         at = None if objective.scored == "tokens" else chosen
         if objective.scored == "others":
-            at = choose_others(candidates, chosen, num_others(batch.lengths, masking.fraction), masking)
+            # Drawn apart, whether masked or not: beside the masked ones alone (so footnote 7 can be read) all are original.
+            at = choose_positions(candidates, number, masking)
         predicted = self.prediction(batch, corrupted, at)
         learnt = self.corruption.learn(batch, chosen, corrupted, predicted.scores)
         # How hard the chosen tokens were: the generator knows, or the main network if it predicts them itself.
@@ -210,8 +211,8 @@ class PretrainingModel(nn.Module):
         return {
             "sequences": torch.ones_like(batch.lengths).sum(),
             "tokens": batch.lengths.sum(),
-            "masked": num_chosen(batch.lengths, fraction).sum(),
-            "others": num_others(batch.lengths, fraction).sum(),
+            "masked": (masked := num_chosen(batch.lengths, fraction).sum()),
+            "others": masked,
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
