@@ -153,12 +153,18 @@ def run_predict(words: list[str]) -> None:
     import json
 
     from electra import commands
-    from electra.config import Parser
     from electra.console import console
+    from electra.serving.config import options
 
-    parser = Parser(prog="electra predict", description=COMMANDS["predict"])
-    parser.add_function_arguments(commands.predict, as_positional=False)
-    arguments = vars(parser.instantiate(parser.read(words)))
+    parser = options(prog="electra predict", description=COMMANDS["predict"])
+    model = "Directory that electra finetune wrote, another fine-tuned Hugging Face ELECTRA, or a hub name."
+    kinds = (
+        "Text (.txt .jsonl .csv .tsv .parquet), words to tag (also CoNLL), questions (also SQuAD); - is standard input."
+    )
+    parser.add_argument("--model", type=str, required=True, help=model)
+    parser.add_argument("--input", type=str, required=True, help=kinds)
+    parser.add_argument("--out", type=str, help="File for the JSON lines; by default standard output.")
+    arguments = vars(parser.read(words).as_flat())
     console.stderr = True  # standard output is for predictions alone
     try:
         for row in commands.predict(**arguments):

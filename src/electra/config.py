@@ -84,6 +84,16 @@ class Parser(jsonargparse.ArgumentParser):
         neighbours = zip(["", *words], words, [*words, "--"][1:], strict=False)
         return self.parse_args([understood(*each) for each in neighbours])
 
+    def take(self, given: Mapping[str, Any]) -> jsonargparse.Namespace:
+        """Parse keyword arguments; nested ones are configurations, dictionaries or dotted names."""
+        plain = {
+            name: dataclasses.asdict(value)
+            if dataclasses.is_dataclass(value) and not isinstance(value, type)
+            else value
+            for name, value in given.items()
+        }
+        return self.parse_object(plain)
+
 
 def whole(number: str) -> str:
     """`1e3` or `1000.0` as `1000`; anything else as it stands."""

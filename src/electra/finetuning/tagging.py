@@ -154,10 +154,10 @@ class Tagging:
 
     def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
         """The words of every sentence and their tags."""
-        found = self.tags(split, outputs)
+        found = zip(self._sentences(split), self.tags(split, outputs), strict=True)
         return [
-            {"words": list(sentence.words), "tags": tags}
-            for sentence, tags in zip(self._sentences(split), found, strict=True)
+            {"id": sentence.id or str(number), "words": list(sentence.words), "tags": tags}
+            for number, (sentence, tags) in enumerate(found)
         ]
 
     def tags(self, split: str, outputs: Outputs) -> list[list[str]]:
