@@ -183,7 +183,10 @@ def run_glue(words: list[str]) -> None:
     parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
     parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each task.")
     parser.add_argument("--seeds", type=int, default=10, help="Runs of each task; scores are medians over them.")
-    parser.add_argument("--tasks", nargs="+", type=str, default=[], help="Tasks; by default the paper's eight.")
+    tasks = (
+        "Tasks, wnli and ax among them; by default the paper's eight, and for --submission WNLI if its data is there."
+    )
+    parser.add_argument("--tasks", nargs="+", type=str, default=[], help=tasks)
     parser.add_argument(
         "--intermediate", type=bool, default=False, help="RTE and STS start from MNLI, RTE at 2e-5 (Appendix B)."
     )

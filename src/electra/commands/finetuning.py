@@ -43,7 +43,7 @@ def glue(
         model: Hugging Face ELECTRA directory, run directory, or hub name.
         data: Folder in GLUE's layout, or hf://nyu-mll/glue.
         out: Directory of the results, with a directory for each task.
-        tasks: Tasks; by default the paper's eight.
+        tasks: Tasks, wnli and ax among them; by default the paper's eight, and for a submission WNLI too if its data is there.
         seeds: Runs of each task; scores are medians over them.
         intermediate: RTE and STS start from MNLI, RTE at a rate of 2e-5 (Appendix B).
         ensemble: Average this many runs, the best on dev (Appendix B).

@@ -169,6 +169,9 @@ class Tagging:
                 found[window.sentence][word] = self.labels[best[position]]
         return found if self.scheme == PLAIN else [list(legal_bio(tags)) for tags in found]
 
+    def logits(self, split: str, outputs: Outputs) -> None:
+        """None: runs are not averaged."""
+
     def settings(self) -> Mapping[str, Any]:
         """The labels in the order of the logits, the scheme of the data, and the longest window."""
         return {"labels": list(self.labels), "scheme": self.scheme, "max_length": self.config.max_length}
