@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from toy_tasks import TINY, save_model, write_glue, write_jsonl
 
 from electra.errors import DataError, ModelError, RunError, UsageError
-from electra.finetuning import run, sentences
+from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, from_options
 from electra.finetuning.observer import FinetuneObserver
 from electra.finetuning.preparation import Protocol
@@ -165,34 +165,6 @@ def test_seeds_differ_and_repeat(model, glue, tmp_path) -> None:
     assert torch.equal(weights(tmp_path / "a")[name], weights(tmp_path / "b")[name])
     other = load_file(tmp_path / "c" / "seed-1" / "model" / "model.safetensors")
     assert not torch.equal(weights(tmp_path / "a")[name], other[name])
-
-
-def test_what_seeds_share_is_read_and_said_once_and_changes_no_seed(model, tmp_path, monkeypatch, capsys) -> None:
-    data = write_glue(tmp_path / "glue")
-    (data / "MNLI" / "dev_mismatched.tsv").unlink()
-    with (data / "MNLI" / "train.tsv").open("a") as file:
-        file.write("half a row\n")
-    encoded = []
-    encode = sentences.encode_pairs
-    monkeypatch.setattr(sentences, "encode_pairs", lambda *given: encoded.append(given) or encode(*given))
-    settings = config(model, data, "mnli", epochs=1.0, max_length=8, skip_bad_rows=True)
-    finetune(settings, tmp_path / "out", seeds=3)
-    assert len(encoded) == 4, "train, dev, test and AX"
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("!")]
-    for warning in (
-        "1 rows with another",
-        "32 train texts are cut",
-        "32 dev texts are cut",
-        "no MNLI/dev_mismatched.tsv",
-    ):
-        assert len([line for line in said if warning in line]) == 1, warning
-    assert len(said) == len(set(said))
-    finetune(replace(settings, seed=2), tmp_path / "alone")
-    one, other = (load_file(tmp_path / each / "seed-2/model/model.safetensors") for each in ("out", "alone"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    encoded.clear()
-    finetune(settings, tmp_path / "out", seeds=3)
-    assert not encoded, "all seeds are finished"
 
 
 def test_from_scratch_forgets_the_weights(model, glue, tmp_path) -> None:
