@@ -123,6 +123,18 @@ def write_mnli(folder: Path, rows: int) -> None:
     write_tsv(folder / "AX" / "diagnostic.tsv", "index\tsentence1\tsentence2", ["0\tthe cat sleeps\ta cat hunts mice"])
 
 
+def write_wnli(folder: Path) -> Path:
+    rows = [
+        "0\tThe cat likes the dog because he is good.\tThe cat is good.\t1",
+        "1\tThe cat likes the dog because he is good.\tThe dog is good.\t0",
+        "2\tThe fox fears the owl because it is bad.\tThe owl is bad.\t1",
+    ]
+    for split in ("train", "dev"):
+        write_tsv(folder / "WNLI" / f"{split}.tsv", "index\tsentence1\tsentence2\tlabel", rows)
+    write_tsv(folder / "WNLI" / "test.tsv", "index\tsentence1\tsentence2", [row[:-2] for row in rows])
+    return folder
+
+
 def write_tsv(path: Path, header: str, lines: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([header, *lines]) + "\n")

@@ -153,12 +153,18 @@ def run_predict(words: list[str]) -> None:
     import json
 
     from electra import commands
-    from electra.config import Parser
     from electra.console import console
+    from electra.serving.config import options
 
-    parser = Parser(prog="electra predict", description=COMMANDS["predict"])
-    parser.add_function_arguments(commands.predict, as_positional=False)
-    arguments = vars(parser.instantiate(parser.read(words)))
+    parser = options(prog="electra predict", description=COMMANDS["predict"])
+    model = "Directory that electra finetune wrote, another fine-tuned Hugging Face ELECTRA, or a hub name."
+    kinds = (
+        "Text (.txt .jsonl .csv .tsv .parquet), words to tag (also CoNLL), questions (also SQuAD); - is standard input."
+    )
+    parser.add_argument("--model", type=str, required=True, help=model)
+    parser.add_argument("--input", type=str, required=True, help=kinds)
+    parser.add_argument("--out", type=str, help="File for the JSON lines; by default standard output.")
+    arguments = vars(parser.read(words).as_flat())
     console.stderr = True  # standard output is for predictions alone
     try:
         for row in commands.predict(**arguments):
@@ -177,7 +183,10 @@ def run_glue(words: list[str]) -> None:
     parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
     parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each task.")
     parser.add_argument("--seeds", type=int, default=10, help="Runs of each task; scores are medians over them.")
-    parser.add_argument("--tasks", nargs="+", type=str, default=[], help="Tasks; by default the paper's eight.")
+    tasks = (
+        "Tasks, wnli and ax among them; by default the paper's eight, and for --submission WNLI if its data is there."
+    )
+    parser.add_argument("--tasks", nargs="+", type=str, default=[], help=tasks)
     parser.add_argument(
         "--intermediate", type=bool, default=False, help="RTE and STS start from MNLI, RTE at 2e-5 (Appendix B)."
     )

@@ -70,12 +70,12 @@ class Parser(jsonargparse.ArgumentParser):
 
     def read(self, argv: Iterable[str]) -> jsonargparse.Namespace:
         """Parse a command line, in which a switch such as --cased may stand without a value, and 1e3 is a whole number."""
-        switches, counts = self.options_of(bool), self.options_of(int, int | None)
+        switches, counts = self.options_of(bool, bool | None), self.options_of(int, int | None)
         words = [underscored(word) for word in argv]
 
         def understood(before: str, word: str, after: str) -> str:
             name, equals, value = word.partition("=")
-            if word in switches and after not in ("true", "false"):
+            if word in switches and after.lower() not in ("true", "false", "yes", "no"):
                 return f"{word}=true"
             if name in counts and equals:
                 return f"{name}={whole(value)}"
@@ -83,6 +83,16 @@ class Parser(jsonargparse.ArgumentParser):
 
         neighbours = zip(["", *words], words, [*words, "--"][1:], strict=False)
         return self.parse_args([understood(*each) for each in neighbours])
+
+    def take(self, given: Mapping[str, Any]) -> jsonargparse.Namespace:
+        """Parse keyword arguments; nested ones are configurations, dictionaries or dotted names."""
+        plain = {
+            name: dataclasses.asdict(value)
+            if dataclasses.is_dataclass(value) and not isinstance(value, type)
+            else value
+            for name, value in given.items()
+        }
+        return self.parse_object(plain)
 
 
 def whole(number: str) -> str:

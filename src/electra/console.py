@@ -39,7 +39,7 @@ def counted(number: int, thing: str) -> str:
 
 @contextmanager
 def reading_progress(description: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """Show how far work is that reads `total` bytes; yields a function of the bytes read so far and a detail.
+    """Show how far work is that reads `total` bytes or texts; yields a function of what is read so far and a detail.
 
     A bar on a terminal; elsewhere a line now and then.
     """

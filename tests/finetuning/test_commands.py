@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
-from toy_tasks import save_model, write_glue, write_jsonl
+from scipy.stats import pearsonr
+from toy_tasks import save_model, toy_tokenizer, write_glue, write_jsonl, write_questions
 
 import electra
 from electra import cli
+from electra.finetuning import grid
+from electra.finetuning.table import Columns, table_task
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +74,7 @@ def test_glue(parts, tmp_path: Path, capsys) -> None:
         "--out",
         str(tmp_path / "out"),
         "--tasks",
-        "sst2",
-        "rte",
+        "sst2,rte",
     ]
     cli.main(["glue", *words, "--seeds", "1", "--submission", *FAST])
     printed = capsys.readouterr().out
@@ -121,6 +124,58 @@ def test_an_option_reaches_the_run(parts, tmp_path: Path) -> None:
     assert results["protocol"] == {"epochs": 1.0, "learning_rate": 0.01, "layerwise_decay": 0.5}
     assert results["selected"].startswith("best on dev")
     assert json.loads((tmp_path / "out/seed-0/model/task.json").read_text())["max_length"] == 20
+
+
+def test_options_of_spans(parts, tmp_path: Path) -> None:
+    train, dev = write_questions(tmp_path / "train.json", 16, 0), write_questions(tmp_path / "dev.json", 4, 1)
+    files = ["--model", parts["model"], "--train", str(train), "--dev", str(dev), "--out", str(tmp_path / "out")]
+    spans = ["--span.head", "plain", "--span.max-answer-length", "2", "--span.n-best-size", "3", "--span.doc-stride=8"]
+    cli.main(["finetune", "squad1", *files, *spans, *FAST])
+    span = json.loads((tmp_path / "out/seed-0/model/task.json").read_text())["span"]
+    given = {"head": "plain", "max_answer_length": 2, "n_best_size": 3, "doc_stride": 8, "beam_size": 20}
+    assert {name: span[name] for name in given} == given
+    rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-dev.jsonl").read_text().splitlines()]
+    assert {len(row["n_best"]) for row in rows} == {3}
+    assert all(len(row["answer"].split()) <= 2 for row in rows)
+
+
+def test_the_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
+    table = write_jsonl(tmp_path / "a.jsonl", [{"t": f"the cat {'is ' * i}good", "y": i % 4} for i in range(20)])
+    words = ["--model", parts["model"], "--train", str(table), "--text", "t", "--label", "y", *FAST]
+    cli.main(["finetune", "table", *words, "--out", str(tmp_path / "found")])
+    assert "'y' is read as one of 4 classes" in capsys.readouterr().out
+    cli.main(["finetune", "table", *words, "--kind", "regression", "--out", str(tmp_path / "told")])
+    assert "'y' is read as a number" in capsys.readouterr().out
+    assert json.loads((tmp_path / "told" / "results.json").read_text())["main_metric"] == "spearman"
+
+
+def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
+    """The dev scores are those of the predictions on the rows that this seed holds out, whatever --seed is."""
+    table = write_jsonl(tmp_path / "a.jsonl", [{"t": f"the cat {'is ' * i}good", "y": i**2 + 0.5} for i in range(20)])
+    words = ["--train", str(table), "--text", "t", "--label", "y", "--dev-share", "0.5", *FAST]
+    for split, seed in ((0, 1), (5, 0)):
+        out = tmp_path / f"{split}-{seed}"
+        seeds = ["--split-seed", str(split), "--seed", str(seed)]
+        cli.main(["finetune", "table", "--model", parts["model"], *words, *seeds, "--out", str(out)])
+        columns = Columns("t", None, "y")
+        dev = table_task({"train": table}, columns, toy_tokenizer(), dev_share=0.5, split_seed=split).read("dev")
+        expected = pearsonr(np.load(out / f"seed-{seed}" / "logits-dev.npy")[:, 0], dev.labels).statistic
+        scores = json.loads((out / "results.json").read_text())["metrics"]["dev"]
+        assert scores["pearson"]["median"] == pytest.approx(100 * expected)
+
+
+@pytest.mark.parametrize("switch", ["{}", "{} true", "{}=true", "{} True"])
+def test_a_switch_needs_no_value(monkeypatch, switch: str) -> None:
+    seen = []
+    monkeypatch.setattr(grid, "glue", lambda config, out, **rest: seen.append((config, rest)))
+    of_config, of_grid = ("swap_pairs", "from_scratch", "skip_bad_rows", "summed_loss"), ("intermediate", "submission")
+    names = ["--" + name.replace("_", "-") for name in (*of_config, *of_grid)]
+    words = " ".join(switch.format(name) for name in names).split()
+    cli.main(["glue", "--model", "m", "--data", "d", *words, "--out", "o"])
+    cli.main(["glue", "--model", "m", "--data", "d", "--out", "o", *(f"{name}=false" for name in names)])
+    for (config, rest), expected in zip(seen, (True, False), strict=True):
+        assert [getattr(config, name) for name in of_config] == [expected] * len(of_config)
+        assert [rest[name] for name in of_grid] == [expected] * len(of_grid)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,17 @@
 
 import numpy as np
 import torch
+from toy_tasks import toy_tokenizer
 
-from electra.finetuning.features import IGNORED, FeatureLoader, Features, in_order_of_length, labelled_batch
+from electra import console
+from electra.finetuning.features import (
+    IGNORED,
+    FeatureLoader,
+    Features,
+    encode_in_parts,
+    in_order_of_length,
+    labelled_batch,
+)
 
 
 def features(number: int = 1000) -> Features:
@@ -56,3 +65,13 @@ def test_a_batch_is_padded_to_its_longest() -> None:
 def test_in_order_of_length_has_every_example_once() -> None:
     seen = [row for rows, _ in in_order_of_length(features(100), 32, 0) for row in rows]
     assert sorted(seen) == list(range(100))
+
+
+def test_many_texts_are_encoded_with_a_progress_display(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    tokenizer, texts = toy_tokenizer(), [f"the cat {'is ' * (i % 5)}" for i in range(10_000)]
+    assert encode_in_parts(tokenizer.encode_lines, texts) == tokenizer.encode_lines(texts)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert shown == [["encoding", "10,000", "texts", share] for share in ("41%", "82%", "100%")]
+    encode_in_parts(tokenizer.encode_lines, texts[:1000])
+    assert capsys.readouterr().out == "", "a batch of predictions is no long work"

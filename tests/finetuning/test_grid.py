@@ -1,19 +1,27 @@
 """GLUE as a whole: the table, resuming, ensembles, MNLI first, files for the site."""
 
 import json
+import signal
 import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_tasks import save_model, write_glue
+import torch
+from safetensors.torch import load_file
+from toy_tasks import save_model, write_glue, write_wnli
 
-from electra.errors import DataError, UsageError
+from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning import grid, run
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.ensemble import averaged_logits, best_runs
 from electra.finetuning.glue import glue_task
 from electra.finetuning.grid import COLUMNS, PUBLISHED, glue
+from electra.finetuning.run import finetune
 from electra.text.tokenizer import load_tokenizer
 
 
@@ -63,7 +71,7 @@ def test_rte_and_sts_start_from_mnli(done, settings) -> None:
 
 
 def test_rte_s_rate_after_mnli(settings, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(grid, "finetune_once", lambda config, out: {})
+    monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds: [])
     config = FinetuneConfig(task="rte", model=settings.model, data=settings.data)
     assert grid.after_mnli(config, tmp_path).learning_rate == 2e-5
     assert grid.after_mnli(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None
@@ -95,6 +103,77 @@ def test_files_for_the_site(done, capsys) -> None:
         float(line.split("\t")[1]) for line in (out / "submission" / "STS-B.tsv").read_text().splitlines()[1:]
     ]
     assert all(0 <= value <= 5 for value in similarities)
+
+
+def test_ax_and_wnli(settings, tmp_path, capsys) -> None:
+    """AX is predicted by the models of MNLI, WNLI by candidates, whose runs are averaged like those of other tasks."""
+    data = write_wnli(write_glue(tmp_path / "glue", rows=32))
+    config = replace(settings, data=str(data))
+    results = glue(config, tmp_path / "out", tasks=["ax,wnli"], seeds=2, ensemble=2, submission=True)
+    assert list(results["tasks"]) == ["mnli", "wnli"]
+    written = {path.name: path.read_text().splitlines() for path in (tmp_path / "out" / "submission").iterdir()}
+    assert written.keys() == {"MNLI-m.tsv", "AX.tsv", "WNLI.tsv"}
+    assert written["AX.tsv"][1].split("\t")[1] in ("contradiction", "entailment", "neutral")
+    runs = [tmp_path / "out" / "wnli" / f"seed-{seed}" for seed in (0, 1)]
+    margins = []
+    for each in runs:
+        rows = [json.loads(line) for line in (each / "predictions-test.jsonl").read_text().splitlines()]
+        margins.append([row["score"] - row["rival"] for row in rows])
+    follows = (1 / (1 + np.exp(-np.array(margins)))).mean(0) > 0.5
+    assert written["WNLI.tsv"] == ["index\tprediction", *(f"{i}\t{int(each)}" for i, each in enumerate(follows))]
+    assert results["ensemble"]["wnli"]["dev"]["accuracy"] == pytest.approx(
+        100 * np.mean(follows == [True, False, True])
+    )
+    assert "WNLI is scored by candidate antecedents" in (tmp_path / "out" / "results.md").read_text()
+    assert capsys.readouterr().out.count("the site also wants CoLA.tsv") == 1
+
+
+def test_which_tasks_are_run(settings, tmp_path) -> None:
+    data = settings.data
+    assert grid.task_names(["cola,rte", "sst2, rte"], data, False) == ["cola", "rte", "sst2"]
+    assert grid.task_names(["ax", "mnli"], data, False) == ["mnli"]
+    assert grid.task_names([], data, False) == grid.task_names([], data, True) == list(COLUMNS)
+    assert grid.task_names([], str(write_wnli(tmp_path)), True) == [*COLUMNS, "wnli"]
+    with pytest.raises(DataError, match=r"no AX/diagnostic\.tsv here"):
+        grid.task_names(["ax"], str(tmp_path), False)
+
+
+def test_wnli_needs_the_discriminator_s_head(settings, tmp_path) -> None:
+    data = write_wnli(write_glue(tmp_path / "glue", rows=32))
+    finetune(replace(settings, task="sst2"), tmp_path / "sst2")
+    config = replace(settings, data=str(data), model=str(tmp_path / "sst2"))
+    with pytest.raises(ModelError, match=r"discriminator_predictions.*\(choose tasks with --tasks\)"):
+        glue(config, tmp_path / "out", tasks=["rte", "wnli"], seeds=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_warning_is_not_said_twice(settings, tmp_path, capsys) -> None:
+    """The grid reads everything first, to see what is missing."""
+    data = write_glue(tmp_path / "glue", rows=32)
+    with (data / "SST-2" / "train.tsv").open("a") as file:
+        file.write("half a row\n")
+    glue(replace(settings, data=str(data), skip_bad_rows=True), tmp_path / "out", tasks=["sst2"], seeds=1)
+    assert capsys.readouterr().out.count("1 rows with another number of columns") == 1
+
+
+def test_kill_9(settings, tmp_path) -> None:
+    """The real signal, as soon as a run is finished and as soon as one has begun; the last call ends like one alone."""
+    words = ["--model", settings.model, "--data", settings.data, "--tasks", "sst2,rte", "--seeds", "2"]
+    command = [sys.executable, "-m", "electra", "glue", *words, "--epochs", "1", "--learning-rate", "1e-2"]
+    out = tmp_path / "killed"
+    for moment in ("sst2/seed-0/results.json", "rte/seed-0/config.yaml"):
+        process = subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (out / moment).exists():
+            time.sleep(0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    first = (out / "sst2/seed-0/results.json").stat().st_mtime_ns
+    killed, whole = (glue(settings, each, tasks=["sst2", "rte"], seeds=2) for each in (out, tmp_path / "whole"))
+    assert (out / "sst2/seed-0/results.json").stat().st_mtime_ns == first, "what was finished is not run again"
+    for task in ("sst2", "rte"):
+        assert killed["tasks"][task]["metrics"] == whole["tasks"][task]["metrics"]
+        weights = [load_file(each / task / "seed-1/model/model.safetensors") for each in (out, tmp_path / "whole")]
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_the_grid_goes_on_at_the_first_missing_run(settings, tmp_path, monkeypatch) -> None:

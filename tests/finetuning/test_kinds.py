@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_questions
+from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_questions, write_wnli
 from toy_tasks import finetune_settings as settings
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
 
@@ -90,15 +90,7 @@ def test_questions_without_answers(model, tmp_path) -> None:
 
 
 def test_wnli_by_candidates(model, tmp_path) -> None:
-    rows = [
-        "0\tThe cat likes the dog because he is good.\tThe cat is good.\t1",
-        "1\tThe cat likes the dog because he is good.\tThe dog is good.\t0",
-        "2\tThe fox fears the owl because it is bad.\tThe owl is bad.\t1",
-    ]
-    (tmp_path / "WNLI").mkdir()
-    for split in ("train", "dev"):
-        (tmp_path / "WNLI" / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    (tmp_path / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n" + rows[0][:-2] + "\n")
+    write_wnli(tmp_path)
     config = settings(model, "wnli", data=str(tmp_path), wnli_candidates=True, epochs=30.0, dropout=0.0)
     summary = finetune(config, tmp_path / "out")
     assert summary["metrics"]["dev"]["accuracy"]["median"] == 100.0

@@ -48,7 +48,11 @@ def test_a_lone_quote_in_a_tab_separated_file_is_a_quote(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text,label\na,b\na,b,c\n", r"a\.csv:3: 3 columns where the first line has 2.*--skip-bad-rows"),
+        (
+            "a.csv",
+            "text,label\na,b\na,b,c\n",
+            r"a\.csv:3: 3 columns where the first line has 2; mend the file: rows may be left out of a training file only",
+        ),
         ("a.tsv", "text\tlabel\na\n", r"a\.tsv:2: 1 columns where the first line has 2"),
         ("a.jsonl", '{"a": 1}\n[1]\n', r"a\.jsonl:2: not a JSON object"),
         ("a.jsonl", "{\n", r"a\.jsonl:1: not JSON"),
@@ -83,6 +87,10 @@ def test_a_key_that_a_record_lacks_is_an_empty_cell(tmp_path: Path) -> None:
 
 def test_bad_rows_are_skipped_only_when_asked_and_counted(tmp_path: Path, capsys) -> None:
     file = write(tmp_path / "a.csv", "text,label\na,b\na,b,c\nd,e\n")
+    with pytest.raises(
+        DataError, match=r"a\.csv:3: 3 columns .*mend the file, or leave such rows out with --skip-bad-rows"
+    ):
+        read_rows(file, skip_bad=False)
     rows = read_rows(file, skip_bad=True)
     assert (len(rows), rows.skipped, rows.lines) == (2, 1, [2, 4])
     assert "1 rows with another number of columns are left out" in capsys.readouterr().out

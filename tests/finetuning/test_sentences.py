@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import matthews_corrcoef
 from toy_tasks import TINY, toy_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.features import labelled_batch
 from electra.finetuning.heads import SentenceHead
+from electra.finetuning.metrics import METRICS
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.sentences import Sentences, SentenceTask, encode_pairs, kept_lengths, readable
 from electra.model.encoder import Encoder, initialise
@@ -101,7 +103,7 @@ def test_a_head_that_no_stock_class_has_is_kept_beside_the_encoder(tmp_path: Pat
     task = task_of("classification", tuple(map(str, range(17))))
     save_finetuned(tmp_path, model_of(task), task, task.tokenizer)
     assert (tmp_path / "head.safetensors").exists()
-    assert "no class of Hugging Face has this head" in capsys.readouterr().out
+    assert "no class of Hugging Face has it" in capsys.readouterr().out
 
 
 def test_losses_against_their_definitions() -> None:
@@ -135,3 +137,13 @@ def test_predictions_are_readable() -> None:
     assert said["probabilities"]["yes"] == pytest.approx(0.75)
     assert readable("multilabel", ("a", "b"), np.array([1.0, -1.0]))["labels"] == ["a"]
     assert readable("regression", (), np.array([3.5])) == {"value": 3.5}
+
+
+def test_matthews_correlation_of_a_single_class_is_zero_and_no_warning() -> None:
+    """scikit-learn warns, which pytest makes an error."""
+    ones, mixed = np.ones(4, np.int64), np.array([0, 1, 1, 0])
+    assert (
+        METRICS["matthews"](ones, ones) == METRICS["matthews"](ones, mixed) == METRICS["matthews"](mixed, ones) == 0.0
+    )
+    other = np.array([0, 1, 0, 0])
+    assert METRICS["matthews"](other, mixed) == pytest.approx(matthews_corrcoef(mixed, other))

@@ -145,3 +145,14 @@ def test_chunks_longer_than_the_models_positions() -> None:
     task = task_over("squad1", SpanConfig())
     with pytest.raises(UsageError, match=r"--max-length 512 is more than the 32 positions of the model; lower it"):
         task.head(ENCODER)
+
+
+def test_questions_that_are_cut_are_counted_and_the_options_are_named(tmp_path: Path, capsys) -> None:
+    path = write_squad(tmp_path / "train.json", meetings(4), "1.1")
+    task = task_over("squad1", SpanConfig(max_length=24, max_query_length=2), train=path)
+    assert task.features("train").notes["questions_cut"] == 4
+    task.features("train")
+    assert capsys.readouterr().out == (
+        "! squad1: 4 of 4 train questions are longer than 2 tokens and lose their ends "
+        "(--span.max-query-length, but at most a quarter of --max-length)\n"
+    )

@@ -208,16 +208,18 @@ def test_iobes_is_learnt_and_said_as_bio2() -> None:
     assert task.labels == ("O", "B-X", "I-X", "B-Y", "I-Y")
     assert task.settings() == {"labels": list(task.labels), "scheme": "IOBES", "max_length": 256}
     said = outputs_saying(task, "train", [["B-X", "I-X", "I-Y"]])
-    assert task.predictions("train", said) == [{"words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}]
+    assert task.predictions("train", said) == [{"id": "0", "words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}]
     assert task.score("train", said)["f1"] == 100.0
 
 
 def test_unlabelled_text_is_tagged_from_the_settings_of_a_trained_model() -> None:
     trained = json.loads(json.dumps(toy().settings()))
-    task = Tagging("tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1")]}, TOKENIZER, labels=trained["labels"])
+    task = Tagging(
+        "tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1", "x7")]}, TOKENIZER, labels=trained["labels"]
+    )
     assert task.features("test").targets == {}
     said = outputs_saying(task, "test", [["I-PER", "I-PER"]])
-    assert task.predictions("test", said) == [{"words": ["a", "b"], "tags": ["B-PER", "I-PER"]}]
+    assert task.predictions("test", said) == [{"id": "x7", "words": ["a", "b"], "tags": ["B-PER", "I-PER"]}]
     with pytest.raises(DataError, match="a.txt:1: a sentence of test without tags"):
         task.score("test", said)
 

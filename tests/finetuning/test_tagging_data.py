@@ -33,8 +33,10 @@ def test_columns(tmp_path: Path) -> None:
         Sentence(("EU", "rejects"), ("B-ORG", "O"), f"{path}:3"),
         Sentence(("#",), ("O",), f"{path}:6"),
     ]
-    assert read_conll(path, tag_column=1)[0].tags == ("NNP", "VBZ")
-    assert read_conll(path, tag_column=0, word_column=2)[0] == Sentence(("B-ORG", "O"), ("EU", "rejects"), f"{path}:3")
+    assert next(read_conll(path, tag_column=1)).tags == ("NNP", "VBZ")
+    assert next(read_conll(path, tag_column=0, word_column=2)) == Sentence(
+        ("B-ORG", "O"), ("EU", "rejects"), f"{path}:3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,10 +66,10 @@ def test_words_without_tags(tmp_path: Path) -> None:
 def test_records(tmp_path: Path) -> None:
     text = '{"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]}\n\n{"words": ["a"], "tags": ["O"], "id": 3}'
     path = written(tmp_path, "a.jsonl", text)
-    expected = [Sentence(("EU", "rejects"), ("B-ORG", "O"), f"{path}:1"), Sentence(("a",), ("O",), f"{path}:3")]
+    expected = [Sentence(("EU", "rejects"), ("B-ORG", "O"), f"{path}:1"), Sentence(("a",), ("O",), f"{path}:3", "3")]
     assert read_sentences(path) == expected
     renamed = written(tmp_path, "b.jsonl", json.dumps({"tokens": ["a"], "pos": ["X"]}))
-    assert read_tagging_jsonl(renamed, words="tokens", tags="pos") == [Sentence(("a",), ("X",), f"{renamed}:1")]
+    assert list(read_tagging_jsonl(renamed, words="tokens", tags="pos")) == [Sentence(("a",), ("X",), f"{renamed}:1")]
 
 
 def test_compressed(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_bad_files(tmp_path: Path, case: str) -> None:
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     path = written(tmp_path, "a.txt", COLUMNS)
     with pytest.raises(DataError, match="a.txt:3: no column 3; there are 3 columns, from 0"):
-        read_conll(path, tag_column=3)
+        next(read_conll(path, tag_column=3))
 
 
 def test_splits_of_a_folder(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
 @pytest.mark.skipif(not CONLL_2000.is_dir(), reason=f"CoNLL-2000 is not at {CONLL_2000}")
 def test_conll_2000_comes_back() -> None:
     path = find_splits(CONLL_2000)["test"]
-    chunks, parts = read_conll(path), read_conll(path, tag_column=1)
+    chunks, parts = read_sentences(path), list(read_conll(path, tag_column=1))
     assert len(chunks) == 2012
     lines = [
         "".join(f"{word} {pos} {tag}\n" for word, pos, tag in zip(a.words, b.tags or (), a.tags or (), strict=True))

@@ -8,8 +8,9 @@ import torch
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.features import IGNORED, labelled_batch
+from electra.finetuning.glue import glue_task
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.wnli import Pair, Wnli, WnliHead, pretrained_head, read_wnli
+from electra.finetuning.wnli import Pair, Wnli, WnliHead, pairs_of, pretrained_head
 from electra.finetuning.wnli_schemas import candidates, find_schema, noun_phrases, nouns
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.model.weights import load_pretrained, save_pretrained
@@ -157,6 +158,7 @@ def test_verdicts_by_hand() -> None:
         said[row.span.start : row.span.stop] = logits
         outputs.append({"replaced": said})
     said_of = wnli.predictions("dev", outputs)
+    np.testing.assert_array_equal(wnli.logits("dev", outputs), [[0, 1.0], [0, -1.5], [0, 0.5], [0, -np.inf]])
     assert [(row["label"], row["score"], row["rival"]) for row in said_of] == [
         (1, -1.0, -2.0), (0, -0.5, 1.0), (1, 0.5, None), (0, None, None),
     ]  # fmt: skip
@@ -185,26 +187,15 @@ def test_the_head_is_the_discriminators(tmp_path: Path) -> None:
         assert torch.equal(head.state_dict()[name], weight)
 
 
-HEADER = "index\tsentence1\tsentence2\tlabel\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "a.tsv: no rows"),
-        (HEADER.encode(), "a.tsv: no rows"),
-        (b"0\ta\tb\t1\n", "a.tsv:1: the header has no sentence1 and sentence2; it is 0, a, b, 1"),
-        (HEADER.encode() + b"0\ta\tb\t1\n1\ta\tb\n", "a.tsv:3: 3 columns, 4 expected as in the header"),
-        (HEADER.encode() + b"0\ta\tb\tyes\n", "a.tsv:2: the label is 'yes', expected 0 or 1"),
-        (HEADER.encode() + b"0\t\xff\tb\t1\n", "a.tsv:2: not UTF-8 at byte 3 of the line (0xff)"),
-    ],
-)
-def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "a.tsv").write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        read_wnli(tmp_path / "a.tsv")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_pairs_are_the_rows_of_glue(tmp_path: Path) -> None:
+    (tmp_path / "WNLI").mkdir()
+    (tmp_path / "WNLI" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n")
+    (tmp_path / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\te\tf\n")
+    rows = glue_task("wnli", str(tmp_path), TOKENIZER)
+    assert pairs_of(rows.read("dev"), "dev") == [
+        Pair("a", "b", 1, "wnli: row 1 of dev"), Pair("c", "d", 0, "wnli: row 2 of dev"),
+    ]  # fmt: skip
+    assert pairs_of(rows.read("test"), "test") == [Pair("e", "f", None, "wnli: row 1 of test")]
 
 
 def test_bad_use() -> None:
@@ -221,7 +212,8 @@ def test_bad_use() -> None:
 @pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")
 def test_the_real_dev_set() -> None:
     """71 pairs: in how many the pronoun is found, and in how many of them the rules find the antecedent too."""
-    pairs = read_wnli(WNLI / "dev.tsv")
+    rows = glue_task("wnli", str(WNLI.parent), TOKENIZER)
+    pairs = pairs_of(rows.read("dev"), "dev")
     schemas = [find_schema(pair.premise, pair.hypothesis) for pair in pairs]
     found = [schema for schema in schemas if schema is not None]
     assert len(pairs) == 71
@@ -231,4 +223,4 @@ def test_the_real_dev_set() -> None:
         for schema in found
     ]
     assert sum(among) >= 0.85 * len(found)
-    assert read_wnli(WNLI / "test.tsv")[0].label is None
+    assert pairs_of(rows.read("test"), "test")[0].label is None

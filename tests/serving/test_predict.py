@@ -4,6 +4,8 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_glue, write_jsonl, write_questions
@@ -11,9 +13,12 @@ from toy_tasks import finetune_settings as settings
 from transformers import ElectraConfig, ElectraForSequenceClassification
 
 import electra
-from electra.errors import DataError, ModelError
+from electra import cli
+from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning.run import finetune
 from electra.finetuning.squad_config import SpanConfig
+from electra.runtime import RuntimeConfig
+from electra.serving import predict
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +55,16 @@ def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypat
     texts = [text for (text,) in column(runs / "glue" / "SST-2" / "test.tsv", 1)]
     (tmp_path / "a.txt").write_text("\n".join(texts) + "\n")
     (tmp_path / "a.csv").write_text("sentence\n" + "\n".join(f'"{text}"' for text in texts) + "\n")
+    (tmp_path / "a.tsv").write_text("sentence\n" + "\n".join(texts) + "\n")
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": text} for text in texts])
+    pq.write_table(pa.table({"sentence": texts}), tmp_path / "a.parquet")
     expected = saved(runs, "sst2", "test")
-    for file in ("a.txt", "a.csv", "a.jsonl", "-"):
+    for file in ("a.txt", "a.csv", "a.tsv", "a.jsonl", "a.parquet", "-"):
         if file == "-":
             monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts)))
         source = file if file == "-" else str(tmp_path / file)
         said = list(electra.predict(model=str(runs / "sst2"), input=source))
-        assert [row["label"] for row in said] == [row["label"] for row in expected]
+        assert [(row["id"], row["label"]) for row in said] == [(row["id"], row["label"]) for row in expected]
         for row, other in zip(said, expected, strict=True):
             assert row["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
 
@@ -138,7 +145,7 @@ def test_a_stranger_s_classifier(tmp_path: Path) -> None:
 def test_output_file_is_whole_or_not_there(runs: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600 + [{"text": "the cat"}])
     out = tmp_path / "said.jsonl"
-    with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; see --text"):
+    with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; there are text \(see --text"):
         list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.jsonl"), out=str(out)))
     assert list(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600)
@@ -162,14 +169,99 @@ def test_it_streams(runs: Path, monkeypatch) -> None:
     assert read <= 16
 
 
+def test_files_are_read_as_they_are_needed(runs: Path, tmp_path: Path) -> None:
+    """Each file is broken far behind its beginning: the first predictions come all the same."""
+    rest = (b"x" * 500_000 + b"\n\n") * 4 + b"\xff\n"
+    for name in ("a.csv", "a.tsv"):
+        (tmp_path / name).write_bytes(b"sentence\n" + b"the cat\n" * 600 + rest.replace(b"\n\n", b"\n"))
+    (tmp_path / "a.conll").write_bytes(b"the\ncat\n\n" * 600 + rest)
+    pq.write_table(pa.table({"sentence": ["the cat"] * 4096}), tmp_path / "a.parquet", row_group_size=2048)
+    offset = pq.read_metadata(tmp_path / "a.parquet").row_group(1).column(0).dictionary_page_offset
+    with (tmp_path / "a.parquet").open("r+b") as file:
+        file.seek(offset)
+        file.write(b"\xff" * 16)
+    for name in ("a.csv", "a.tsv", "a.conll", "a.parquet"):
+        model = runs / ("chunk" if name == "a.conll" else "sst2")
+        rows = electra.predict(model=str(model), input=str(tmp_path / name))
+        assert [next(rows)["id"] for _ in range(512)] == [str(i) for i in range(512)], name
+        with pytest.raises(DataError, match=f"{name}.*(not UTF-8|cannot be read)"):
+            list(rows)
+
+
+def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> None:
+    """A column id, idx or index, or the number of the row over the whole file."""
+    (tmp_path / "a.csv").write_text("idx,sentence\nx7,the cat\nx8,the dog\n")
+    (tmp_path / "b.csv").write_text("sentence\n" + "the cat\n" * 600)
+    write_jsonl(tmp_path / "a.jsonl", [{"words": ["the"], "id": 5}, {"words": ["the"], "index": "b"}, {"words": ["a"]}])
+    question = {"question": "likes very", "context": "the owl likes milk ."}
+    write_jsonl(tmp_path / "q.jsonl", [question, {**question, "id": "q9"}])
+    (tmp_path / "q.csv").write_text("index,question,context\n4,likes very,the owl likes milk .\n")
+    for model, file, ids in (
+        ("sst2", "a.csv", ["x7", "x8"]),
+        ("sst2", "b.csv", [str(i) for i in range(600)]),
+        ("chunk", "a.jsonl", ["5", "b", "2"]),
+        ("joint", "q.jsonl", ["0", "q9"]),
+        ("joint", "q.csv", ["4"]),
+    ):
+        said = electra.predict(model=str(runs / model), input=str(tmp_path / file))
+        assert [row["id"] for row in said] == ids, file
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "told"),
+    [
+        ("sst2", "the cat", "lines, a text in each, or two with a tab between"),
+        ("chunk", "the cat", "lines, a sentence of words in each"),
+        (
+            "joint",
+            '{"question": "likes", "context": "the owl"}',
+            "lines, a JSON object with question and context in each",
+        ),
+    ],
+)
+def test_how_standard_input_is_read_is_said_beside_the_predictions(
+    runs: Path, monkeypatch, capsys, name: str, line: str, told: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(line + "\n"))
+    cli.main(["predict", "--model", str(runs / name / "seed-0" / "model"), "--input", "-", "--runtime.device", "cpu"])
+    printed = capsys.readouterr()
+    assert printed.err == f"· standard input is read as {told}\n"
+    assert json.loads(printed.out)["id"] == "0"
+
+
+def test_where_to_compute_is_told_as_to_other_commands(runs: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "a.txt").write_text("the cat\n")
+    used = []
+    runtime = predict.runtime
+    monkeypatch.setattr(predict, "runtime", lambda config: used.append(config) or runtime(config))
+    model, told = str(runs / "sst2"), RuntimeConfig(precision="bfloat16", threads=1)
+    for given in (
+        {"runtime": told},
+        {"runtime": {"precision": "bfloat16", "threads": 1}},
+        {"runtime.precision": "bfloat16", "runtime.threads": 1},
+    ):
+        list(electra.predict(model, str(tmp_path / "a.txt"), **given))
+    words = ["--runtime.precision", "bfloat16", "--runtime.threads", "1", "--out", str(tmp_path / "out.jsonl")]
+    cli.main(["predict", "--model", model, "--input", str(tmp_path / "a.txt"), *words])
+    assert used == [told] * 4
+    with pytest.raises(UsageError, match="there is no option --thread; did you mean --runtime.threads?"):
+        electra.predict(model, str(tmp_path / "a.txt"), thread=1)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", "{\n", r"a\.jsonl:1: not JSON"),
         ("a.jsonl", "[]\n", r"a\.jsonl:1: not a JSON object"),
         ("a.jsonl", '{"sentence": 5}\n', "'sentence' is not a text"),
+        ("a.jsonl", '{"sentence": null}\n', "'sentence' is not a text"),
+        (
+            "a.csv",
+            "sentence\nthe cat\nthe dog,bad\n",
+            r"a\.csv:3: 2 columns .* mend the file: rows may be left out of a training",
+        ),
         ("a.txt", b"\xff\n", r"a\.txt:1: not UTF-8"),
-        ("a.csv", "x\ny\n", "no column 'sentence'; there are x"),
+        ("a.csv", "x\ny\n", r"a\.csv:2: 'sentence' is missing; there are x"),
     ],
 )
 def test_bad_inputs(runs: Path, tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -181,7 +273,7 @@ def test_bad_inputs(runs: Path, tmp_path: Path, name: str, content: str | bytes,
 def test_models_that_cannot_predict(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="ElectraForPreTraining, not a fine-tuned model"):
         list(electra.predict(model=str(runs / "model"), input="-"))
-    with pytest.raises(DataError, match="nosuch: no such file"):
+    with pytest.raises(DataError, match="nosuch: cannot be read: No such file"):
         list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "nosuch")))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 
 def finetune(task: str, *, model: str, out: str, seeds: int = 1, **others: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def glue(
         model: Hugging Face ELECTRA directory, run directory, or hub name.
         data: Folder in GLUE's layout, or hf://nyu-mll/glue.
         out: Directory of the results, with a directory for each task.
-        tasks: Tasks; by default the paper's eight.
+        tasks: Tasks, wnli and ax among them; by default the paper's eight, and for a submission WNLI too if its data is there.
         seeds: Runs of each task; scores are medians over them.
         intermediate: RTE and STS start from MNLI, RTE at a rate of 2e-5 (Appendix B).
         ensemble: Average this many runs, the best on dev (Appendix B).
@@ -68,40 +68,21 @@ def glue(
     )
 
 
-def predict(
-    model: str,
-    input: str,
-    *,
-    out: str | None = None,
-    text: str | None = None,
-    text_pair: str | None = None,
-    form: Literal["columns", "lines"] = "columns",
-    null_threshold: float | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    threads: int | None = None,
-) -> Iterator[dict[str, Any]]:
+def predict(model: str, input: str, *, out: str | None = None, **others: Any) -> Iterator[dict[str, Any]]:
     """Labels with probabilities, numbers, tags, or answers with n-best spans and null odds, in the order of the inputs.
 
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
         input: Lines of text (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag as
-            CoNLL columns, .jsonl or lines; questions as .jsonl with question and context, or as SQuAD's .json. "-" is standard
-            input.
-        out: File for the predictions as JSON lines, by default standard output. In Python it is written while the iterator
-            is advanced, and there when it ends.
-        text: Column of the text, in files that have columns; by default that of the table the model was fine-tuned on.
-        text_pair: Column of the second text of a pair; by default likewise.
-        form: Words to tag in a .txt file stand in columns (CoNLL) or as sentences in lines; on standard input, in lines.
-        null_threshold: Null odds above which a question has no answer; by default what was best on dev in fine-tuning.
-        device: Where to compute: auto takes a GPU if there is one.
-        threads: CPU threads; by default PyTorch's choice.
+            CoNLL columns, .jsonl or lines; questions as a table with question and context, or as SQuAD's .json, which alone is
+            read whole. "-" is standard input.
+        out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
+        others: Fields of `electra.serving.config.PredictConfig`.
 
     Returns:
-        An iterator of predictions; inputs are read as it is advanced.
+        An iterator of predictions, each with the `id` of its row or its number; inputs are read as it is advanced.
     """
-    from electra.runtime import RuntimeConfig
-    from electra.serving.predict import Inputs
+    from electra.serving.config import from_options
     from electra.serving.predict import predict as run
 
-    inputs = Inputs(input, text, text_pair, form)
-    return run(model, inputs, Path(out) if out else None, null_threshold, RuntimeConfig(device, threads=threads))
+    return run(model, input, Path(out) if out else None, from_options(others))

@@ -115,7 +115,7 @@ def pretrain(
 
     given = others | ({"text": list(sources(text))} if text else {}) | ({"preset": preset} if preset else {})
     parser = pretrain_parser(given, config, Path(out))
-    return run(build(parser, parser.parse_object(settle_budget(given))), Path(out))
+    return run(build(parser, parser.take(settle_budget(given))), Path(out))
 
 
 def sources(text: Iterable[str] | str) -> tuple[str, ...]:

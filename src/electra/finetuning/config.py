@@ -133,10 +133,10 @@ def build(parser: Parser, values: Any, task: str) -> FinetuneConfig:
 
 
 def from_options(task: str, given: Mapping[str, Any]) -> FinetuneConfig:
-    """The configuration of a task out of fields by name, nested ones as dictionaries or by dotted names.
+    """The configuration of a task out of fields by name, nested ones as in `Parser.take`.
 
     Raises:
         UsageError: a wrong name or value.
     """
     parser = options(FinetuneConfig(), prog="electra finetune")
-    return build(parser, parser.parse_object(dict(given)), task)
+    return build(parser, parser.take(given), task)

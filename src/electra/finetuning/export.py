@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from electra.console import decided, warned
+from electra.console import decided
 from electra.finetuning.heads import SentenceHead, as_hugging_face_classifier
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.squad_heads import PlainSpanHead
@@ -35,7 +35,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, tokenizer
     save_pretrained(directory, encoder | head, model.encoder.config, architecture, tokenizer.pad_id, more)
     if architecture == "ElectraModel":
         write_tensors(directory / HEAD_FILE, {name: tensor.cpu() for name, tensor in model.head.state_dict().items()})
-        warned(f"{directory}: no class of Hugging Face has this head; it lies in {HEAD_FILE} beside an ElectraModel")
+        architecture += f", its head in {HEAD_FILE}: no class of Hugging Face has it"
     tokenizer.save(directory, model.encoder.config.max_positions)
     settings = {"task": task.name, **task.settings()}
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())

@@ -1,14 +1,16 @@
 """What a network reads in fine-tuning and what it should say, and its batches as a pure function of the step."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from electra.console import reading_progress
 from electra.data.loader import Batch, epoch_order, made_ahead, padded_batch
 
 IGNORED = -100
@@ -16,6 +18,12 @@ IGNORED = -100
 
 BUCKET_BATCHES = 32
 """Batches whose examples are sorted by length together: enough to pad next to nothing, and still nearly random."""
+
+
+ENCODED_TOGETHER = 4096
+"""Texts that the tokenizer gets at a time: enough for all cores, and a second or two between two signs of life."""
+
+Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,18 @@ class LabelledBatch:
     def to(self, device: torch.device) -> "LabelledBatch":
         """The same on another device."""
         return LabelledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
+
+
+def encode_in_parts(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
+    """`encode(texts)`, with a progress display where they are many."""
+    if len(texts) <= ENCODED_TOGETHER:
+        return encode(texts)
+    encoded: list[Encoded] = []
+    with reading_progress(f"encoding {len(texts):,} texts", len(texts)) as show:
+        for start in range(0, len(texts), ENCODED_TOGETHER):
+            encoded += encode(texts[start : start + ENCODED_TOGETHER])
+            show(len(encoded), "")
+    return encoded
 
 
 def labelled_batch(features: Features, rows: Int64[np.ndarray, " B"], pad_id: int) -> LabelledBatch:

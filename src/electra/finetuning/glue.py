@@ -78,10 +78,10 @@ def glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows: bool
     def read(split: str) -> Sentences:
         if data.startswith("hf://"):
             return read_hub_split(name, data.removeprefix("hf://"), split)
-        return read_split(name, Path(data), split, skip_bad_rows and split == "train")
+        return read_split(name, Path(data), split, skip_bad_rows if split == "train" else None)
 
     def there(*splits: str) -> tuple[str, ...]:
-        return tuple(split for split in splits if data.startswith("hf://") or has_split(name, Path(data), split))
+        return tuple(split for split in splits if has_split(name, data, split))
 
     mismatched = name == "mnli"
     return SentenceTask(
@@ -114,17 +114,19 @@ def split_file(name: str, data: Path, split: str) -> Path:
     raise DataError(f"{data}: no {folders[0]}/{file} here; it is not a folder in the layout of GLUE's download")
 
 
-def has_split(name: str, data: Path, split: str) -> bool:
-    """Is the file of a split there?"""
+def has_split(name: str, data: str, split: str) -> bool:
+    """Is the file of a split there? The hub has all of them."""
+    if data.startswith("hf://"):
+        return True
     try:
-        split_file(name, data, split)
+        split_file(name, Path(data), split)
     except DataError:
         return False
     return True
 
 
-def read_split(name: str, data: Path, split: str, skip_bad_rows: bool) -> Sentences:
-    """One split of a task out of its file."""
+def read_split(name: str, data: Path, split: str, skip_bad_rows: bool | None) -> Sentences:
+    """One split of a task out of its file; `skip_bad_rows` as in `read_rows`."""
     task, path = GLUE[name], split_file(name, data, split)
     labelled = split == "train" or split.startswith("dev")
     rows = read_rows(path, header=task.header or not labelled, skip_bad=skip_bad_rows)

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from electra.console import console, decided, warned
-from electra.errors import DataError, UsageError
+from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.directory import with_absolute_paths
 from electra.finetuning.ensemble import best_runs, ensemble_scores
-from electra.finetuning.glue import GLUE, glue_task
+from electra.finetuning.glue import GLUE, glue_task, has_split
 from electra.finetuning.hub import model_directory
-from electra.finetuning.run import finetune, finetune_once
+from electra.finetuning.run import finetune, run_seeds
 from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.submission import write_submission
+from electra.finetuning.tasks import build_task
+from electra.model.weights import load_pretrained
 from electra.storage import write_atomically
 from electra.text.tokenizer import load_tokenizer
 
@@ -63,16 +65,18 @@ def glue(
     Args:
         config: Options of every run; its task is not used.
         out: Directory of the results, with a directory for each task; also of `results.json` and `results.md`.
-        tasks: Names of tasks; by default the paper's eight, and WNLI too where files are to be submitted.
+        tasks: See `task_names`.
         seeds: Runs of each task; scores are medians over them.
         intermediate: RTE and STS start from the model fine-tuned on MNLI, RTE at a rate of 2e-5 (Appendix B).
         ensemble: Score (and submit) the average of this many runs, the best on dev (Appendix B).
         submission: Write the test predictions for gluebenchmark.com, of the best run on dev or of the ensemble.
 
     Raises:
-        UsageError: no such task, or fewer seeds than the ensemble needs.
+        UsageError: no data or no such task, or fewer seeds than the ensemble needs.
     """
-    names = list(tasks) or [*COLUMNS, *(["wnli"] if submission else [])]
+    if not config.data:
+        raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
+    names = task_names(tasks, config.data, submission)
     known = checked_tasks(config, names, seeds, intermediate, ensemble)
     summaries = {}
     for name in names:
@@ -102,9 +106,29 @@ def glue(
     return results
 
 
+def task_names(tasks: Sequence[str], data: str, submission: bool) -> list[str]:
+    """The tasks to run: those that are named, one or several a word with commas between, where ax stands for mnli.
+
+    By default the paper's eight, and WNLI too where files are to be submitted and its data is there.
+
+    Raises:
+        UsageError: there is no such task.
+        DataError: ax is named and has no data.
+    """
+    asked = [name for word in tasks for name in word.replace(",", " ").split()]
+    for name in asked:
+        if name not in (*GLUE, "ax"):
+            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}, ax")
+    if "ax" in asked and not has_split("mnli", data, "diagnostic"):
+        raise DataError(f"{data}: no AX/diagnostic.tsv here")
+    default = [*COLUMNS, *(["wnli"] if submission and has_split("wnli", data, "train") else [])]
+    return list(dict.fromkeys("mnli" if name == "ax" else name for name in asked or default))
+
+
 def for_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
-    """The options of one task; pairs are swapped only where their order has no meaning."""
-    return replace(config, task=name, swap_pairs=config.swap_pairs if GLUE[name].symmetric else None)
+    """The options of one task; pairs are swapped only where their order has no meaning, WNLI is by candidates."""
+    swap = config.swap_pairs if GLUE[name].symmetric else None
+    return replace(config, task=name, swap_pairs=swap, wnli_candidates=name == "wnli")
 
 
 def checked_tasks(
@@ -113,37 +137,35 @@ def checked_tasks(
     """The tasks by name, after seeing that nothing is missing for the whole grid.
 
     Raises:
-        UsageError: no such task, or fewer seeds than the ensemble needs.
+        UsageError: fewer seeds than the ensemble needs.
         DataError: a file of a task is missing or broken.
+        ModelError: the model has not the head that WNLI's candidates are scored with.
     """
-    for name in names:
-        if name not in GLUE:
-            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}")
-    if not config.data:
-        raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
-    if config.wnli_candidates:
-        raise UsageError("--wnli-candidates has its own command, electra finetune wnli; it has no place in the table")
     if ensemble is not None and not 1 <= ensemble <= seeds:
         raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
-    tokenizer = load_tokenizer(model_directory(config.model))
+    directory = model_directory(config.model)
+    tokenizer = load_tokenizer(directory)
     before = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
     tasks = {
-        name: glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows)
+        name: glue_task(name, config.data or "", tokenizer, skip_bad_rows=config.skip_bad_rows)
         for name in dict.fromkeys([*names, *before])
     }
-    for task in tasks.values():
-        for split in ("train", *task.scored, *task.predicted):
-            try:
-                task.read(split)
-            except DataError as error:
-                raise DataError(f"{error} (choose tasks with --tasks)") from None
+    try:
+        with console.capture():  # the runs will say it
+            for task in tasks.values():
+                for split in ("train", *task.scored, *task.predicted):
+                    task.read(split)
+            if "wnli" in names:
+                build_task(for_task(config, "wnli"), tokenizer, load_pretrained(directory))
+    except (DataError, ModelError) as error:
+        raise type(error)(f"{error} (choose tasks with --tasks)") from None
     return tasks
 
 
 def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
     """The configuration that starts from MNLI's first seed, which is trained if it was not."""
     mnli = out / "mnli" / f"seed-{config.seed}"
-    finetune_once(for_task(config, "mnli"), mnli)
+    run_seeds(for_task(config, "mnli"), out / "mnli", [config.seed])
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
     return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
@@ -213,6 +235,8 @@ def notes(results: dict[str, Any]) -> list[str]:
         told.append("Each run's epoch was chosen on the dev rows that are scored here, which flatters.")
     if "ensemble" in results:
         told.append("The runs of the ensemble were chosen on the dev rows that are scored here, which flatters.")
+    if "wnli" in results["tasks"]:
+        told.append("WNLI is scored by candidate antecedents.")
     if results["intermediate"]:
         told.append("RTE and STS start from the model fine-tuned on MNLI.")
     return told

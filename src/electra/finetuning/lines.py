@@ -1,7 +1,7 @@
 """The lines of a data file, numbered, from a plain or compressed file."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,17 @@ def decoded(lines: bytes, path: Path, first_line: int) -> str:
         ) from error
 
 
+def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the JSON object of every line that is not blank.
+
+    Raises:
+        DataError: as in `numbered_lines` and `json_record`.
+    """
+    for number, line in numbered_lines(path):
+        if line.strip():
+            yield number, json_record(line, f"{path}:{number}")
+
+
 def json_record(line: str, place: str) -> dict[str, Any]:
     """The JSON object in a line of a .jsonl file.
 
@@ -51,3 +62,8 @@ def json_record(line: str, place: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise DataError(f"{place}: not a JSON object")
     return record
+
+
+def row_id(record: Mapping[str, Any]) -> str:
+    """What a row calls itself, in a column id, idx or index; empty where it has none of them."""
+    return next((str(record[name]) for name in ("id", "idx", "index") if record.get(name) is not None), "")

@@ -10,13 +10,13 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 Targets = Sequence[float] | np.ndarray
 
 
-def correlation(measure: Callable[..., tuple[float, float]], predicted: Targets, targets: Targets) -> float:
+def correlation(measure: Callable[[Targets, Targets], float], predicted: Targets, targets: Targets) -> float:
     """A correlation; 0 where predictions or targets do not vary, so that it is not defined."""
     if np.ptp(predicted) == 0 or np.ptp(targets) == 0:
         return 0.0
     with warnings.catch_warnings():  # nearly constant predictions of an untrained model
         warnings.simplefilter("ignore")
-        return float(measure(predicted, targets)[0])
+        return float(measure(predicted, targets))
 
 
 METRICS: dict[str, Callable[[Targets, Targets], float]] = {
@@ -24,9 +24,9 @@ METRICS: dict[str, Callable[[Targets, Targets], float]] = {
     "f1": lambda predicted, targets: float(f1_score(targets, predicted, zero_division=0.0)),
     "macro_f1": lambda predicted, targets: float(f1_score(targets, predicted, average="macro", zero_division=0.0)),
     "micro_f1": lambda predicted, targets: float(f1_score(targets, predicted, average="micro", zero_division=0.0)),
-    "matthews": lambda predicted, targets: float(matthews_corrcoef(targets, predicted)),
-    "pearson": lambda predicted, targets: correlation(pearsonr, predicted, targets),
-    "spearman": lambda predicted, targets: correlation(spearmanr, predicted, targets),
+    "matthews": lambda predicted, targets: correlation(matthews_corrcoef, predicted, targets),
+    "pearson": lambda predicted, targets: correlation(lambda *both: pearsonr(*both).statistic, predicted, targets),
+    "spearman": lambda predicted, targets: correlation(lambda *both: spearmanr(*both).statistic, predicted, targets),
 }
 
 

@@ -1,7 +1,7 @@
 """Rows out of .csv, .tsv, .jsonl and .parquet files, none of them lost silently."""
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -12,10 +12,16 @@ import pyarrow.parquet as pq
 
 from electra.console import warned
 from electra.errors import DataError
-from electra.finetuning.lines import json_record, numbered_lines
+from electra.finetuning.lines import json_records, numbered_lines
 from electra.text.files import split_compression
 
 csv.field_size_limit(1 << 30)  # a cell may be a long document
+
+PARQUET_ROWS = 1024
+"""Rows of a Parquet file that are in memory at a time."""
+
+Cells = Iterator[tuple[int, list[Any]]]
+"""(line of the file, from 1, on which the row begins; its cells); in Parquet the number of the row."""
 
 
 @dataclass
@@ -26,7 +32,7 @@ class Rows:
     names: list[str]
     values: list[list[Any]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    """The line of the file, from 1, on which each row begins (parquet: the number of the row)."""
+    """Where each row begins, as in `Cells`."""
     skipped: int = 0
     """Rows left out because `skip_bad` allowed it."""
 
@@ -64,25 +70,27 @@ class Rows:
         return f"{self.path}:{self.lines[row]}"
 
 
-def read_rows(path: Path, *, header: bool = True, skip_bad: bool = False) -> Rows:
+def read_rows(path: Path, *, header: bool = True, skip_bad: bool | None = None) -> Rows:
     """Read a table, plain, .gz or .zst. Tab-separated files have no quotes, as GLUE's; comma-separated ones may.
 
+    Args:
+        path: A .tsv, .csv, .jsonl or .parquet file.
+        header: The first line names the columns.
+        skip_bad: Leave out rows with another number of columns than the first, and say how many. None: there is no choice,
+            for the file is scored or predicted.
+
     Raises:
-        DataError: no such file, not UTF-8, another kind of file, no rows, or a row with another number of columns than the
-            first (`skip_bad` leaves such rows out and says how many).
+        DataError: no such file, not UTF-8, another kind of file, no rows, or a row with another number of columns.
     """
-    readers: dict[str, Callable[[Path, bool, bool], Rows]] = {
-        ".tsv": read_separated,
-        ".csv": read_separated,
-        ".jsonl": read_jsonl,
-        ".parquet": read_parquet,
-    }
-    suffix = suffix_of(path)
-    if suffix not in readers:
-        raise DataError(f"{path}: not a table that can be read; there are {', '.join(readers)}")
-    if not path.exists():
-        raise DataError(f"{path}: no such file")
-    rows = readers[suffix](path, header, skip_bad)
+    cells = cells_of(path, header)
+    rows = Rows(path, next(cells)[1])
+    for line, row in cells:
+        if skip_bad and len(row) != len(rows.names):
+            rows.skipped += 1
+            continue
+        check_width(path, line, row, rows.names, skip_bad)
+        rows.values.append(row)
+        rows.lines.append(line)
     if rows.skipped:
         warned(f"{path}: {rows.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
     if not rows.values:
@@ -90,41 +98,65 @@ def read_rows(path: Path, *, header: bool = True, skip_bad: bool = False) -> Row
     return rows
 
 
+def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, cells by column) of every row of a table with a header, without holding the table in memory.
+
+    Raises:
+        DataError: as in `read_rows`, where the stream comes to it; a file without rows is none.
+    """
+    if suffix_of(path) == ".jsonl":
+        for line, record in json_records(path):
+            yield f"{path}:{line}", record
+        return
+    cells = cells_of(path)
+    _, names = next(cells)
+    for line, row in cells:
+        check_width(path, line, row, names)
+        yield f"{path}:{line}", dict(zip(names, row, strict=True))
+
+
 def suffix_of(path: Path) -> str:
     """The kind of file, whether it is compressed or not, in small letters."""
     return Path(split_compression(path)[0]).suffix.lower()
 
 
-def read_separated(path: Path, header: bool, skip_bad: bool) -> Rows:
-    """A .csv or .tsv file. A blank line at the end means nothing; elsewhere it is a bad row."""
+def cells_of(path: Path, header: bool = True) -> Cells:
+    """The names of the columns, as if they were a row, then every row.
+
+    Raises:
+        DataError: no such file, or another kind of file.
+    """
+    if (suffix := suffix_of(path)) not in READERS:
+        raise DataError(f"{path}: not a table that can be read; there are {', '.join(READERS)}")
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    return READERS[suffix](path, header)
+
+
+def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_bad: bool | None = None) -> None:
+    """See that a row has as many columns as the first line; `skip_bad` as in `read_rows`."""
+    if len(row) != len(names):
+        found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; mend the file"
+        if skip_bad is None:
+            raise DataError(
+                f"{found}: rows may be left out of a training file only, not of what is scored or predicted"
+            )
+        raise DataError(f"{found}, or leave such rows out with --skip-bad-rows")
+
+
+def read_separated(path: Path, header: bool) -> Cells:
+    """A .csv or .tsv file. A blank line at the end means nothing; elsewhere it is a row without cells."""
     cells = tab_separated(path) if suffix_of(path) == ".tsv" else comma_separated(path)
     first = next(cells, None)
     if first is None or not first[1]:
         raise DataError(f"{path}: empty, or its first line is")
-    rows = Rows(path, first[1] if header else [str(i) for i in range(len(first[1]))])
-    blank: list[tuple[int, list[str]]] = []
+    yield 0, first[1] if header else [str(i) for i in range(len(first[1]))]
+    blank: list[int] = []
     for line, row in cells if header else chain([first], cells):
-        if not row:
-            blank.append((line, row))
-            continue
-        for number, each in [*blank, (line, row)]:
-            add_row(rows, number, each, skip_bad)
-        blank = []
-    return rows
-
-
-def add_row(rows: Rows, line: int, row: list[str], skip_bad: bool) -> None:
-    """Take a row in, if it has as many columns as the first line."""
-    if len(row) == len(rows.names):
-        rows.values.append(row)
-        rows.lines.append(line)
-    elif skip_bad:
-        rows.skipped += 1
-    else:
-        raise DataError(
-            f"{rows.path}:{line}: {len(row)} columns where the first line has {len(rows.names)}; mend the file, "
-            "or leave such rows of a training file out with --skip-bad-rows"
-        )
+        if row:
+            yield from ((number, []) for number in blank)
+            yield line, row
+        blank = [] if row else [*blank, line]
 
 
 def tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -145,20 +177,34 @@ def comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}:{begin}: not comma-separated values ({error})") from None
 
 
-def read_jsonl(path: Path, header: bool, skip_bad: bool) -> Rows:
+def read_jsonl(path: Path, header: bool) -> Cells:
     """A .jsonl file: an object a line. The columns are all keys; where a row lacks one, its cell is None."""
-    records = [(number, json_record(line, f"{path}:{number}")) for number, line in numbered_lines(path) if line.strip()]
+    records = list(json_records(path))
     names = list(dict.fromkeys(name for _, record in records for name in record))
-    values = [[record.get(name) for name in names] for _, record in records]
-    return Rows(path, names, values, [number for number, _ in records])
+    yield 0, names
+    for line, record in records:
+        yield line, [record.get(name) for name in names]
 
 
-def read_parquet(path: Path, header: bool, skip_bad: bool) -> Rows:
-    """A .parquet file."""
+def read_parquet(path: Path, header: bool) -> Cells:
+    """A .parquet file, a batch of rows at a time."""
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            yield 0, file.schema_arrow.names
+            batches = (
+                zip(*(column.to_pylist() for column in each.columns), strict=True)
+                for each in file.iter_batches(PARQUET_ROWS)
+            )
+            for number, row in enumerate(chain.from_iterable(batches), 1):
+                yield number, list(row)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
-    columns: Sequence[list[Any]] = [column.to_pylist() for column in table.columns]
-    values = [list(row) for row in zip(*columns, strict=True)]
-    return Rows(path, table.column_names, values, list(range(1, len(values) + 1)))
+
+
+READERS: dict[str, Callable[[Path, bool], Cells]] = {
+    ".tsv": read_separated,
+    ".csv": read_separated,
+    ".jsonl": read_jsonl,
+    ".parquet": read_parquet,
+}
+"""By suffix."""

@@ -1,11 +1,14 @@
 """One fine-tuning run, and several over seeds: load, train by the paper's protocol, score, save. All of it resumes."""
 
+import copy
 import json
 import platform
 import shutil
 import signal
 import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +18,19 @@ import torch
 import electra
 from electra.config import to_yaml
 from electra.console import console, decided, warned
-from electra.errors import DataError, DivergedError, ModelError, UsageError
+from electra.errors import DivergedError, UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.directory import RunInputs, with_absolute_paths
 from electra.finetuning.export import save_finetuned
-from electra.finetuning.features import FeatureLoader, Features
+from electra.finetuning.features import FeatureLoader
 from electra.finetuning.hub import model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
-from electra.finetuning.protocol import layerwise_rates, size_protocol
-from electra.finetuning.task import Task
-from electra.finetuning.tasks import EPOCHS, build_task
-from electra.model.encoder import Encoder, EncoderConfig, initialise
-from electra.model.weights import Pretrained, load_pretrained
+from electra.finetuning.preparation import Prepared, prepare
+from electra.finetuning.protocol import layerwise_rates
+from electra.model.encoder import initialise
 from electra.runtime import Runtime, runtime, seed_everything, stop_on_signal
 from electra.storage import write_atomically, writing
-from electra.text.tokenizer import Tokenizer, load_tokenizer
 from electra.train.checkpoint import Checkpoints
 from electra.train.loop import Recipe, TrainingConfig, train
 from electra.train.optimizer import OptimizerConfig
@@ -40,45 +40,24 @@ EVALUATION_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """What a run does where the configuration leaves it open."""
-
-    epochs: float
-    learning_rate: float
-    layerwise_decay: float
-
-    @classmethod
-    def of(cls, config: FinetuneConfig, encoder: EncoderConfig) -> "Protocol":
-        """The paper's values (Table 7) where none are given."""
-        size = size_protocol(encoder)
-        return cls(
-            config.epochs or EPOCHS.get(config.task, 3.0),
-            config.learning_rate or size.learning_rate,
-            config.layerwise_decay or size.layerwise_decay,
-        )
-
-
-@dataclass(frozen=True)
 class Run:
-    """All that a run is made of, checked and read before training begins."""
+    """All that one seed's run is made of."""
 
     config: FinetuneConfig
-    protocol: Protocol
     out: Path
-    task: Task
-    features: dict[str, Features]
-    """Of every split that is trained on, scored or predicted."""
+    prepared: Prepared
     model: FinetunedModel
-    tokenizer: Tokenizer
     where: Runtime
 
     def outputs(self, split: str) -> list[dict[str, np.ndarray]]:
         """What the model says of a split as it stands."""
-        return self.model.outputs(self.features[split], self.where, EVALUATION_ROWS, self.tokenizer.pad_id)
+        pad_id = self.prepared.tokenizer.pad_id
+        return self.model.outputs(self.prepared.features[split], self.where, EVALUATION_ROWS, pad_id)
 
     def dev_score(self) -> float:
         """The task's main metric on dev, of the model as it stands."""
-        return self.task.score("dev", self.outputs("dev"))[self.task.main_metric]
+        task = self.prepared.task
+        return task.score("dev", self.outputs("dev"))[task.main_metric]
 
 
 def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any]:
@@ -92,13 +71,18 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
     """
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
-    results = [
-        finetune_once(replace(config, seed=seed), out / f"seed-{seed}")
-        for seed in range(config.seed, config.seed + seeds)
-    ]
-    summary = summarise(results)
+    summary = summarise(run_seeds(config, out, range(config.seed, config.seed + seeds)))
     write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
+
+
+def run_seeds(config: FinetuneConfig, out: Path, seeds: Iterable[int]) -> list[dict[str, Any]]:
+    """A run for each seed, and the results of each. What they share is read once, and not at all if all are finished."""
+    config = with_absolute_paths(config)
+    directory = model_directory(config.model)
+    inputs = RunInputs.of(config, directory)
+    prepared = cache(lambda: prepare(config, directory))
+    return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared) for seed in seeds]
 
 
 def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -120,11 +104,8 @@ def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
     return {**shared, **each, "metrics": spread}
 
 
-def finetune_once(config: FinetuneConfig, out: Path) -> dict[str, Any]:
+def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Callable[[], Prepared]) -> dict[str, Any]:
     """One run, in `out`: a model directory, predictions, `results.json` written last."""
-    config = with_absolute_paths(config)
-    directory = model_directory(config.model)
-    inputs = RunInputs.of(config, directory)
     inputs.check(out, config)
     if (out / "results.json").exists():
         decided(f"{out} is finished")
@@ -132,10 +113,13 @@ def finetune_once(config: FinetuneConfig, out: Path) -> dict[str, Any]:
     with runtime(config.runtime) as where:
         if where.world_size > 1:
             raise UsageError("fine-tuning runs in one process; start it without torchrun")
-        run = prepare(config, directory, out, where)
+        run = assemble(config, out, prepared(), where)
         recipe = recipe_of(run)
         loader = FeatureLoader(
-            run.features["train"], batch_size=config.batch_size, pad_id=run.tokenizer.pad_id, seed=config.seed
+            run.prepared.features["train"],
+            batch_size=config.batch_size,
+            pad_id=run.prepared.tokenizer.pad_id,
+            seed=config.seed,
         )
         # From here on the directory is claimed; what could be wrong with options and data has been seen.
         write_atomically(out / "inputs.json", inputs.to_json())
@@ -143,61 +127,20 @@ def finetune_once(config: FinetuneConfig, out: Path) -> dict[str, Any]:
         return finish(run, train_model(run, recipe, loader))
 
 
-def prepare(config: FinetuneConfig, directory: Path, out: Path, where: Runtime) -> Run:
-    """Read the model and every split; nothing is written.
-
-    Raises:
-        ModelError: the model is of another architecture, or damaged.
-        DataError: a split is missing, empty or broken.
-        UsageError: options clash.
-    """
-    tokenizer, pretrained = load_tokenizer(directory), load_pretrained(directory)
-    encoder = load_encoder(pretrained, config, tokenizer)
-    task = build_task(config, tokenizer, pretrained)
-    if config.select == "best" and "dev" not in task.scored:
-        raise UsageError("--select best chooses by dev scores, and there is no dev file; give --dev")
-    if config.task == "ax" and not task.predicted:
-        raise UsageError(f"{config.data}: no AX/diagnostic.tsv here")
-    features = {split: task.features(split) for split in ("train", *task.scored, *task.predicted)}
-    for split, each in features.items():
-        if not len(each):
-            raise DataError(f"{config.task}: there is nothing in the {split} split that the task can use")
+def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, where: Runtime) -> Run:
+    """A model with this seed's head, ready to be trained."""
+    encoder = copy.deepcopy(prepared.encoder)
     seed_everything(config.seed)
-    model = FinetunedModel(encoder, task.head(encoder.config), config.summed_loss)
+    model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
         initialise(encoder, encoder.config.initializer_range)
-    model.to(where.device)
-    return Run(config, Protocol.of(config, encoder.config), out, task, features, model, tokenizer, where)
-
-
-def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Tokenizer) -> Encoder:
-    """The encoder of a pre-trained model, with this run's dropout.
-
-    Raises:
-        ModelError: weights are missing or of other sizes than config.json says.
-    """
-    directory = pretrained.directory
-    sizes = replace(pretrained.config, dropout=config.dropout, attention_dropout=config.dropout)
-    if tokenizer.vocab_size > sizes.vocab_size:
-        raise ModelError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")
-    encoder = Encoder(sizes)
-    state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("ElectraModel").items()}
-    for name, parameter in encoder.named_parameters():
-        if state[name].shape != parameter.shape:
-            found, said = tuple(state[name].shape), tuple(parameter.shape)
-            raise ModelError(f"{directory}: {name} is {found} where config.json makes it {said}")
-    encoder.load_state_dict(state)
-    decided(
-        f"{'sizes' if config.from_scratch else 'encoder'} of {directory}",
-        f"{sizes.num_layers} layers of {sizes.hidden_size}" + (", random weights" if config.from_scratch else ""),
-    )
-    return encoder
+    return Run(config, out, prepared, model.to(where.device), where)
 
 
 def recipe_of(run: Run) -> Recipe:
     """What the training loop is told."""
-    config, protocol = run.config, run.protocol
-    steps_per_epoch = -(-len(run.features["train"]) // config.batch_size)
+    config, protocol = run.config, run.prepared.protocol
+    steps_per_epoch = -(-len(run.prepared.features["train"]) // config.batch_size)
     steps = max(1, round(protocol.epochs * steps_per_epoch))
     return Recipe(
         Budget(steps=steps),
@@ -216,9 +159,9 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
         DivergedError: the gradients are not finite.
         SystemExit: a signal asked to stop; 128 plus its number, as shells do.
     """
-    config, protocol, steps = run.config, run.protocol, recipe.budget.steps or 0
+    config, protocol, steps = run.config, run.prepared.protocol, recipe.budget.steps or 0
     decided(
-        f"{config.task}: {len(run.features['train']):,} examples, {protocol.epochs:g} epochs, "
+        f"{config.task}: {len(run.prepared.features['train']):,} examples, {protocol.epochs:g} epochs, "
         f"{steps:,} steps of {config.batch_size}",
         f"rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed}",
     )
@@ -251,7 +194,7 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
 
 def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     """Score, predict, save; `results.json` comes last and says that the run is finished."""
-    config, task, out = run.config, run.task, run.out
+    config, prepared, task, out = run.config, run.prepared, run.prepared.task, run.out
     metrics = {}
     for split in (*task.scored, *task.predicted):
         outputs = run.outputs(split)
@@ -259,18 +202,18 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
             metrics[split] = task.score(split, outputs)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in task.predictions(split, outputs))
         write_atomically(out / f"predictions-{split}.jsonl", lines.encode())
-        if "logits" in outputs[0] and outputs[0]["logits"].ndim == 1:
+        if (logits := task.logits(split, outputs)) is not None:
             with writing(out):
-                np.save(out / f"logits-{split}.npy", np.stack([output["logits"] for output in outputs]))
-    save_finetuned(out / "model", run.model, task, run.tokenizer)
+                np.save(out / f"logits-{split}.npy", logits)
+    save_finetuned(out / "model", run.model, task, prepared.tokenizer)
     results = {
         "task": config.task,
         "seed": config.seed,
         "start": "random weights" if config.from_scratch else config.model,
         "main_metric": task.main_metric,
         "metrics": metrics,
-        "protocol": asdict(run.protocol),
-        "data": {split: {"examples": len(each), **each.notes} for split, each in run.features.items()},
+        "protocol": asdict(prepared.protocol),
+        "data": {split: {"examples": len(each), **each.notes} for split, each in prepared.features.items()},
         **facts,
         "hardware": run.where.describe(),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},

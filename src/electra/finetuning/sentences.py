@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy.special import expit, softmax
 from torch import nn
 
 from electra.console import warned
 from electra.errors import DataError
-from electra.finetuning.features import Features
+from electra.finetuning.features import Features, encode_in_parts
 from electra.finetuning.heads import Kind, SentenceHead
 from electra.finetuning.metrics import scores
 from electra.finetuning.task import Outputs
@@ -97,7 +98,7 @@ class SentenceTask:
         if targets is None:
             raise DataError(f"{self.name}: the {split} split has no labels to score")
         assert len(targets) == len(outputs)
-        return scores(self.metrics, self.decide(np.stack([output["logits"] for output in outputs])), targets)
+        return scores(self.metrics, self.decide(self.logits(split, outputs)), targets)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Class numbers, zeros and ones, or numbers, out of logits [N, C]."""
@@ -112,6 +113,10 @@ class SentenceTask:
             {"id": id, **readable(self.kind, self.labels, output["logits"])}
             for id, output in zip(ids, outputs, strict=True)
         ]
+
+    def logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N C"]:
+        """See `task.Task`."""
+        return np.stack([output["logits"] for output in outputs])
 
     def settings(self) -> Mapping[str, Any]:
         """What predicting needs."""
@@ -142,8 +147,8 @@ def encode_pairs(
 
     What is too long loses tokens from the end of the longer text, of the second one if both are as long.
     """
-    firsts = tokenizer.encode_lines(first)
-    seconds: Sequence[list[int]] = [[]] * len(first) if second is None else tokenizer.encode_lines(second)
+    firsts = encode_in_parts(tokenizer.encode_lines, first)
+    seconds = [[]] * len(first) if second is None else encode_in_parts(tokenizer.encode_lines, second)
     room = max_length - (2 if second is None else 3)
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     ids, segment_a, cut = [], [], 0

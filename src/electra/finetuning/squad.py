@@ -83,6 +83,9 @@ class QuestionAnswering:
         threshold = self._config.threshold if self.name == "squad2" else None
         return [each.record(threshold) for each in self._answered(split, outputs)]
 
+    def logits(self, split: str, outputs: Outputs) -> None:
+        """None: runs are not averaged."""
+
     def settings(self) -> Mapping[str, Any]:
         """The span options, and the null threshold that was best where answers were last scored."""
         return {"span": asdict(self._config), "best_null_threshold": self._best_threshold}
@@ -93,8 +96,9 @@ class QuestionAnswering:
         chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
         if chunks.truncated_questions:
             warned(
-                f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are cut at "
-                f"{self._config.max_query_length} tokens"
+                f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are longer than "
+                f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, but at most a quarter "
+                "of --max-length)"
             )
         notes = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
         return replace(chunks, features=replace(chunks.features, notes=notes))

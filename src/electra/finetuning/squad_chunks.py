@@ -10,7 +10,7 @@ from unicodedata import combining
 import numpy as np
 from jaxtyping import Int64
 
-from electra.finetuning.features import Features
+from electra.finetuning.features import Features, encode_in_parts
 from electra.finetuning.squad_config import SpanConfig
 from electra.finetuning.squad_data import Question
 from electra.text.tokenizer import Tokenizer
@@ -63,7 +63,7 @@ def chunk_questions(questions: Sequence[Question], tokenizer: Tokenizer, config:
     """Every question with every chunk of its context."""
     encoded = encode_contexts([each.context for each in questions], tokenizer)
     contexts = [encoded[each.context] for each in questions]
-    asked = tokenizer.encode_lines([each.question for each in questions])
+    asked = encode_in_parts(tokenizer.encode_lines, [each.question for each in questions])
     room = [config.max_length - 3 - min(len(ids), config.max_query_length) for ids in asked]
     cuts = [
         chunk_starts(len(context.ids), space, config.doc_stride) for context, space in zip(contexts, room, strict=True)
@@ -96,9 +96,10 @@ def chunk_questions(questions: Sequence[Question], tokenizer: Tokenizer, config:
 def encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, Context]:
     """Each different context once; many questions share one."""
     different = list(dict.fromkeys(contexts))
+    encoded = encode_in_parts(tokenizer.encode_with_offsets, different)
     return {
         text: Context(ids, np.array(offsets, dtype=np.int64).reshape(-1, 2))
-        for text, (ids, offsets) in zip(different, tokenizer.encode_with_offsets(different), strict=True)
+        for text, (ids, offsets) in zip(different, encoded, strict=True)
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError, TextError
+from electra.finetuning.lines import json_records
 from electra.text.files import read_blocks
 
 
@@ -58,14 +59,9 @@ def read_mrqa(path: Path) -> list[Question]:
         DataError: as in `read_squad`; the message names the line too.
     """
     questions: list[Question] = []
-    for number, line in enumerate(read_bytes(path).split(b"\n"), 1):
-        place = f"{path}:{number}"
-        if not line.strip():
-            continue
-        record = parse_json(line, place)
-        if number == 1 and isinstance(record, dict) and "header" in record:
-            continue
-        questions += mrqa_questions(record, place)
+    for number, record in json_records(path):
+        if number > 1 or "header" not in record:
+            questions += mrqa_questions(record, f"{path}:{number}")
     return checked(questions, str(path))
 
 

@@ -64,7 +64,8 @@ def table_task(
     Raises:
         DataError: a file, column, text or label is missing or broken; the message names the place.
     """
-    rows = {split: read_rows(path, skip_bad=skip_bad_rows and split == "train") for split, path in files.items()}
+    skip = {split: skip_bad_rows if split == "train" else None for split in files}
+    rows = {split: read_rows(path, skip_bad=skip[split]) for split, path in files.items()}
     train = rows["train"]
     held_out = np.zeros(len(train), dtype=bool)
     if "dev" not in rows:

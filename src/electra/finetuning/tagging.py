@@ -154,10 +154,10 @@ class Tagging:
 
     def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
         """The words of every sentence and their tags."""
-        found = self.tags(split, outputs)
+        found = zip(self._sentences(split), self.tags(split, outputs), strict=True)
         return [
-            {"words": list(sentence.words), "tags": tags}
-            for sentence, tags in zip(self._sentences(split), found, strict=True)
+            {"id": sentence.id or str(number), "words": list(sentence.words), "tags": tags}
+            for number, (sentence, tags) in enumerate(found)
         ]
 
     def tags(self, split: str, outputs: Outputs) -> list[list[str]]:
@@ -168,6 +168,9 @@ class Tagging:
             for word, position in window.scored.items():
                 found[window.sentence][word] = self.labels[best[position]]
         return found if self.scheme == PLAIN else [list(legal_bio(tags)) for tags in found]
+
+    def logits(self, split: str, outputs: Outputs) -> None:
+        """None: runs are not averaged."""
 
     def settings(self) -> Mapping[str, Any]:
         """The labels in the order of the logits, the scheme of the data, and the longest window."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError
-from electra.finetuning.lines import json_record, numbered_lines
+from electra.finetuning.lines import json_records, numbered_lines, row_id
 from electra.text.files import split_compression
 
 COLUMN_SUFFIXES = (".txt", ".conll", ".iob2", ".tsv")
@@ -25,6 +25,8 @@ class Sentence:
     tags: tuple[str, ...] | None
     place: str
     """File and line of the first word, or of the record, for messages."""
+    id: str = ""
+    """What the file calls it; where empty, its number."""
 
 
 def find_splits(folder: Path) -> dict[str, Path]:
@@ -50,7 +52,19 @@ def find_splits(folder: Path) -> dict[str, Path]:
 
 
 def read_sentences(path: Path) -> list[Sentence]:
-    """The sentences of a file, at least one, read as its suffix says; it may be compressed (.gz, .zst).
+    """The sentences of a file, at least one.
+
+    Raises:
+        DataError: there is none, or what `stream_sentences` raises.
+    """
+    sentences = list(stream_sentences(path))
+    if not sentences:
+        raise DataError(f"{path}: no sentences; the file is empty or blank")
+    return sentences
+
+
+def stream_sentences(path: Path) -> Iterator[Sentence]:
+    """The sentences of a file, read as its suffix says; it may be compressed (.gz, .zst).
 
     Raises:
         DataError: another suffix, or what `read_conll` and `read_tagging_jsonl` raise.
@@ -63,7 +77,7 @@ def read_sentences(path: Path) -> list[Sentence]:
     raise DataError(f"{path}: {suffix or 'no suffix'} is not a known kind of tagged text: {', '.join(SUFFIXES)}")
 
 
-def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> list[Sentence]:
+def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterator[Sentence]:
     """A word a line with its columns, a blank line after each sentence; `-DOCSTART-` lines are passed over.
 
     Columns stand between tabs where the line has a tab (then a word may contain spaces), else between spaces. In a
@@ -71,9 +85,8 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> list[S
 
     Raises:
         DataError: a line with another number of columns than the first, a column that is not there, an empty word,
-            not UTF-8, or no sentence at all.
+            or not UTF-8.
     """
-    sentences = []
     first: tuple[int, int] | None = None  # line number and number of columns of the first word
     for start, rows in paragraphs(path):
         first = first or (start, len(rows[0]))
@@ -84,8 +97,7 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> list[S
                 raise DataError(f"{path}:{first[0]}: no column {column}; there are {first[1]} columns, from 0")
         words = tuple(row[0 if single else word_column] for row in rows)
         tags = None if single else tuple(row[tag_column] for row in rows)
-        sentences.append(Sentence(words, tags, f"{path}:{start}"))
-    return not_empty(sentences, path)
+        yield Sentence(words, tags, f"{path}:{start}")
 
 
 def paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
@@ -123,33 +135,29 @@ def check_columns(path: Path, start: int, rows: list[list[str]], first: tuple[in
             raise DataError(f"{path}:{number}: column {columns.index('')} is empty (columns are counted from 0)")
 
 
-def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> list[Sentence]:
+def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> Iterator[Sentence]:
     """A record a line, with a list of words and a list of as many tags (or no such field); blank lines are passed over.
 
     Raises:
-        DataError: not JSON, not such a record, words and tags of different number, not UTF-8, or no sentence at all.
+        DataError: not JSON, not such a record, words and tags of different number, or not UTF-8.
     """
-    sentences = []
-    for number, line in numbered_lines(path):
-        if line.strip():
-            sentences.append(json_sentence(line, f"{path}:{number}", words, tags))
-    return not_empty(sentences, path)
+    for number, record in json_records(path):
+        yield json_sentence(record, f"{path}:{number}", words, tags)
 
 
-def json_sentence(line: str, place: str, words: str, tags: str) -> Sentence:
+def json_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
     """One record."""
-    record = json_record(line, place)
     if words not in record:
         raise DataError(f"{place}: not a record with a field {words!r}")
     found = strings(record[words], words, place)
     if not found or "" in found:
         raise DataError(f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
     if record.get(tags) is None:
-        return Sentence(found, None, place)
+        return Sentence(found, None, place, row_id(record))
     named = strings(record[tags], tags, place)
     if len(named) != len(found):
         raise DataError(f"{place}: {len(found)} words and {len(named)} tags; every word has one tag")
-    return Sentence(found, named, place)
+    return Sentence(found, named, place, row_id(record))
 
 
 def strings(value: Any, field: str, place: str) -> tuple[str, ...]:
@@ -157,10 +165,3 @@ def strings(value: Any, field: str, place: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise DataError(f"{place}: {field!r} must be a list of strings")
     return tuple(value)
-
-
-def not_empty(sentences: list[Sentence], path: Path) -> list[Sentence]:
-    """The sentences, if there are any."""
-    if not sentences:
-        raise DataError(f"{path}: no sentences; the file is empty or blank")
-    return sentences

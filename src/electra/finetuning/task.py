@@ -61,5 +61,8 @@ class Task(Protocol):
     def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
         """What is predicted for each example of the split, as it is written to `predictions-SPLIT.jsonl`."""
 
+    def logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N C"] | None:
+        """Of each example of the split, as an ensemble averages them over runs; None where that has no meaning."""
+
     def settings(self) -> Mapping[str, Any]:
         """What `electra predict` has to know of the task, as JSON."""

@@ -7,17 +7,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from electra.console import decided
+from electra.console import decided, warned
 from electra.errors import DataError, UsageError
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.glue import GLUE, glue_task, has_split, split_file
+from electra.finetuning.glue import GLUE, glue_task
 from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
 from electra.finetuning.table import check_columns, table_task
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import find_splits, read_sentences
 from electra.finetuning.task import Task
-from electra.finetuning.wnli import Wnli, pretrained_head, read_wnli
+from electra.finetuning.wnli import Wnli, pairs_of, pretrained_head
 from electra.model.weights import Pretrained
 from electra.text.tokenizer import Tokenizer
 
@@ -57,14 +57,8 @@ def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrai
 
 def candidates_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int, pretrained: Pretrained) -> Wnli:
     """WNLI by candidate antecedents, which the discriminator's own head scores (Appendix B)."""
-    if config.data is None or config.data.startswith("hf://"):
-        raise UsageError("--wnli-candidates needs --data: a folder in GLUE's layout")
-    folder = Path(config.data)
-    splits = {
-        split: read_wnli(split_file("wnli", folder, split))
-        for split in ("train", "dev", "test")
-        if has_split("wnli", folder, split)
-    }
+    pairs = glue_over(config, tokenizer, max_length)
+    splits = {split: pairs_of(pairs.read(split), split) for split in ("train", *pairs.scored, *pairs.predicted)}
     return Wnli(splits, tokenizer, None if config.from_scratch else pretrained_head(pretrained), max_length)
 
 
@@ -77,6 +71,8 @@ def glue_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> 
     swap = task.swap_pairs if config.swap_pairs is None else config.swap_pairs
     if swap and not GLUE[name].symmetric:
         raise UsageError(f"--swap-pairs: in {name} the order of a pair has a meaning")
+    if name == "mnli" and "dev_mismatched" not in task.scored:
+        warned(f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone")
     if config.task == "ax":
         task = replace(task, predicted=("diagnostic",))
     return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=swap)

@@ -11,16 +11,16 @@ Shapes: B substituted premises, L tokens, H hidden size.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.features import IGNORED, Features, LabelledBatch
-from electra.finetuning.lines import numbered_lines
+from electra.finetuning.sentences import Sentences
 from electra.finetuning.task import Outputs
 from electra.finetuning.wnli_schemas import Schema, candidates, find_schema
 from electra.model.encoder import EncoderConfig
@@ -40,7 +40,7 @@ class Pair:
     label: int | None
     """1: the hypothesis follows; None where it is not known."""
     place: str
-    """File and line."""
+    """For messages."""
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,11 @@ class Substitution:
     """ORIGINAL or REPLACED; None where it is not known."""
 
 
-def read_wnli(path: Path) -> list[Pair]:
-    """The rows of a GLUE file with its header: index, sentence1, sentence2 and, but for test, label.
-
-    Raises:
-        DataError: another header or number of columns, a label that is not 0 or 1, not UTF-8, no rows.
-    """
-    pairs: list[Pair] = []
-    names: list[str] = []
-    for number, line in numbered_lines(path):
-        place, columns = f"{path}:{number}", line.split("\t")
-        if not names:
-            names = columns
-            if not {"sentence1", "sentence2"} <= set(names):
-                raise DataError(f"{place}: the header has no sentence1 and sentence2; it is {', '.join(names)}")
-        elif len(columns) != len(names):
-            raise DataError(f"{place}: {len(columns)} columns, {len(names)} expected as in the header")
-        else:
-            row = dict(zip(names, columns, strict=True))
-            if row.get("label", "0") not in ("0", "1"):
-                raise DataError(f"{place}: the label is {row['label']!r}, expected 0 or 1")
-            label = int(row["label"]) if "label" in row else None
-            pairs.append(Pair(row["sentence1"], row["sentence2"], label, place))
-    if not pairs:
-        raise DataError(f"{path}: no rows; the file is empty or has a header alone")
-    return pairs
+def pairs_of(sentences: Sentences, split: str) -> list[Pair]:
+    """The rows of a split of the task as GLUE has it."""
+    labels = [None] * len(sentences) if sentences.labels is None else sentences.labels.tolist()
+    rows = zip(sentences.first, sentences.second or (), labels, strict=True)
+    return [Pair(*row, f"wnli: row {number} of {split}") for number, row in enumerate(rows, 1)]
 
 
 class WnliHead(ReplacedTokenHead):
@@ -192,6 +172,14 @@ class Wnli:
             scores[row.pair].append(-float(output["replaced"][row.span.start : row.span.stop].mean()))
         verdicts = [verdict(schema, mine) for schema, mine in zip(self._schemas(split), scores, strict=True)]
         return [{"id": str(number), **each} for number, each in enumerate(verdicts)]
+
+    def logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N 2"]:
+        """Of every pair 0, and how far its antecedent's score lies above what it must exceed to follow."""
+        margins = [
+            -np.inf if row["score"] is None else row["score"] - (row["rival"] or 0.0)
+            for row in self.predictions(split, outputs)
+        ]
+        return np.stack([np.zeros(len(margins)), margins], axis=1)
 
     def settings(self) -> Mapping[str, Any]:
         """The longest premise that is read."""

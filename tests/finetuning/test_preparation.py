@@ -1,0 +1,38 @@
+"""What the runs of all seeds share."""
+
+from dataclasses import replace
+
+import torch
+from safetensors.torch import load_file
+from toy_tasks import finetune_settings, save_model, write_glue
+
+from electra.finetuning import sentences
+from electra.finetuning.run import finetune
+
+
+def test_what_seeds_share_is_read_and_said_once_and_changes_no_seed(tmp_path, monkeypatch, capsys) -> None:
+    model, data = save_model(tmp_path / "model"), write_glue(tmp_path / "glue")
+    (data / "MNLI" / "dev_mismatched.tsv").unlink()
+    with (data / "MNLI" / "train.tsv").open("a") as file:
+        file.write("half a row\n")
+    encoded = []
+    encode = sentences.encode_pairs
+    monkeypatch.setattr(sentences, "encode_pairs", lambda *given: encoded.append(given) or encode(*given))
+    settings = finetune_settings(model, "mnli", data=str(data), epochs=1.0, max_length=8, skip_bad_rows=True)
+    finetune(settings, tmp_path / "out", seeds=3)
+    assert len(encoded) == 4, "train, dev, test and AX"
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("!")]
+    for warning in (
+        "1 rows with another",
+        "32 train texts are cut",
+        "32 dev texts are cut",
+        "no MNLI/dev_mismatched.tsv",
+    ):
+        assert len([line for line in said if warning in line]) == 1, warning
+    assert len(said) == len(set(said))
+    finetune(replace(settings, seed=2), tmp_path / "alone")
+    one, other = (load_file(tmp_path / each / "seed-2/model/model.safetensors") for each in ("out", "alone"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    encoded.clear()
+    finetune(settings, tmp_path / "out", seeds=3)
+    assert not encoded, "all seeds are finished"
