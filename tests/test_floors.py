@@ -16,6 +16,7 @@ FLOORS = [
     {"pretraining", "finetuning"},
     {"serving"},
     {"presets"},
+    {"studies"},
     {"commands"},
     {"cli"},
     {"__main__"},

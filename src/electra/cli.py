@@ -13,6 +13,7 @@ COMMANDS = {
     "finetune": "Fine-tune an encoder on a task by the paper's protocol, and score it.",
     "predict": "Labels, tags or answers of a fine-tuned model for a stream of inputs.",
     "glue": "Every task of GLUE over several seeds, as one table beside the paper's rows.",
+    "flops": "Train and inference FLOPs and parameters of a preset, or of a table of the paper.",
 }
 HELP = """usage: electra COMMAND …
 
@@ -82,7 +83,7 @@ def run_function(name: str, words: list[str]) -> None:
 
     function = getattr(commands, name)
     parser = Parser(prog=f"electra {name}", description=COMMANDS[name])
-    positionals = POSITIONALS[name]
+    positionals = POSITIONALS.get(name, {})
     for positional, about in positionals.items():
         parser.add_argument(positional, **about)
     parser.add_function_arguments(function, skip=set(positionals))

@@ -36,7 +36,8 @@ class Parser(jsonargparse.ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a `UsageError` that names the nearest right option where a name is wrong."""
-        raise UsageError(one_line(message, self.option_names(), self.prog)) from None
+        positionals = any(not action.option_strings for action in self._actions)
+        raise UsageError(one_line(message, self.option_names(), self.prog, positionals)) from None
 
     def option_names(self) -> list[str]:
         """Every option that can be given, dotted, with underscores; no group of options, which jsonargparse has too."""
@@ -108,13 +109,16 @@ def underscored(word: str) -> str:
     return name[:2] + name[2:].replace("-", "_") + equals + value if word.startswith("--") else word
 
 
-def one_line(message: str, names: list[str], program: str) -> str:
+def one_line(message: str, names: list[str], program: str, positionals: bool) -> str:
     """What jsonargparse says of an error in several lines, in one, with the nearest right name."""
     if missing := re.search(r"the following arguments are required: (.+)", message):
         shown = [hyphenated(name) if name in names else name.upper() for name in missing[1].split(", ")]
         return f"{' and '.join(shown)} {'is' if len(shown) == 1 else 'are'} missing; {program} --help explains it"
     if stray := re.search(r"[Uu]nrecognized arguments?: (?!--)(\S+)", message):
-        return f"{stray[1]!r} stands behind options; name all text together"
+        why = (
+            "stands behind options; name all text together" if positionals else "is no option; --help lists all options"
+        )
+        return f"{stray[1]!r} {why}"
     wrong = re.search(r"[Uu]nrecognized arguments?: --()([\w.]+)", message) or re.search(
         r"(?:Group '([\w.]+)' does not accept o|O)ption '([\w.]+)'", message
     )

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -35,6 +35,14 @@ def warned(text: str) -> None:
 def counted(number: int, thing: str) -> str:
     """`1 file`, `2 files`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def show_rows(rows: Sequence[Sequence[str]]) -> None:
+    """A table whose first row is its heading and first column its labels; a line a row, however narrow the terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for label, *cells in rows:
+        numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        console.print(f"{label.ljust(widths[0])}  {numbers}", markup=False)
 
 
 @contextmanager

@@ -1,66 +1,72 @@
-"""FLOPs against the figures that the original script prints and the paper's tables."""
-
-import math
+"""FLOPs against torch's own counter on real passes; against the paper and its script: studies/test_paper_tables.py."""
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from electra.model.encoder import Encoder, EncoderConfig
-from electra.model.flops import discriminator_step_flops, encoder_flops, layer_flops, masked_lm_step_flops
-from electra.presets import base, large, small
-from electra.pretraining.config import PretrainConfig
-from electra.pretraining.networks import generator_sizes
-
-# The original script counts a masked-LM head for this share of the tokens, whatever the mask percent.
-HEAD = 0.15625
+from electra.model.encoder import EncoderConfig
+from electra.model.flops import discriminator_parts, encoder_parts, masked_lm_parts
+from electra.presets import small
+from electra.pretraining.networks import Discriminator, MaskedLM
 
 
-def run(config: PretrainConfig, steps: float, batch: int, mlm_only: bool = False) -> float:
-    length, predictions = config.seq_len, round(HEAD * config.seq_len)
-    if mlm_only:
-        return batch * steps * masked_lm_step_flops(config.model, length, predictions)
-    generator = generator_sizes(config.model, config.generator)
-    return (
-        batch
-        * steps
-        * (masked_lm_step_flops(generator, length, predictions) + discriminator_step_flops(config.model, length))
-    )
+def beside_products(config: EncoderConfig, length: int) -> int:
+    """What one token costs in an encoder by our count and not by torch's: all that is no product of real matrices."""
+    e, h, f, n = config.embedding_size, config.hidden_size, config.ffn_size, config.num_heads
+    look_up = 2 * e * (config.vocab_size + length + config.type_vocab_size)
+    sum_norm_dropout = e * (2 + 5 + 4)
+    project_bias = h if e != h else 0
+    attention = 3 * h + n * length * (1 + 5 + 4) + h + h * (4 + 1 + 5)  # biases; scale, softmax, dropout; the residual
+    feed_forward = f + 8 * f + h + h * (4 + 1 + 5)  # bias, GELU, bias; dropout, residual sum, LayerNorm
+    return look_up + sum_norm_dropout + project_bias + config.num_layers * (attention + feed_forward)
 
 
-@pytest.mark.parametrize(
-    ("config", "steps", "mlm_only", "printed"),
-    [
-        (small(), 1e6, False, 1.294e18),
-        (small(), 1.45e6, True, 1.419e18),
-        (base(), 766e3, False, 6.425e19),
-        (large(), 400e3, False, 7.118e20),
-        (large(), 1.75e6, False, 3.114e21),
-    ],
-    ids=["small", "bert-small", "base", "large-400k", "large-1.75M"],
-)
-def test_the_original_scripts_figures(config: PretrainConfig, steps: float, mlm_only: bool, printed: float) -> None:
-    """The figures on record are cut, not rounded, to four digits."""
-    counted = run(config, steps, config.training.batch_size, mlm_only)
-    digit = 10 ** (math.floor(math.log10(printed)) - 3)
-    assert printed <= counted * (1 + 1e-12) < printed + digit
-
-
-def test_inference_flops_of_table_1() -> None:
-    assert encoder_flops(small().model, 128) == pytest.approx(3.7e9, rel=0.02)
-    assert encoder_flops(base().model, 128) == pytest.approx(2.9e10, rel=0.02)
-
-
-def test_matrix_products_against_torchs_counter() -> None:
-    config = EncoderConfig(num_layers=2)
-    encoder, length = Encoder(config).eval(), 64
-    ids = torch.zeros(1, length, dtype=torch.long)
+def counted_by_torch(network: Discriminator | MaskedLM, *inputs: torch.Tensor) -> tuple[int, int]:
+    """The products of a real forward pass, and of forward and backward."""
     # torch does not count its fused attention on the CPU, so take the one made of two matrix products.
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        encoder(ids, ids)
-    h, f, e = config.hidden_size, config.ffn_size, config.embedding_size
-    products = 2 * (8 * h * h + 4 * h * f + 4 * h * length) + 2 * e * h
-    assert counter.get_total_flops() == length * products
-    # Biases, softmax, dropout, LayerNorm and GELU are the rest of a layer: small beside its matrix products.
-    assert 1.0 < layer_flops(config, length) / (8 * h * h + 4 * h * f + 4 * h * length) < 1.03
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        logits = network(inputs[0], torch.zeros_like(inputs[0]), None, *inputs[1:])
+        forward = counter.get_total_flops()
+        logits.sum().backward()
+    return forward, counter.get_total_flops()
+
+
+SIZES = {
+    "projected": EncoderConfig(600, embedding_size=32, hidden_size=64, num_layers=3, num_heads=4, ffn_size=96),
+    "not projected": EncoderConfig(600, embedding_size=64, hidden_size=64, num_layers=2, num_heads=2, ffn_size=96),
+}
+LENGTH, PREDICTIONS = 24, 4
+IDS = torch.arange(2 * LENGTH).view(2, LENGTH)
+
+
+@pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
+def test_the_discriminator_against_torchs_counter(config: EncoderConfig) -> None:
+    forward, both = counted_by_torch(Discriminator(config), IDS)
+    ours = sum(discriminator_parts(config, LENGTH).values())
+    head = config.hidden_size + 8 * config.hidden_size  # bias, GELU
+    assert forward == 2 * (ours - LENGTH * (beside_products(config, LENGTH) + head))
+    assert both == 3 * forward, "there a backward pass is two forwards; in the paper it is one"
+
+
+@pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
+def test_the_masked_lm_against_torchs_counter(config: EncoderConfig) -> None:
+    """Besides, its last layer is counted whole, and works at the predicted positions only."""
+    forward, both = counted_by_torch(MaskedLM(config), IDS, torch.tensor([[1, 5, 9, 13], [2, 3, 4, 23]]))
+    ours = sum(masked_lm_parts(config, LENGTH, PREDICTIONS).values())
+    e, h, f = config.embedding_size, config.hidden_size, config.ffn_size
+    head = e + e * (8 + 5) + (5 + 2) * config.vocab_size  # bias, GELU, LayerNorm, softmax
+    queries, scores_and_mix, output, feed_forward = 2 * h * h, 4 * h * LENGTH, 2 * h * h, 4 * h * f
+    spared = (LENGTH - PREDICTIONS) * (queries + scores_and_mix + output + feed_forward)
+    assert forward == 2 * (ours - LENGTH * beside_products(config, LENGTH) - PREDICTIONS * head - spared)
+    assert both == 3 * forward
+
+
+def test_products_are_most_of_it() -> None:
+    """Biases, softmax, dropout, LayerNorm and GELU are 1 to 3 % of a layer; look-ups are the difference that matters."""
+    config, length = small().model, 128
+    layers = sum(encoder_parts(config, length)[part] for part in ("attention", "feed-forward"))
+    look_ups = encoder_parts(config, length)["embedding look-up"]
+    elementwise = length * beside_products(config, length) - look_ups
+    assert 0.01 < elementwise / layers < 0.03
+    assert 0.3 < look_ups / layers < 0.4

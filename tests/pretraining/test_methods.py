@@ -178,7 +178,7 @@ def test_a_generator_that_learns_no_more() -> None:
     assert all(p.grad is None for p in electra.generator.parameters())
     assert all(p.grad is not None for p in electra.prediction.parameters())
     learning = model(generator=GeneratorConfig(tying="none"))
-    assert electra.corruption.flops(40, 6) == learning.corruption.flops(40, 6) / 2
+    assert electra.corruption.cost(40, 6).flops == learning.corruption.cost(40, 6).flops / 2
     metrics = electra.metrics(electra.sums(inputs, electra.run(inputs)))
     assert metrics["loss"] == metrics["weighted_loss"]
     assert metrics["generator_loss"] == pytest.approx(math.log(VOCAB), rel=0.05), "it is watched all the same"
@@ -302,13 +302,13 @@ def test_the_sentence_task() -> None:
 def test_flops_of_the_methods() -> None:
     """Each counts what it adds, and what it saves."""
     electra, mlm = model(), model("mlm")
-    assert model("replace-mlm").row_flops(40) == mlm.row_flops(40) + electra.corruption.flops(40, 6)
+    assert model("replace-mlm").row_flops(40) == mlm.row_flops(40) + electra.corruption.cost(40, 6).flops
     assert model("electra-15").row_flops(40) == electra.row_flops(40)
-    assert model(generator=GeneratorConfig(kind="unigram")).row_flops(40) == electra.prediction.flops(40, 6)
+    assert model(generator=GeneratorConfig(kind="unigram")).row_flops(40) == electra.prediction.cost(40, 6).flops
     everywhere = model("all-tokens-mlm", copies=False)
-    mlm_everywhere = mlm.prediction.flops(40, 40)
+    mlm_everywhere = mlm.prediction.cost(40, 40).flops
     assert mlm_everywhere > mlm.row_flops(40)
-    assert everywhere.row_flops(40) == mlm_everywhere + electra.corruption.flops(40, 6)
+    assert everywhere.row_flops(40) == mlm_everywhere + electra.corruption.cost(40, 6).flops
     copying = model("all-tokens-mlm").row_flops(40) - everywhere.row_flops(40)
     assert copying == 40 * 4 * ENCODER.hidden_size
     adversary = model(generator=GeneratorConfig(learning="adversarial")).row_flops(40)

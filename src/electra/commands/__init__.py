@@ -2,5 +2,6 @@
 
 from electra.commands.finetuning import finetune, glue, predict
 from electra.commands.pretraining import evaluate, prepare, pretrain, tokenizer
+from electra.commands.studies import flops
 
-__all__ = ["evaluate", "finetune", "glue", "predict", "prepare", "pretrain", "tokenizer"]
+__all__ = ["evaluate", "finetune", "flops", "glue", "predict", "prepare", "pretrain", "tokenizer"]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from electra.console import console, decided, warned
+from electra.console import console, decided, show_rows, warned
 from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.directory import with_absolute_paths
@@ -244,10 +244,6 @@ def notes(results: dict[str, Any]) -> list[str]:
 
 def show(results: dict[str, Any]) -> None:
     """The table on the terminal, a line a row however narrow that is."""
-    rows = table_rows(results)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for label, *cells in rows:
-        numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        console.print(f"{label.ljust(widths[0])}  {numbers}", markup=False)
+    show_rows(table_rows(results))
     for note in notes(results):
         console.print(note, markup=False)

@@ -1,7 +1,8 @@
-"""From a configuration and a tokenizer to the model that is trained."""
+"""From a configuration and a tokenizer to the model that is trained, or from a configuration alone to its shapes."""
 
 from dataclasses import replace
 
+import torch
 from jaxtyping import Int64
 from torch import Tensor
 
@@ -17,19 +18,31 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
 
     `unigrams` are the counts of the tokens in the corpus.
     """
+    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    setting = setting_of(config, Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, special), unigrams)
+    seed_everything(config.seed)
+    return PretrainingModel(setting)
+
+
+def build_shapes(config: PretrainConfig) -> PretrainingModel:
+    """The objective and its networks without weights (on torch's meta device), to be counted: it takes no memory."""
+    vocabulary = Vocabulary(config.model.vocab_size, mask_id=0, special_ids=())
+    with torch.device("meta"):
+        return PretrainingModel(setting_of(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
+
+
+def setting_of(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> Setting:
+    """All that the objective is built from."""
     objective = OBJECTIVES[config.objective]
     if config.loss_weight is not None and objective.corruption == "generator":  # it weighs against a generator's loss
         objective = replace(objective, weight=config.loss_weight)
-    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-    setting = Setting(
+    return Setting(
         objective,
-        replace(config.model, vocab_size=tokenizer.vocab_size),
+        replace(config.model, vocab_size=vocabulary.size),
         generator_of(config),
         config.masking,
-        Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, special),
+        vocabulary,
         unigrams,
         config.contrast,
         copies=config.copy is not False,
     )
-    seed_everything(config.seed)
-    return PretrainingModel(setting)

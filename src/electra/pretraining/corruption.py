@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
+from electra.model.flops import Cost
 from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
 from electra.pretraining.networks import GeneratorConfig
 
@@ -125,9 +126,9 @@ class FrequencySamples(nn.Module):
         """Nothing."""
         return 0.0
 
-    def flops(self, length: int, predictions: int) -> int:
+    def cost(self, length: int, predictions: int) -> Cost:
         """No network."""
-        return 0
+        return Cost({})
 
 
 class Masks(nn.Module):
@@ -155,9 +156,9 @@ class Masks(nn.Module):
         """Nothing."""
         return 0.0
 
-    def flops(self, length: int, predictions: int) -> int:
+    def cost(self, length: int, predictions: int) -> Cost:
         """No network."""
-        return 0
+        return Cost({})
 
 
 def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:

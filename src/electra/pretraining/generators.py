@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
-from electra.model.flops import masked_lm_step_flops
+from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.corruption import (
     NOTHING,
     Corrupted,
@@ -66,9 +66,9 @@ class GeneratorSamples(nn.Module):
         """The part of the metrics that is minimised."""
         return metrics["generator_loss"]
 
-    def flops(self, length: int, predictions: int) -> int:
-        """Forward and backward of one row."""
-        return masked_lm_step_flops(self.generator.config, length, predictions)
+    def cost(self, length: int, predictions: int) -> Cost:
+        """FLOPs of one row."""
+        return Cost(masked_lm_parts(self.generator.config, length, predictions))
 
 
 class FrozenSamples(GeneratorSamples):
@@ -84,9 +84,9 @@ class FrozenSamples(GeneratorSamples):
     def learnt(self, metrics: Mapping[str, float]) -> float:
         return 0.0
 
-    def flops(self, length: int, predictions: int) -> int:
+    def cost(self, length: int, predictions: int) -> Cost:
         """Forward alone: half of a step, as Appendix E counts."""
-        return super().flops(length, predictions) // 2
+        return super().cost(length, predictions)._replace(learns=False)
 
 
 class AdversarialSamples(GeneratorSamples):
@@ -125,8 +125,9 @@ class AdversarialSamples(GeneratorSamples):
     def learnt(self, metrics: Mapping[str, float]) -> float:
         return metrics["policy_loss"] + metrics["baseline_loss"]
 
-    def flops(self, length: int, predictions: int) -> int:
-        return super().flops(length, predictions) + 2 * predictions * 2 * self.generator.config.hidden_size
+    def cost(self, length: int, predictions: int) -> Cost:
+        baseline = {"baseline": predictions * 2 * self.generator.config.hidden_size}
+        return Cost(super().cost(length, predictions).forward | baseline)
 
 
 LEARNING = {"likelihood": GeneratorSamples, "adversarial": AdversarialSamples, "none": FrozenSamples}

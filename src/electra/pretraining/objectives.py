@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig, initialise
-from electra.model.flops import look_up_flops, utilised
+from electra.model.flops import Cost, look_up_flops, utilised
 from electra.pretraining.corruption import Corrupted, FrequencySamples, Learnt, Masks, frequencies, ratio
 from electra.pretraining.generators import LEARNING, GeneratorSamples
 from electra.pretraining.masking import (
@@ -241,12 +241,17 @@ class PretrainingModel(nn.Module):
 
     def row_flops(self, length: int) -> int:
         """Forward and backward of one row, counted as in Appendix E."""
+        return sum(cost.flops for cost in self.row_costs(length).values())
+
+    def row_costs(self, length: int) -> dict[str, Cost]:
+        """The same, network by network."""
         predictions = num_chosen_of(length, self.setting.masking.fraction)
-        return (
-            self.prediction.flops(length, predictions)
-            + self.corruption.flops(length, predictions)
-            + self.strategy.flops(length)
-        )
+        costs = {
+            "generator": self.corruption.cost(length, predictions),
+            "main network": self.prediction.cost(length, predictions),
+            "strategy": self.strategy.cost(length),
+        }
+        return {network: cost for network, cost in costs.items() if cost.forward}
 
     def utilised_share(self, length: int) -> float:
         """Operations of the machine for each one of Appendix E's, in rows of `length`.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.errors import UsageError
-from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
+from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
 from electra.pretraining.corruption import Corrupted, ratio, token_nll
 from electra.pretraining.detection import detection_metrics, score_histogram
 from electra.pretraining.masking import Chosen, real_tokens
@@ -84,10 +84,10 @@ class ReplacedOrOriginal(nn.Module):
             metrics["sentence_loss"] = ratio(sums["sentence_loss"], sums["sequences"])
         return metrics
 
-    def flops(self, length: int, predictions: int) -> int:
-        """Forward and backward of one row."""
-        sentence = 2 * 2 * self.network.config.hidden_size if self.sentence is not None else 0
-        return discriminator_step_flops(self.network.config, length) + sentence
+    def cost(self, length: int, predictions: int) -> Cost:
+        """FLOPs of one row."""
+        sentence = {"sentence head": 2 * self.network.config.hidden_size} if self.sentence is not None else {}
+        return Cost(discriminator_parts(self.network.config, length) | sentence)
 
 
 class WhichToken(nn.Module):
@@ -114,9 +114,9 @@ class WhichToken(nn.Module):
             "mlm_accuracy": ratio(sums["prediction_correct"], scored),
         }
 
-    def flops(self, length: int, predictions: int) -> int:
-        """Forward and backward of one row."""
-        return masked_lm_step_flops(self.network.config, length, predictions)
+    def cost(self, length: int, predictions: int) -> Cost:
+        """FLOPs of one row."""
+        return Cost(masked_lm_parts(self.network.config, length, predictions))
 
 
 class EveryToken(nn.Module):
@@ -168,10 +168,10 @@ class EveryToken(nn.Module):
             "restored": ratio(sums["restored"], sums["replaced"]),
         }
 
-    def flops(self, length: int, predictions: int) -> int:
-        """Forward and backward of one row."""
-        copying = 2 * length * 2 * self.network.config.hidden_size if self.copy is not None else 0
-        return masked_lm_step_flops(self.network.config, length, length) + copying
+    def cost(self, length: int, predictions: int) -> Cost:
+        """FLOPs of one row."""
+        copying = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
+        return Cost(masked_lm_parts(self.network.config, length, length) | copying)
 
 
 def copied_log_p(

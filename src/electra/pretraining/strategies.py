@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from electra.model.flops import Cost
 from electra.pretraining.masking import Chosen, MaskingConfig
 
 
@@ -22,9 +23,9 @@ class Uniform(nn.Module):
         """What a strategy that learns has to learn from, at the chosen positions."""
         return None
 
-    def flops(self, length: int) -> int:
-        """Forward and backward of one row."""
-        return 0
+    def cost(self, length: int) -> Cost:
+        """No network."""
+        return Cost({})
 
 
 class RareTokens(Uniform):
@@ -68,8 +69,9 @@ class HardTokens(Uniform):
         expected = weights.gather(1, chosen.positions)
         return F.smooth_l1_loss(expected, nll.detach(), reduction="none") * chosen.used
 
-    def flops(self, length: int) -> int:
-        return 2 * length * 2 * (self.context.weight.numel() + self.WIDTH)
+    def cost(self, length: int) -> Cost:
+        """FLOPs of one row."""
+        return Cost({"expected losses": length * 2 * (self.context.weight.numel() + self.WIDTH)})
 
 
 STRATEGIES: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {

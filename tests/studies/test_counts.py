@@ -1,0 +1,112 @@
+"""`electra flops`: the counts of a run are the training loop's, and the sizes are the paper's."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_cli import error
+
+import electra
+from electra import cli
+from electra.presets import PRESETS, small
+from electra.pretraining.build import build_model, build_shapes
+from electra.pretraining.networks import GeneratorConfig
+from electra.pretraining.objectives import OBJECTIVES
+from electra.studies.counts import counts, short
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+
+
+def test_the_count_is_that_of_the_training_loop() -> None:
+    """`build_model` makes what a run trains, and its `row_flops` is what a run reports."""
+    config = PRESETS["tiny"]()
+    words = (f"w{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))
+    trained = build_model(config, Tokenizer((*SPECIAL_TOKENS, *words), Normalisation()), torch.ones(2_048).long())
+    counted = counts(config)
+    assert counted["train_flops"] == config.steps * config.training.batch_size * trained.row_flops(config.seq_len)
+    assert counted["parameters"]["all"] == sum(p.numel() for p in trained.parameters())
+    shapes = build_shapes(config)
+    assert {name: p.shape for name, p in shapes.named_parameters()} == {
+        name: p.shape for name, p in trained.named_parameters()
+    }
+    assert {p.device.type for p in shapes.parameters()} == {"meta"}, "a model that is only counted takes no memory"
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_parts_and_directions_sum_to_the_whole(preset: str, objective: str) -> None:
+    counted = counts(replace(PRESETS[preset](), objective=objective))
+    row = sum(sum(parts.values()) for parts in counted["networks"].values())
+    assert counted["forward_flops"] == counted["backward_flops"] == counted["batch_size"] * row
+    assert counted["train_flops"] == 2 * counted["steps"] * counted["forward_flops"]
+    sizes = counted["parameters"]
+    assert sizes["main network"] + sizes["beside"] == sizes["all"]
+
+
+def test_a_generator_that_does_not_learn_has_no_backward_pass() -> None:
+    counted = counts(replace(small(), generator=GeneratorConfig(learning="none", tying="none")))
+    spared = counted["batch_size"] * sum(counted["networks"]["generator"].values())
+    assert counted["backward_flops"] == counted["forward_flops"] - spared > 0
+
+
+@pytest.mark.parametrize(("preset", "millions"), {"small": 14, "base": 110, "large": 335}.items())
+def test_parameters(preset: str, millions: int) -> None:
+    """The paper's 14M, 110M and 335M."""
+    size = counts(PRESETS[preset]())["parameters"]["main network"]
+    assert size / 1e6 == pytest.approx(millions, abs=0.6)
+
+
+def test_the_randomness_of_the_caller_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    electra.flops(preset="tiny")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_overrides() -> None:
+    default = electra.flops()
+    assert default == electra.flops(preset="small") == counts(small())
+    double = electra.flops(steps=2_000_000, batch_size=256)
+    assert double["train_flops"] == 4 * default["train_flops"]
+    longer = electra.flops(seq_len=512)
+    assert (longer["seq_len"], longer["masked"]) == (512, 77)
+    assert longer["train_flops"] > 4 * default["train_flops"], "attention grows with the square"
+    bert = electra.flops(objective="mlm")
+    assert list(bert["networks"]) == ["main network"]
+    assert bert["train_flops"] < default["train_flops"]
+    assert bert["parameters"]["beside"] == 0
+
+
+def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
+    cli.main(["flops", "--preset", "base", "--steps", "1e6"])
+    shown = capsys.readouterr().out
+    counted = electra.flops(preset="base", steps=1_000_000)
+    for network in counted["networks"].values():
+        for part, flops in network.items():
+            line = next(line for line in shown.splitlines() if line.startswith(part))
+            assert (short(flops) if flops else "-") in line
+    assert "1,000,000 updates of 256 sequences of 512 tokens, 77 of them masked" in shown
+    assert f"training: {short(counted['train_flops'])} FLOPs" in shown
+    assert "parameters: 109.5 M of the main network, and 9.9 M of the generator beside it" in shown
+
+
+def test_short() -> None:
+    assert [short(x) for x in (1.2944e18, 1e9, 3.679e9)] == ["1.29e18", "1.00e9", "3.68e9"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--preset smal", "there is no preset 'smal'; there are tiny"),
+        ("--table 3", "table 3 is not one that is counted; there are 1, 2, 4, 8"),
+        ("--table two", "--table: expected int or null, got two"),
+        ("--table 1 --preset base --seq-len 8", "--table counts the paper's models as they are; leave out --preset and --seq-len"),
+        ("--objective bert", "there is no objective 'bert'; there are electra"),
+        ("--seq-len 600", "--seq-len 600 is more than the 512 positions of small"),
+        ("--seq-len 2", "--seq-len 2: at least 5 tokens"),
+        ("--steps 0", "--steps must be more than 0"),
+        ("--batch-size 0", "training.batch_size is 0; it must be at least 1"),
+        ("base", "'base' is no option; --help lists all options"),
+        ("--presets base", "there is no option --presets; did you mean --preset?"),
+    ],
+)  # fmt: skip
+def test_mistakes(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+    assert message in error(capsys, "flops", *words.split())
