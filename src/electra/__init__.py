@@ -8,11 +8,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from electra.commands import evaluate, finetune, glue, predict, prepare, pretrain, tokenizer
+    from electra.commands import evaluate, fill_mask, finetune, glue, predict, prepare, pretrain, tokenizer
     from electra.errors import ElectraError
 
 __version__ = "0.1.0"
-__all__ = ["ElectraError", "__version__", "evaluate", "finetune", "glue", "predict", "prepare", "pretrain", "tokenizer"]
+__all__ = [
+    "ElectraError",
+    "__version__",
+    "evaluate",
+    "fill_mask",
+    "finetune",
+    "glue",
+    "predict",
+    "prepare",
+    "pretrain",
+    "tokenizer",
+]
 
 
 def __getattr__(name: str) -> Any:
