@@ -21,6 +21,7 @@ from transformers import (
 )
 
 import electra
+from electra.config import flat
 from electra.data.loader import evaluation_batches
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
@@ -92,18 +93,38 @@ def test_an_electra_answers_by_the_formula(runs: Path, pair: tuple) -> None:
             )
 
 
+def retold(run: Path, out: Path, **changes: object) -> Path:
+    """A copy of a finished run whose configuration says other things, by dotted names."""
+    shutil.copytree(run, out, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    config = flat(yaml.safe_load((out / "config.yaml").read_text()))
+    (out / "config.yaml").write_text(yaml.safe_dump(config | changes))
+    return out
+
+
 def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
     network = load_filler(runs / "electra").network
     assert (network.unmasked_per_masked, network.temperature) == (3.0, 1.0)
     assert load_filler(runs / "electra", mask_fraction=0.2).network.unmasked_per_masked == 4.0
-    other = shutil.copytree(runs / "electra", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints", "data"))
-    config = yaml.safe_load((other / "config.yaml").read_text())
-    config["masking"]["fraction"], config["generator"]["temperature"] = 0.5, 2.0
-    (other / "config.yaml").write_text(yaml.safe_dump(config))
+    other = retold(runs / "electra", tmp_path / "a", **{"masking.fraction": 0.5, "generator.temperature": 2.0})
     network = load_filler(other).network
     assert (network.unmasked_per_masked, network.temperature) == (1.0, 2.0)
     (other / "config.yaml").unlink()
     assert load_filler(other, mask_fraction=0.2).network.unmasked_per_masked == 4.0
+    masked_only = retold(runs / "electra", tmp_path / "b", objective="electra-15")
+    assert load_filler(masked_only).network.unmasked_per_masked == 0.0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"generator.never_original": True}, {"masking.strategy": "rare"}, {"contrast.weight": 1.0}]
+)
+def test_where_the_formula_is_an_approximation_it_is_said(
+    runs: Path, tmp_path: Path, changes: dict, capsys: pytest.CaptureFixture
+) -> None:
+    load_filler(runs / "electra")
+    assert not capsys.readouterr().out
+    load_filler(retold(runs / "electra", tmp_path / "run", **changes))
+    said = f"trained with {next(iter(changes))}, where the formula of Appendix G is an approximation"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["bert", "bert/masked_lm", "electra/generator"])

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from electra.console import warned
 from electra.data.loader import padded_batch
 from electra.errors import ModelError, RunError, UsageError
 from electra.model.weights import load_config, load_pretrained, pretraining_heads
 from electra.pretraining.as_masked_lm import ElectraAsMaskedLM, Guesses, MaskedLMAlone, unmasked_per_masked
+from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import check_exists, discriminator_directory, generator_directory, load_into
 from electra.pretraining.masking import MaskingConfig
@@ -114,6 +116,8 @@ def sampling(model: Path, mask_fraction: float | None) -> tuple[float, float]:
         config = run.saved()
         fraction = config.masking.fraction if mask_fraction is None else MaskingConfig(mask_fraction).fraction
         masked_only = OBJECTIVES[config.objective].scored == "masked"
+        if others := departures(config):
+            warned(f"{model}: trained with {' and '.join(others)}, where the formula of Appendix G is an approximation")
         return unmasked_per_masked(fraction, masked_only), config.generator.temperature
     if mask_fraction is None:
         raise UsageError(
@@ -121,6 +125,16 @@ def sampling(model: Path, mask_fraction: float | None) -> tuple[float, float]:
             "say --mask-fraction (in the paper 0.15, for Large 0.25)"
         )
     return unmasked_per_masked(MaskingConfig(mask_fraction).fraction, masked_only=False), 1.0
+
+
+def departures(config: PretrainConfig) -> list[str]:
+    """Settings of a run under which a masked token is not one in p_mask alike, filled from p_G, as the formula assumes."""
+    departing = {
+        "generator.never_original": config.generator.never_original,
+        "masking.strategy": config.masking.strategy != "uniform",
+        "contrast.weight": config.contrast.weight > 0,
+    }
+    return [name for name, departs in departing.items() if departs]
 
 
 def contexts(text: str, filler: MaskFiller) -> list[Context]:
