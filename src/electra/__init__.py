@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from electra.commands import evaluate, finetune, flops, glue, predict, prepare, pretrain, tokenizer
+    from electra.commands import evaluate, fill_mask, finetune, flops, glue, predict, prepare, pretrain, tokenizer
     from electra.errors import ElectraError
 
 __version__ = "0.1.0"
@@ -16,6 +16,7 @@ __all__ = [
     "ElectraError",
     "__version__",
     "evaluate",
+    "fill_mask",
     "finetune",
     "flops",
     "glue",

@@ -10,6 +10,7 @@ COMMANDS = {
     "tokenizer": "Train a WordPiece vocabulary on text.",
     "prepare": "Turn text into shards that training maps into memory.",
     "evaluate": "The held-out metrics of a run.",
+    "fill-mask": "The likeliest words for [MASK], by an ELECTRA or a masked language model.",
     "finetune": "Fine-tune an encoder on a task by the paper's protocol, and score it.",
     "predict": "Labels, tags or answers of a fine-tuned model for a stream of inputs.",
     "glue": "Every task of GLUE over several seeds, as one table beside the paper's rows.",
@@ -76,18 +77,18 @@ def command(name: str) -> Callable[[list[str]], Any]:
     raise UsageError(f"there is no command {name!r}; {hint}")
 
 
-def run_function(name: str, words: list[str]) -> None:
-    """A command whose options are its function's parameters."""
+def run_function(name: str, words: list[str]) -> Any:
+    """A command whose options are its function's parameters; `fill-mask` is `fill_mask` there. Returns what it returns."""
     from electra import commands
     from electra.config import Parser
 
-    function = getattr(commands, name)
+    function = getattr(commands, name.replace("-", "_"))
     parser = Parser(prog=f"electra {name}", description=COMMANDS[name])
     positionals = POSITIONALS.get(name, {})
     for positional, about in positionals.items():
         parser.add_argument(positional, **about)
     parser.add_function_arguments(function, skip=set(positionals))
-    function(**vars(parser.instantiate(parser.read(words))))
+    return function(**vars(parser.instantiate(parser.read(words))))
 
 
 TEXT = {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."}
@@ -95,6 +96,7 @@ POSITIONALS: dict[str, dict[str, dict[str, Any]]] = {
     "tokenizer": {"text": TEXT},
     "prepare": {"text": TEXT},
     "evaluate": {"run": {"type": str, "help": "Run directory, finished or not."}},
+    "fill-mask": {"text": {"nargs": "+", "type": str, "help": 'Texts with [MASK]; "-" is standard input.'}},
 }
 """Parameters of a command's function that stand without their name."""
 
@@ -175,6 +177,13 @@ def run_predict(words: list[str]) -> None:
         console.stderr = False
 
 
+def run_fill_mask(words: list[str]) -> None:
+    """`electra fill-mask`: the answers as tables."""
+    from electra.commands.masked_lm import show_answers
+
+    show_answers(run_function("fill-mask", words))
+
+
 def run_glue(words: list[str]) -> None:
     """`electra glue`: the options of fine-tuning, and those of the grid."""
     from electra.errors import UsageError
@@ -213,6 +222,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "pretrain": run_pretrain,
     "finetune": run_finetune,
     "predict": run_predict,
+    "fill-mask": run_fill_mask,
     "glue": run_glue,
 }
-"""Commands whose options are a configuration's fields."""
+"""Commands that are more than a call of their function."""

@@ -1,7 +1,8 @@
 """The commands as Python functions: what `electra NAME` does, with the same names and the same defaults."""
 
 from electra.commands.finetuning import finetune, glue, predict
+from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import evaluate, prepare, pretrain, tokenizer
 from electra.commands.studies import flops
 
-__all__ = ["evaluate", "finetune", "flops", "glue", "predict", "prepare", "pretrain", "tokenizer"]
+__all__ = ["evaluate", "fill_mask", "finetune", "flops", "glue", "predict", "prepare", "pretrain", "tokenizer"]

@@ -123,19 +123,40 @@ def sources(text: Iterable[str] | str) -> tuple[str, ...]:
     return (text,) if isinstance(text, str) else tuple(text)
 
 
-def evaluate(run: str, *, data: str | None = None) -> dict[str, float]:
+def evaluate(
+    run: str,
+    *,
+    data: str | None = None,
+    as_mlm: bool = False,
+    bert: str | None = None,
+    examples: int | None = None,
+    candidates: int | None = None,
+) -> dict[str, float]:
     """The held-out metrics of a run, from its newest checkpoint.
 
     Args:
-        run: Run directory, finished or not.
+        run: Run directory, finished or not (with as_mlm, a finished one).
         data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
+        as_mlm: Score an ELECTRA as a masked language model (Appendix G) instead, one token of each example masked: by its
+            generator and discriminator together, by the generator alone, and how often the right token is a candidate.
+        bert: With as_mlm, a masked language model to score beside it: a run of objective mlm.
+        examples: With as_mlm, the number of held-out examples; by default 1,000.
+        candidates: With as_mlm, how many of the generator's best tokens the discriminator judges; by default 100.
 
     Returns:
         The metrics by name.
     """
+    from electra.pretraining.mlm_accuracy import evaluate_as_mlm
     from electra.pretraining.results import evaluate_run
 
-    return evaluate_run(Path(run), Path(data) if data else None)
+    data_directory = Path(data) if data else None
+    if as_mlm:
+        numbers = (1_000 if examples is None else examples, 100 if candidates is None else candidates)
+        return evaluate_as_mlm(Path(run), data_directory, Path(bert) if bert else None, *numbers)
+    for name, value in (("bert", bert), ("examples", examples), ("candidates", candidates)):
+        if value is not None:
+            raise UsageError(f"--{name} has a meaning with --as-mlm only")
+    return evaluate_run(Path(run), data_directory)
 
 
 def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:

@@ -21,7 +21,7 @@ from typing import Any
 
 from electra.config import difference_to, to_yaml
 from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
-from electra.pretraining.config import PretrainConfig
+from electra.pretraining.config import PretrainConfig, saved_config
 from electra.storage import check_writable, write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt.
@@ -77,6 +77,16 @@ class RunDirectory:
     def first_stage(self) -> "RunDirectory":
         """The run of the generator alone, of training in two stages."""
         return RunDirectory(self.path / "first-stage")
+
+    def saved(self) -> PretrainConfig:
+        """The configuration that the run was started with.
+
+        Raises:
+            RunError: not a run directory.
+        """
+        if not self.config.exists():
+            raise RunError(f"{self.path}: not a run directory, it has no {self.config.name}")
+        return saved_config(self.config)
 
     def networks(self) -> list[Path]:
         """The Hugging Face directories of a finished run, the main network's first."""

@@ -49,6 +49,15 @@ def generator_directory(init: Path) -> Path | None:
     return init / "generator" if (init / "generator" / "config.json").exists() else None
 
 
+def check_exists(model: Path) -> None:
+    """Raise a `ModelError` that says where models come from, if there is nothing of this name."""
+    if not model.exists():
+        raise ModelError(
+            f"{model}: not a model directory, there is nothing of this name; a model of the Hugging Face hub has to be "
+            "downloaded first: hf download OWNER/NAME --local-dir FOLDER"
+        )
+
+
 def check_init(init: Path, config: PretrainConfig) -> None:
     """See early, before text is prepared, that the weights are there, of the right network, its sizes and its tokenizer.
 
@@ -56,11 +65,7 @@ def check_init(init: Path, config: PretrainConfig) -> None:
         ModelError: not a model directory, another network or tokenizer, or other sizes; every one that differs is named.
         TokenizerError, DataError: the tokenizer or the data given cannot be read.
     """
-    if not init.exists():
-        raise ModelError(
-            f"{init}: not a model directory, there is nothing of this name; a model of the Hugging Face hub has to be "
-            "downloaded first: hf download OWNER/NAME --local-dir FOLDER"
-        )
+    check_exists(init)
     directory = discriminator_directory(init)
     sizes = load_config(directory)
     check_network(directory, OBJECTIVES[config.objective].prediction)

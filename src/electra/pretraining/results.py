@@ -16,7 +16,7 @@ from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.model.weights import save_pretrained
 from electra.pretraining.build import build_model
-from electra.pretraining.config import PretrainConfig, saved_config
+from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.evaluate import Evaluation, Sample, evaluate, samples
 from electra.pretraining.health import Finding, check_heldout
@@ -100,9 +100,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         DataError: no such data, or prepared with another tokenizer.
     """
     directory = RunDirectory(run)
-    if not directory.config.exists():
-        raise RunError(f"{run}: not a run directory, it has no {directory.config.name}")
-    config = saved_config(directory.config)
+    config = directory.saved()
     with runtime(config.runtime) as where:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
         tokenizer = load_tokenizer(directory.tokenizer)

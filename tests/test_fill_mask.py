@@ -1,0 +1,357 @@
+"""`electra fill-mask` and `electra evaluate --as-mlm`, beside Hugging Face's networks; every bad input as one line."""
+
+import io
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from test_cli import error
+from toy import TINY_RUN
+from transformers import (
+    AutoTokenizer,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    ElectraForSequenceClassification,
+    pipeline,
+)
+
+import electra
+from electra.config import flat
+from electra.data.loader import evaluation_batches
+from electra.data.prepare import prepare
+from electra.data.shards import PreparedData
+from electra.errors import DataError
+from electra.pretraining.fill_mask import load_filler
+from electra.pretraining.mlm_accuracy import MaskedExamples, mask_one_each
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import load_tokenizer
+
+TWO = "the [MASK] sees mice . the cat [MASK] birds ."
+CANDIDATES = 6
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """An ELECTRA and a BERT on the same data."""
+    folder = tmp_path_factory.mktemp("runs")
+    tokenizer = load_tokenizer(electra.tokenizer(str(text), out=str(folder / "tokenizer"), vocab_size=160))
+    prepare(Corpus((str(text),)), tokenizer, folder / "data", seq_len=24, workers=1, heldout=0.2)
+    for name, objective in (("electra", "electra"), ("bert", "mlm")):
+        electra.pretrain(data=str(folder / "data"), out=str(folder / name), objective=objective, **TINY_RUN)
+    weights = folder / "electra/discriminator/model.safetensors"  # so little training gives it no opinion: here is one
+    tensors, draw = load_file(weights), torch.Generator().manual_seed(0)
+    for name in ("dense", "dense_prediction"):
+        tensor = tensors[f"discriminator_predictions.{name}.weight"]
+        tensor += 2 * torch.randn(tensor.shape, generator=draw)
+    save_file(tensors, weights, {"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(runs: Path) -> tuple:
+    """Hugging Face's tokenizer, generator and discriminator of the run."""
+    directory = runs / "electra"
+    return (
+        AutoTokenizer.from_pretrained(directory / "generator"),
+        ElectraForMaskedLM.from_pretrained(directory / "generator").eval(),
+        ElectraForPreTraining.from_pretrained(directory / "discriminator").eval(),
+    )
+
+
+@torch.no_grad()
+def hf_answers(pair: tuple, ids: torch.Tensor, types: torch.Tensor, position: int, a: float) -> list[tuple]:
+    """(token id, probability, p_G, D) of a text's candidates by Hugging Face's networks, the best first."""
+    tokenizer, generator, discriminator = pair
+    p_g = generator(ids[None], token_type_ids=types[None]).logits[0, position].double().softmax(0)
+    p_g[tokenizer.mask_token_id] = 0
+    p_g, candidates = (p_g / p_g.sum()).topk(CANDIDATES)
+    rows = ids.repeat(CANDIDATES, 1)
+    rows[:, position] = candidates
+    d = 1 - discriminator(rows, token_type_ids=types.repeat(CANDIDATES, 1)).logits[:, position].double().sigmoid()
+    p = d * p_g / (a * (1 - d) + p_g)
+    return sorted(zip(candidates.tolist(), *(x.tolist() for x in (p, p_g, d)), strict=True), key=lambda row: -row[1])
+
+
+def test_an_electra_answers_by_the_formula(runs: Path, pair: tuple) -> None:
+    rows = electra.fill_mask([TWO, "the cat [MASK] ."], model=str(runs / "electra"), top=4, candidates=CANDIDATES)
+    assert [(row["text"], row["mask"]) for row in rows] == [(TWO, 0), (TWO, 1), ("the cat [MASK] .", 0)]
+    tokenizer = pair[0]
+    for row in rows:
+        inputs = tokenizer(row["text"], return_tensors="pt")
+        ids, types = inputs["input_ids"][0], inputs["token_type_ids"][0]
+        position = (ids == tokenizer.mask_token_id).nonzero()[row["mask"]].item()
+        expected = hf_answers(pair, ids, types, position, a=3.0)[:4]  # the preset masks 25 %
+        for answer, (token, *numbers) in zip(row["answers"], expected, strict=True):
+            assert answer["token"] == tokenizer.convert_ids_to_tokens(token)
+            assert [answer[name] for name in ("probability", "generator", "original")] == pytest.approx(
+                numbers, rel=1e-4
+            )
+
+
+def retold(run: Path, out: Path, **changes: object) -> Path:
+    """A copy of a finished run whose configuration says other things, by dotted names."""
+    shutil.copytree(run, out, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    config = flat(yaml.safe_load((out / "config.yaml").read_text()))
+    (out / "config.yaml").write_text(yaml.safe_dump(config | changes))
+    return out
+
+
+def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
+    network = load_filler(runs / "electra").network
+    assert (network.unmasked_per_masked, network.temperature) == (3.0, 1.0)
+    assert load_filler(runs / "electra", mask_fraction=0.2).network.unmasked_per_masked == 4.0
+    other = retold(runs / "electra", tmp_path / "a", **{"masking.fraction": 0.5, "generator.temperature": 2.0})
+    network = load_filler(other).network
+    assert (network.unmasked_per_masked, network.temperature) == (1.0, 2.0)
+    (other / "config.yaml").unlink()
+    assert load_filler(other, mask_fraction=0.2).network.unmasked_per_masked == 4.0
+    masked_only = retold(runs / "electra", tmp_path / "b", objective="electra-15")
+    assert load_filler(masked_only).network.unmasked_per_masked == 0.0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"generator.never_original": True}, {"masking.strategy": "rare"}, {"contrast.weight": 1.0}]
+)
+def test_where_the_formula_is_an_approximation_it_is_said(
+    runs: Path, tmp_path: Path, changes: dict, capsys: pytest.CaptureFixture
+) -> None:
+    load_filler(runs / "electra")
+    assert not capsys.readouterr().out
+    load_filler(retold(runs / "electra", tmp_path / "run", **changes))
+    said = f"trained with {next(iter(changes))}, where the formula of Appendix G is an approximation"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["bert", "bert/masked_lm", "electra/generator"])
+def test_a_masked_language_model_answers_as_hugging_faces_pipeline(runs: Path, name: str) -> None:
+    directory = runs / name if "/" in name else runs / name / "masked_lm"
+    (row,) = electra.fill_mask("the cat [MASK] mice .", model=str(runs / name), top=5)
+    model, tokenizer = ElectraForMaskedLM.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
+    guesses = pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=len(tokenizer))("the cat [MASK] mice .")
+    never = next(guess["score"] for guess in guesses if guess["token_str"] == "[MASK]")
+    expected = [guess for guess in guesses if guess["token_str"] != "[MASK]"][:5]
+    assert [answer["token"] for answer in row["answers"]] == [
+        tokenizer.convert_ids_to_tokens(guess["token"]) for guess in expected
+    ]
+    scores = [guess["score"] / (1 - never) for guess in expected]
+    assert [answer["probability"] for answer in row["answers"]] == pytest.approx(scores, rel=1e-4)
+    assert all(answer.keys() == {"token", "probability"} for answer in row["answers"])
+
+
+def test_the_command_prints_what_the_function_returns(runs: Path, capsys: pytest.CaptureFixture) -> None:
+    electra.cli.main(["fill-mask", "--model", str(runs / "electra"), TWO, "the cat [MASK] mice .", "--top", "3"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = electra.fill_mask([TWO, "the cat [MASK] mice ."], model=str(runs / "electra"), top=3)
+    assert [line for line in lines if "[MASK]" in line] == [
+        f"{TWO}  ([MASK] 1 of 2, the others left as they are)",
+        f"{TWO}  ([MASK] 2 of 2, the others left as they are)",
+        "the cat [MASK] mice .",
+    ]
+    assert lines[1].split() == ["token", "probability", "generator", "D"]
+    for row, first in zip(rows, (2, 7, 12), strict=True):
+        for answer, line in zip(row["answers"], lines[first : first + 3], strict=True):
+            token, *numbers = answer.values()
+            assert line.split() == [token, *(f"{number:.4f}" for number in numbers)]
+
+
+def test_texts_from_standard_input(runs: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the cat [MASK] mice .\n\nthe [MASK] sleeps .\n"))
+    electra.cli.main(["fill-mask", "--model", str(runs / "bert"), "-", "the owl [MASK] .", "--top", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[::3] == ["the cat [MASK] mice .", "the [MASK] sleeps .", "the owl [MASK] ."]
+
+
+def test_many_contexts_are_answered_as_each_alone(runs: Path) -> None:
+    """More than go through the networks at once, of different lengths."""
+    texts = [f"the cat [MASK] {'mice ' * (i % 9)}." for i in range(40)]
+    together = electra.fill_mask(texts, model=str(runs / "electra"), top=3, candidates=10)
+    for i in (0, 8, 39):
+        (alone,) = electra.fill_mask(texts[i], model=str(runs / "electra"), top=3, candidates=10)
+        assert [a["token"] for a in together[i]["answers"]] == [a["token"] for a in alone["answers"]]
+        for one, other in zip(together[i]["answers"], alone["answers"], strict=True):
+            assert one["probability"] == pytest.approx(other["probability"], rel=1e-4)
+
+
+def masked_examples(runs: Path, number: int) -> list[MaskedExamples]:
+    tokenizer = load_tokenizer(runs / "tokenizer")
+    heldout = PreparedData.open(runs / "data").heldout
+    batches = evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id, max_examples=number)
+    return list(mask_one_each(batches, tokenizer))
+
+
+def test_one_token_of_each_example_is_masked(runs: Path) -> None:
+    tokenizer = load_tokenizer(runs / "tokenizer")
+    heldout = PreparedData.open(runs / "data").heldout
+    batches = list(evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id))
+    masked = list(mask_one_each(iter(batches), tokenizer))
+    places = []
+    for batch, (examples, positions, original) in zip(batches, masked, strict=True):
+        rows = torch.arange(len(positions))
+        assert torch.equal(batch.input_ids[rows, positions], original)
+        assert (examples.input_ids != batch.input_ids).sum(1).eq(1).all()
+        assert examples.input_ids[rows, positions].eq(tokenizer.mask_id).all()
+        assert not set(original.tolist()) & {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id}
+        places += (positions / (batch.lengths - 1)).tolist()
+    assert 0.4 < sum(places) / len(places) < 0.6, "anywhere in the text"
+    again = mask_one_each(iter(batches), tokenizer)
+    assert all(torch.equal(a.positions, b.positions) for a, b in zip(again, masked, strict=True))
+
+
+@torch.no_grad()
+def test_the_evaluation_counted_another_way(runs: Path, pair: tuple, capsys: pytest.CaptureFixture) -> None:
+    """Example by example with Hugging Face's networks: accuracies, and the recall of the generator's candidates."""
+    metrics = electra.evaluate(
+        str(runs / "electra"), as_mlm=True, bert=str(runs / "bert"), examples=50, candidates=CANDIDATES
+    )
+    bert = ElectraForMaskedLM.from_pretrained(runs / "bert/masked_lm").eval()
+    right = dict.fromkeys(("electra", "generator", "bert", "candidates"), 0)
+    for batch, positions, original in masked_examples(runs, 50):
+        for row, (position, token) in enumerate(zip(positions.tolist(), original.tolist(), strict=True)):
+            length = int(batch.lengths[row])
+            ids, types = batch.input_ids[row, :length], batch.token_type_ids[row, :length]
+            answers = hf_answers(pair, ids, types, position, a=3.0)
+            right["electra"] += answers[0][0] == token
+            right["generator"] += max(answers, key=lambda answer: answer[2])[0] == token
+            right["candidates"] += token in [answer[0] for answer in answers]
+            logits = bert(ids[None], token_type_ids=types[None]).logits[0, position]
+            logits[pair[0].mask_token_id] = -torch.inf
+            right["bert"] += int(logits.argmax()) == token
+    assert metrics == {
+        "electra_accuracy": right["electra"] / 50,
+        "generator_accuracy": right["generator"] / 50,
+        "bert_accuracy": right["bert"] / 50,
+        "upper_bound": right["candidates"] / 50,
+        "examples": 50,
+        "candidates": CANDIDATES,
+    }
+    assert 1 > metrics["upper_bound"] >= max(metrics["electra_accuracy"], metrics["generator_accuracy"]) > 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"50 held-out examples of {runs / 'data'}, one token of each masked" in said
+    assert f"BERT {metrics['bert_accuracy']:.1%} ±" in said
+
+
+def test_with_all_candidates_the_right_one_is_among_them(runs: Path, tmp_path: Path, text: Path) -> None:
+    """On other data than the run's own, with fewer examples than are asked for."""
+    data = electra.prepare(
+        str(text / "b.txt"), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=16, workers=1
+    )
+    metrics = electra.evaluate(str(runs / "electra"), data=str(data), as_mlm=True, candidates=1_000)
+    assert metrics["upper_bound"] == 1
+    assert metrics["examples"] == len(PreparedData.open(data).heldout) < 1_000
+    assert "bert_accuracy" not in metrics
+
+
+@pytest.fixture(scope="module")
+def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """Directories that can be taken for a model."""
+    folder = tmp_path_factory.mktemp("wrong")
+    shutil.copytree(runs / "electra/discriminator", folder / "alone")
+    shutil.copytree(runs / "electra/discriminator", folder / "pair/discriminator")
+    shutil.copytree(runs / "electra/generator", folder / "pair/generator")
+    (folder / "unfinished").mkdir()
+    shutil.copy(runs / "electra/config.yaml", folder / "unfinished")
+    sizes = {
+        "vocab_size": 160,
+        "embedding_size": 8,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    ElectraForSequenceClassification(ElectraConfig(**sizes)).save_pretrained(folder / "finetuned")
+    electra.tokenizer(str(text), out=str(folder / "cased"), vocab_size=160, cased=True)
+    shutil.copytree(runs / "electra/discriminator", folder / "mixed/discriminator")
+    for source, name in (("electra/generator", "mixed/generator"), ("bert/masked_lm", "cased_bert")):
+        shutil.copytree(runs / source, folder / name)
+        shutil.copytree(folder / "cased", folder / name, dirs_exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("{wrong}/nowhere", "nowhere: not a model directory, there is nothing of this name"),
+        ("{wrong}", ": not a model directory, it has no config.json"),
+        ("{wrong}/unfinished", "unfinished: the run is not finished, its networks are not saved yet"),
+        ("{wrong}/finetuned", "finetuned: has no head of pre-training; it is an encoder alone, or a fine-tuned model"),
+        ("{wrong}/alone", "alone: a discriminator, which only judges what its generator proposes; name a folder with "),
+        ("{runs}/electra/discriminator", "proposes; name {runs}/electra, which holds both"),
+        (
+            "{wrong}/pair",
+            "pair: has no config.yaml that says which share of the tokens was masked in pre-training; say ",
+        ),
+        (
+            "{wrong}/mixed",
+            "mixed/generator: its tokenizer is not that of {wrong}/mixed/discriminator; they are no pair",
+        ),
+    ],
+)
+def test_models_that_cannot_answer(
+    runs: Path, wrong: Path, model: str, message: str, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["fill-mask", "the [MASK] .", "--model", model.format(runs=runs, wrong=wrong)]
+    assert message.format(runs=runs, wrong=wrong) in error(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["the cat ."], "'the cat .': there is no [MASK] in it (in capitals and brackets) to be filled"),
+        (["the [MASK] .", "the [mask]\n."], "'the [mask] .': there is no [MASK] in it"),
+        (["the " * 40 + "[MASK]"], "43 tokens with [CLS] and [SEP], but the model takes 32; shorten the text"),
+        (["the [MASK] .", "--candidates", "0"], "--candidates is 0; it must be at least 1"),
+        (["the [MASK] .", "--top", "0"], "--top is 0; it must be at least 1"),
+        (["the [MASK] .", "--top", "6", "--candidates", "5"], "--top 6 is more than --candidates 5"),
+        (["the [MASK] .", "--mask-fraction", "0.7"], "masking.fraction is 0.7; it must lie between 0 and 0.5"),
+        (["-"], "there is no text to be filled"),
+        ([], "TEXT is missing; electra fill-mask --help explains it"),
+    ],
+)  # fmt: skip
+def test_texts_and_numbers_that_cannot_be(
+    runs: Path, words: list[str], message: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert message in error(capsys, "fill-mask", "--model", str(runs / "electra"), *words)
+
+
+def test_a_share_of_masked_tokens_for_a_masked_language_model(runs: Path, capsys: pytest.CaptureFixture) -> None:
+    line = error(capsys, "fill-mask", "[MASK]", "--model", str(runs / "bert"), "--mask-fraction", "0.15")
+    assert "--mask-fraction has a meaning for an ELECTRA only" in line
+
+
+def test_standard_input_that_is_not_utf8(
+    runs: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9 [MASK]\n"), encoding="utf-8"))
+    assert "standard input: not UTF-8" in error(capsys, "fill-mask", "-", "--model", str(runs / "bert"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{runs}/electra --bert {runs}/bert", "--bert has a meaning with --as-mlm only"),
+        ("{runs}/electra --examples 5", "--examples has a meaning with --as-mlm only"),
+        ("{runs}/electra --candidates 5", "--candidates has a meaning with --as-mlm only"),
+        ("{runs}/electra --as-mlm --examples 0", "--examples is 0; it must be at least 1"),
+        ("{runs}/electra --as-mlm --candidates 0", "--candidates is 0; it must be at least 1"),
+        ("{runs}/bert --as-mlm", "bert: a masked language model; name an ELECTRA run, and this one with --bert"),
+        ("{runs}/electra --as-mlm --bert {runs}/electra", "electra: a discriminator; name a run of --objective mlm"),
+        ("{runs}/electra --as-mlm --bert {wrong}/cased_bert", "cased_bert: its tokenizer is not the ELECTRA's"),
+        ("{wrong}/pair --as-mlm", "pair: not a run directory, it has no config.yaml"),
+        ("{wrong}/unfinished --as-mlm", "unfinished: the run is not finished"),
+    ],
+)
+def test_evaluations_that_cannot_be(
+    runs: Path, wrong: Path, words: str, message: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert message in error(capsys, "evaluate", *words.format(runs=runs, wrong=wrong).split())
+
+
+def test_examples_longer_than_the_positions(runs: Path, text: Path, tmp_path: Path) -> None:
+    data = electra.prepare(str(text), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=40, workers=1)
+    with pytest.raises(DataError, match="prepared with sequences of 40, .*electra takes 32"):
+        electra.evaluate(str(runs / "electra"), data=str(data), as_mlm=True)
