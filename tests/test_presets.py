@@ -15,6 +15,9 @@ TABLE_6 = {
     "base": (12, 768, 3072, 12, 768, 1 / 3, 15, 2e-4, 256, 766_000, 512),
     "base++": (12, 768, 3072, 12, 768, 1 / 3, 15, 2e-4, 256, 4_000_000, 512),
     "large": (24, 1024, 4096, 16, 1024, 1 / 4, 25, 2e-4, 2048, 1_750_000, 512),
+    "bert-small": (12, 256, 1024, 4, 128, 1 / 4, 15, 5e-4, 128, 1_450_000, 128),
+    "bert-base": (12, 768, 3072, 12, 768, 1 / 3, 15, 2e-4, 256, 1_000_000, 512),
+    "bert-large": (24, 1024, 4096, 16, 1024, 1 / 4, 15, 2e-4, 2048, 464_000, 512),
 }
 
 
@@ -37,6 +40,7 @@ def test_table_6(name: str) -> None:
 def test_every_preset_is_whole(name: str) -> None:
     config = PRESETS[name]()
     assert config.preset == name
+    assert (config.objective == "mlm") == name.startswith("bert-")
     assert config.recipe().budget.steps == config.steps
     assert generator_sizes(config.model, config.generator).hidden_size >= 1
 
