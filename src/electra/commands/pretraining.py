@@ -103,7 +103,8 @@ def pretrain(
     Args:
         text: Files, folders, hf://owner/name, or builtin.
         out: Run directory.
-        preset: Sizes and hyperparameters to start from: tiny, small, small++, base, base++, large, bert-small, bert-base or bert-large (default: small).
+        preset: Sizes and hyperparameters to start from: tiny, small, small++, base, base++, large, bert-small, bert-base or
+            bert-large (default: small).
         config: Config file; it overrides the preset, and options override it.
         others: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
             in `optimizer={"learning_rate": 1e-4}` or `**{"optimizer.learning_rate": 1e-4}`.
