@@ -14,6 +14,7 @@ from electra.finetuning.features import FeatureLoader
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
 from electra.finetuning.squad_config import SpanConfig
+from electra.finetuning.tasks import fitted
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.runtime import Runtime
 
@@ -154,5 +155,14 @@ def test_questions_that_are_cut_are_counted_and_the_options_are_named(tmp_path: 
     task.features("train")
     assert capsys.readouterr().out == (
         "! squad1: 4 of 4 train questions are longer than 2 tokens and lose their ends "
-        "(--span.max-query-length, but at most a quarter of --max-length)\n"
+        "(--span.max-query-length, by default at most a quarter of --max-length)\n"
     )
+
+
+def test_span_options_fit_the_length_unless_they_are_given() -> None:
+    usual = fitted(SpanConfig(), 512)
+    assert (usual.max_length, usual.doc_stride, usual.max_query_length) == (512, 128, 64)
+    short = fitted(SpanConfig(), 128)
+    assert (short.max_length, short.doc_stride, short.max_query_length) == (128, 32, 32)
+    given = fitted(SpanConfig(doc_stride=90, max_query_length=50), 128)
+    assert (given.doc_stride, given.max_query_length) == (90, 50)

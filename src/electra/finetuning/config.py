@@ -122,7 +122,7 @@ class FinetuneConfig:
 
 def options(defaults: FinetuneConfig, **about: Any) -> Parser:
     """A parser of all the fields but the task; `about` names the program and describes it."""
-    return parser_for(FinetuneConfig, defaults, skip=["task"], **about)
+    return parser_for(FinetuneConfig, defaults, skip=["task", "span.max_length"], **about)
 
 
 def build(parser: Parser, values: Any, task: str) -> FinetuneConfig:

@@ -97,8 +97,8 @@ class QuestionAnswering:
         if chunks.truncated_questions:
             warned(
                 f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are longer than "
-                f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, but at most a quarter "
-                "of --max-length)"
+                f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, by default at most a "
+                "quarter of --max-length)"
             )
         notes = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
         return replace(chunks, features=replace(chunks.features, notes=notes))

@@ -13,6 +13,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.glue import GLUE, glue_task
 from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
+from electra.finetuning.squad_config import SpanConfig
 from electra.finetuning.table import check_columns, table_task
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import find_splits, read_sentences
@@ -100,14 +101,22 @@ def spans_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) ->
     if "dev" not in splits:
         contexts = [question.context for question in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], contexts, config, "questions")
-    # The paper's 128 and 64 are for chunks of 512; shorter ones keep most of their room for the context.
-    span = replace(
-        config.span,
-        max_length=max_length,
-        doc_stride=min(config.span.doc_stride, max_length // 4),
-        max_query_length=min(config.span.max_query_length, max_length // 4),
-    )
-    return QuestionAnswering(config.task, splits, tokenizer, span)
+    return QuestionAnswering(config.task, splits, tokenizer, fitted(config.span, max_length))
+
+
+def fitted(span: SpanConfig, max_length: int) -> SpanConfig:
+    """Span options for chunks of `max_length` tokens.
+
+    The original code's 128 and 64 are for chunks of 512; in shorter ones, unless they say otherwise, a quarter is left to the
+    question and the next chunk begins a quarter on.
+    """
+    usual = SpanConfig()
+    of_a_quarter = {
+        name: min(getattr(usual, name), max_length // 4)
+        for name in ("doc_stride", "max_query_length")
+        if getattr(span, name) == getattr(usual, name)
+    }
+    return replace(span, max_length=max_length, **of_a_quarter)
 
 
 def tags_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> Tagging:

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# What the encoder of runs/hour.sh is worth, beside the same network with random weights.
+#
+#   runs/scores.sh ENCODER DATA OUT
+#
+# DATA holds glue/ (GLUE's layout), squad/ (train and dev of version 1.1) and chunk/ (CoNLL-2000: train.txt, test.txt).
+# One thread each, two at a time: on two cores about two hours. What came out: README.md.
+set -euo pipefail
+encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue, squad and chunk}; out=${3:?a folder for the results}
+tasks="cola sst2 mrpc stsb rte"
+one="--runtime.threads 1"
+
+{
+  electra glue --model "$encoder" --data "$data/glue" --out "$out/glue" --tasks $tasks --seeds 3 $one
+  electra finetune chunk --model "$encoder" --data "$data/chunk" --out "$out/chunk" --seeds 3 $one
+} > "$out-encoder.log" 2>&1 &
+{
+  electra glue --model "$encoder" --data "$data/glue" --out "$out/glue-scratch" --tasks $tasks --seeds 3 --from-scratch $one
+  electra finetune chunk --model "$encoder" --data "$data/chunk" --out "$out/chunk-scratch" --seeds 3 --from-scratch $one
+} > "$out-scratch.log" 2>&1 &
+wait
+
+# The encoder has seen no position beyond 128.
+train=$(ls "$data"/squad/train-v1.1*); dev=$(ls "$data"/squad/dev-v1.1*)
+for start in "" --from-scratch; do
+  electra finetune squad1 --model "$encoder" --train "$train" --dev "$dev" --out "$out/squad$start" \
+    --max-length 128 --span.doc-stride 64 $start $one > "$out-squad$start.log" 2>&1 &
+done
+wait
