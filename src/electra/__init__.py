@@ -8,7 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from electra.commands import evaluate, fill_mask, finetune, flops, glue, predict, prepare, pretrain, tokenizer
+    from electra.commands import (
+        evaluate,
+        fill_mask,
+        finetune,
+        flops,
+        glue,
+        predict,
+        prepare,
+        pretrain,
+        study,
+        tokenizer,
+    )
     from electra.errors import ElectraError
 
 __version__ = "0.1.0"
@@ -23,6 +34,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "study",
     "tokenizer",
 ]
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "predict": "Labels, tags or answers of a fine-tuned model for a stream of inputs.",
     "glue": "Every task of GLUE over several seeds, as one table beside the paper's rows.",
     "flops": "Train and inference FLOPs and parameters of a preset, or of a table of the paper.",
+    "study": "A table or figure of the paper as a grid of runs at equal compute.",
 }
 HELP = """usage: electra COMMAND …
 
@@ -218,11 +219,31 @@ def run_glue(words: list[str]) -> None:
     )
 
 
+def run_study(words: list[str]) -> None:
+    """`electra study`: the parameters of the function, and two of them as lists."""
+    from electra import commands
+    from electra.config import Parser
+    from electra.studies.catalogue import STUDIES
+    from electra.studies.scales import SCALES
+
+    parser = Parser(prog="electra study", description=COMMANDS["study"])
+    parser.add_argument("name", type=str, help=f"One of {', '.join(STUDIES)}.")
+    parser.add_function_arguments(commands.study, skip={"name", "tasks", "variants"})
+    parser.describe("scale", f"One of {', '.join(SCALES)}.")
+    for option, about in (
+        ("--tasks", "Tasks of GLUE; by default the paper's eight, at scale tiny cola sst2 mrpc stsb rte."),
+        ("--variants", "Run only these variants; by default all."),
+    ):
+        parser.add_argument(option, nargs="+", type=str, default=[], help=about)
+    commands.study(**vars(parser.instantiate(parser.read(words))))
+
+
 VERBS: dict[str, Callable[[list[str]], None]] = {
     "pretrain": run_pretrain,
     "finetune": run_finetune,
     "predict": run_predict,
     "fill-mask": run_fill_mask,
     "glue": run_glue,
+    "study": run_study,
 }
 """Commands that are more than a call of their function."""

@@ -3,6 +3,6 @@
 from electra.commands.finetuning import finetune, glue, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import evaluate, prepare, pretrain, tokenizer
-from electra.commands.studies import flops
+from electra.commands.studies import flops, study
 
-__all__ = ["evaluate", "fill_mask", "finetune", "flops", "glue", "predict", "prepare", "pretrain", "tokenizer"]
+__all__ = ["evaluate", "fill_mask", "finetune", "flops", "glue", "predict", "prepare", "pretrain", "study", "tokenizer"]

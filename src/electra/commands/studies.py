@@ -1,5 +1,7 @@
 """What the paper counts and compares."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -45,3 +47,51 @@ def flops(
     result = counts(preset_config(preset or "small", objective, seq_len, steps, batch_size))
     show_counts(result)
     return result
+
+
+def study(
+    name: str,
+    *,
+    data: str,
+    glue: str,
+    out: str,
+    scale: str = "tiny",
+    seeds: int = 2,
+    hours: float | None = None,
+    tasks: Iterable[str] | str = (),
+    variants: Iterable[str] | str = (),
+    finetune_seeds: int = 1,
+    workers: int = 1,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Redraw a table or figure of the paper: a grid of runs at equal compute. Run again with the same `out`, it resumes.
+
+    Args:
+        name: objectives, generator-size, training-algorithms, tying, model-size, convergence, efficiency,
+            negative-results, or learning-rate.
+        data: Directory that `electra prepare` wrote, or text, which is prepared once for all runs.
+        glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
+        out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
+        scale: tiny (some hours on two CPU cores), or a preset, with the paper's budget.
+        seeds: Pre-training runs of each variant.
+        hours: Choose the budget so that the whole grid takes about this long, by measured steps.
+        tasks: Tasks of GLUE; by default the paper's eight, and five small ones at scale tiny.
+        variants: Run only these; by default all.
+        finetune_seeds: Fine-tuning runs of each task; their median counts.
+        workers: Runs at a time, each in a process of its own; they share the CPU's threads.
+        dry_run: Only say which runs there are, and what they cost by a measured step.
+
+    Returns:
+        The budget, and a row for each run (each variant, of a dry run).
+    """
+    from electra.studies.run import Order, run_study
+
+    order = Order(
+        name, data, glue, Path(out), scale, seeds, hours, several(tasks), several(variants), finetune_seeds, workers
+    )
+    return run_study(order, dry_run)
+
+
+def several(names: Iterable[str] | str) -> tuple[str, ...]:
+    """One name or several; a string is one, not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -101,7 +101,7 @@ def _killed(worker: _Worker) -> DataError:
 def _start(function: Callable[[Item], Result]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with _without_main():
+    with without_main():
         process = context.Process(target=_work, args=(function, theirs), daemon=True)
         process.start()
     theirs.close()
@@ -109,7 +109,7 @@ def _start(function: Callable[[Item], Result]) -> _Worker:
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """Hide the main script, of which the workers need nothing, from the processes started meanwhile.
 
     A spawned process imports its parent's main script first: that fails for a script read from stdin, and

@@ -1,1 +1,1 @@
-"""The paper's tables again: counted, and beside what is printed."""
+"""The paper's tables and figures: its costs counted, and its comparisons as grids of runs at equal compute."""

@@ -1,0 +1,284 @@
+"""The paper's studies, each a function from a scale to a grid of variants. A variant is a difference of a line."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from electra.model.encoder import EncoderConfig
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives import OBJECTIVES
+from electra.studies import paper
+from electra.studies.compute import step_flops
+from electra.studies.scales import Scale
+from electra.studies.study import Axis, Study, Variant
+
+ELECTRA, BERT = "ELECTRA", "BERT"
+
+
+def objectives(scale: Scale) -> Study:
+    """Table 5: the stepping stones between BERT and ELECTRA (section 3.5)."""
+    labels = {
+        "electra": ELECTRA,
+        "all-tokens-mlm": "All-Tokens MLM",
+        "replace-mlm": "Replace MLM",
+        "electra-15": "ELECTRA 15%",
+        "electra-other-15": "ELECTRA other 15%",
+        "mlm": BERT,
+    }
+    variants = [
+        Variant(name, label, with_objective(scale.config, name), published=paper.OBJECTIVES.get(name))
+        for name, label in labels.items()
+    ]
+    control = Variant("untrained", "one update", scale.config, share=0.0)
+    return Study(
+        "objectives",
+        "Pre-training objectives at equal compute",
+        (*variants, control),
+        paper.TABLE_5,
+        budget=flops_of(scale),
+        across=True,
+    )
+
+
+def generator_size(scale: Scale) -> Study:
+    """Figure 3, left: which generator suits a discriminator, at equal steps (section 3.2)."""
+    places = ("uniform", "unigram", *map(str, scale.generators))
+    variants = []
+    for hidden in scale.discriminators:
+        main = with_width(scale.config, hidden)
+        for place, name in enumerate(places):
+            change = {"size": int(name) / hidden} if name.isdigit() else {"kind": name}
+            config = replace(main, generator=replace(main.generator, **change))
+            line = f"discriminator of {hidden}"
+            variants.append(Variant(f"d{hidden}-g{name}", f"{name}, {line}", config, line, x=float(place)))
+    return Study(
+        "generator-size",
+        "Generators of different sizes, equal steps",
+        tuple(variants),
+        paper.FIGURE_3_LEFT,
+        axis=Axis("generator (hidden size)", places),
+        equal="steps",
+        budget=float(scale.steps),
+    )
+
+
+def training_algorithms(scale: Scale) -> Study:
+    """Figure 3, right: joint, two-stage and adversarial training, and BERT, over compute (section 3.2, Appendix F)."""
+    config, generator = scale.config, scale.config.generator
+    same_size = replace(generator, size=1.0)  # two-stage training hands the generator's weights to the discriminator
+    algorithms = {
+        "electra": (ELECTRA, config),
+        "two-stage": ("two-stage", replace(config, procedure="two-stage", generator=same_size)),
+        "two-stage-scratch": (
+            "two-stage, no weights handed on",
+            replace(config, procedure="two-stage-scratch", generator=same_size),
+        ),
+        "adversarial": ("adversarial", replace(config, generator=replace(generator, learning="adversarial"))),
+        "mlm": (BERT, with_objective(config, "mlm")),
+    }
+    return Study(
+        "training-algorithms",
+        "Training algorithms over compute",
+        tuple(over_compute(algorithms, (0.25, 0.5, 1.0))),
+        paper.FIGURE_3_RIGHT,
+        axis=Axis("pre-training FLOPs", flops=True),
+        budget=flops_of(scale),
+    )
+
+
+def tying(scale: Scale) -> Study:
+    """Section 3.2: no weights tied, the embeddings, or all; generator and discriminator of the same size, equal steps."""
+    labels: dict[Literal["none", "embeddings", "all"], str] = {
+        "none": "no tying",
+        "embeddings": "embeddings tied",
+        "all": "all weights tied",
+    }
+    variants = [
+        Variant(
+            name,
+            label,
+            replace(scale.config, generator=replace(scale.config.generator, size=1.0, tying=name)),
+            published=paper.TYING[name],
+        )
+        for name, label in labels.items()
+    ]
+    return Study(
+        "tying",
+        "Weight tying, equal steps",
+        tuple(variants),
+        paper.SECTION_3_2,
+        equal="steps",
+        budget=float(scale.steps),
+        across=True,
+    )
+
+
+def model_size(scale: Scale) -> Study:
+    """Figure 4, left and centre: ELECTRA and BERT of several widths.
+
+    Both of a width spend what ELECTRA of that width spends in the scale's steps.
+    """
+    variants = []
+    for hidden in scale.widths:
+        config = with_width(scale.config, hidden)
+        share = step_flops(config) / step_flops(scale.config)
+        for line, objective in ((ELECTRA, "electra"), (BERT, "mlm")):
+            variants.append(
+                Variant(
+                    f"{objective}-{hidden}",
+                    f"{line} {hidden}",
+                    with_objective(config, objective),
+                    line,
+                    x=float(hidden),
+                    share=share,
+                )
+            )
+    return Study(
+        "model-size",
+        "ELECTRA and BERT of several sizes",
+        tuple(variants),
+        paper.FIGURE_4,
+        axis=Axis("hidden size"),
+        budget=flops_of(scale),
+        compared=(ELECTRA, BERT),
+    )
+
+
+def convergence(scale: Scale) -> Study:
+    """Figure 4, right: a small ELECTRA and a small BERT up to four times the scale's compute."""
+    return Study(
+        "convergence",
+        "ELECTRA and BERT trained for longer",
+        tuple(over_compute(both(scale.config), (0.25, 0.5, 1.0, 2.0, 4.0))),
+        paper.FIGURE_4_RIGHT,
+        axis=Axis("pre-training FLOPs", flops=True),
+        budget=flops_of(scale),
+        compared=(ELECTRA, BERT),
+    )
+
+
+def efficiency(scale: Scale) -> Study:
+    """Figure 1 and Table 1: ELECTRA and BERT after 6.25, 12.5, 25, 50 and 100 % of the compute."""
+    variants = [
+        replace(variant, published=small_score(scale, variant))
+        for variant in over_compute(both(scale.config), tuple(paper.SMALL_BY_SHARE))
+    ]
+    return Study(
+        "efficiency",
+        "Score against compute",
+        tuple(variants),
+        paper.FIGURE_1,
+        axis=Axis("pre-training FLOPs", flops=True),
+        budget=flops_of(scale),
+        compared=(ELECTRA, BERT),
+    )
+
+
+def small_score(scale: Scale, variant: Variant) -> float | None:
+    """What Table 1 says of a variant, which it does of Small."""
+    if variant.line == ELECTRA:
+        return paper.SMALL_BY_SHARE[variant.share]
+    return paper.BERT_SMALL if variant.share == 1 else None
+
+
+def negative_results(scale: Scale) -> Study:
+    """Appendix H: what did not help, beside what it was meant to help."""
+    config, generator, masking = scale.config, scale.config.generator, scale.config.masking
+    bert = with_objective(config, "mlm")
+    ideas = {
+        "electra": (ELECTRA, config),
+        "temperature-1.5": ("ELECTRA, temperature 1.5", replace(config, generator=replace(generator, temperature=1.5))),
+        "temperature-2": ("ELECTRA, temperature 2", replace(config, generator=replace(generator, temperature=2.0))),
+        "never-original": ("ELECTRA, never the original", replace(config, generator=replace(generator, never_original=True))),
+        "contrast": ("ELECTRA, sentence-level contrast", replace(config, contrast=replace(config.contrast, weight=1.0))),
+        "mlm": (BERT, bert),
+        "mlm-rare": ("BERT, rare tokens masked", replace(bert, masking=replace(masking, strategy="rare"))),
+        "mlm-hard": ("BERT, hard tokens masked", replace(bert, masking=replace(masking, strategy="hard"))),
+    }  # fmt: skip
+    return Study(
+        "negative-results",
+        "Negative results",
+        tuple(Variant(name, label, changed) for name, (label, changed) in ideas.items()),
+        paper.APPENDIX_H,
+        budget=flops_of(scale),
+    )
+
+
+def learning_rate(scale: Scale) -> Study:
+    """Appendix A: the learning rate, searched for both sides alike."""
+    variants = [
+        Variant(
+            f"{name}-{rate:g}",
+            f"{line}, {rate:g}",
+            replace(config, optimizer=replace(config.optimizer, learning_rate=rate)),
+            line,
+            x=float(place),
+        )
+        for name, (line, config) in both(scale.config).items()
+        for place, rate in enumerate(scale.rates)
+    ]
+    return Study(
+        "learning-rate",
+        "Learning rates of ELECTRA and BERT",
+        tuple(variants),
+        paper.APPENDIX_A,
+        axis=Axis("peak learning rate", tuple(f"{rate:g}" for rate in scale.rates)),
+        budget=flops_of(scale),
+    )
+
+
+STUDIES: dict[str, Callable[[Scale], Study]] = {
+    "objectives": objectives,
+    "generator-size": generator_size,
+    "training-algorithms": training_algorithms,
+    "tying": tying,
+    "model-size": model_size,
+    "convergence": convergence,
+    "efficiency": efficiency,
+    "negative-results": negative_results,
+    "learning-rate": learning_rate,
+}
+
+
+def flops_of(scale: Scale) -> float:
+    """The budget where compute is equal: what ELECTRA spends in the scale's own steps."""
+    return step_flops(scale.config) * (scale.config.steps or 0)
+
+
+def both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
+    """ELECTRA and BERT with the same hyperparameters."""
+    return {"electra": (ELECTRA, config), "mlm": (BERT, with_objective(config, "mlm"))}
+
+
+def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
+    """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other."""
+    weight = config.loss_weight if OBJECTIVES[name].prediction == "replaced" else None
+    return replace(config, objective=name, loss_weight=weight)
+
+
+def over_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:
+    """Each of them at several shares of the budget, every one a run of its own whose learning rate ends at zero."""
+    return [
+        Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", config, line, share=share)
+        for name, (line, config) in compared.items()
+        for share in shares
+    ]
+
+
+def with_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
+    """The same model with layers of another width, heads as wide as before (section 3.2: "decreasing the layer sizes").
+
+    Initial kernels that were fitted to the width, not BERT's, are fitted to the new one.
+    """
+    model = config.model
+    factor = hidden / model.hidden_size
+    sizes = {
+        "hidden_size": hidden,
+        "ffn_size": round(model.ffn_size * factor),
+        "num_heads": max(1, round(model.num_heads * factor)),
+    }
+    if model.embedding_size == model.hidden_size:
+        sizes["embedding_size"] = hidden
+    fitted = model.initializer_range != EncoderConfig().initializer_range
+    deviation = model.initializer_range * (factor**-0.5 if fitted else 1.0)
+    return replace(config, model=replace(model, **sizes, initializer_range=deviation))

@@ -1,0 +1,146 @@
+"""One cell of a grid: a variant with a seed, pre-trained, fine-tuned, probed. It writes one record, last of all.
+
+OUT/runs/VARIANT/seed-N/             the pre-training run
+OUT/finetuned/VARIANT/seed-N/TASK/   fine-tuning; of its models the scores and predictions stay
+OUT/cells/VARIANT-seed-N.json        the record
+OUT/logs/VARIANT-seed-N.log          what the cell had to say
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.grid import main_score
+from electra.finetuning.hub import model_directory
+from electra.finetuning.run import finetune
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.run import pretrain
+from electra.storage import write_atomically
+from electra.studies.probe import probe
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How an encoder is scored."""
+
+    glue: str
+    """Folder in GLUE's layout, or hf://nyu-mll/glue."""
+    tasks: tuple[str, ...]
+    """Tasks of GLUE."""
+    finetune_seeds: int = 1
+    """Fine-tuning runs of each task, with seeds from the pre-training seed on; their median counts."""
+    probe_examples: int = 5_000
+    """Training examples that a probe sees at most."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One variant with one seed."""
+
+    out: Path
+    """The study's directory."""
+    variant: str
+    config: PretrainConfig
+    scoring: Scoring
+
+    @property
+    def name(self) -> str:
+        """`VARIANT-seed-N`."""
+        return f"{self.variant}-seed-{self.config.seed}"
+
+    @property
+    def run(self) -> Path:
+        """The pre-training run."""
+        return self.out / "runs" / self.variant / f"seed-{self.config.seed}"
+
+    @property
+    def log(self) -> Path:
+        """What it had to say."""
+        return self.out / "logs" / f"{self.name}.log"
+
+    @property
+    def path(self) -> Path:
+        """The record."""
+        return self.out / "cells" / f"{self.name}.json"
+
+    def record(self) -> dict[str, Any] | None:
+        """What is known of the cell: its results, or why it failed; None if it was not run."""
+        return json.loads(self.path.read_text()) if self.path.exists() else None
+
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do: all tasks are scored, by as many runs as are wanted."""
+        record = self.record()
+        if record is None or "failed" in record:
+            return False
+        scored = record["finetuned"]
+        return all(
+            len(scored.get(task, {"values": ()})["values"]) >= self.scoring.finetune_seeds for task in self.tasks
+        )
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that count."""
+        return self.scoring.tasks
+
+    def fail(self, reason: str) -> None:
+        """Record that the cell failed, in one line."""
+        self.write({"failed": reason})
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Write the record."""
+        facts = {"variant": self.variant, "seed": self.config.seed, **record}
+        write_atomically(self.path, (json.dumps(facts, indent=2) + "\n").encode())
+
+
+def run_cell(cell: Cell) -> None:
+    """Do what is left to do of a cell. Its parts resume by themselves.
+
+    Raises:
+        ElectraError: see `electra.errors`.
+        SystemExit: a signal asked to stop; the same call goes on.
+    """
+    summary = pretrain(cell.config, cell.run)
+    finetuned = {task: finetuned_score(cell, task) for task in cell.tasks}
+    cell.write(
+        {
+            **{
+                name: summary[name]
+                for name in ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
+            },
+            "findings": [finding["problem"] for finding in summary["findings"]],
+            "finetuned": finetuned,
+            "probed": dict(probed(cell)),
+        }
+    )
+
+
+def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
+    """Median and values of the task's main metric on dev over the fine-tuning seeds."""
+    config = FinetuneConfig(
+        task=task, model=str(cell.run), data=cell.scoring.glue, seed=cell.config.seed, runtime=cell.config.runtime
+    )
+    out = cell.out / "finetuned" / cell.variant / f"seed-{cell.config.seed}" / task
+    summary = finetune(config, out, cell.scoring.finetune_seeds)
+    for model in out.glob("seed-*/model"):  # as large as the encoder, for every task
+        shutil.rmtree(model)
+    score = main_score(summary)
+    return {"metric": summary["main_metric"], "median": score["median"], "values": score["values"]}
+
+
+def probed(cell: Cell) -> Iterator[tuple[str, dict[str, float]]]:
+    """The linear probe of every task."""
+    model = model_directory(str(cell.run))
+    for task in cell.tasks:
+        found = probe(
+            model,
+            cell.scoring.glue,
+            task,
+            max_length=cell.config.seq_len,
+            most=cell.scoring.probe_examples,
+            device=cell.config.runtime,
+        )
+        yield task, asdict(found)

@@ -1,0 +1,118 @@
+"""What an update costs: floating point operations by count, seconds by the clock."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from electra.data.loader import Batch, padded_batch
+from electra.finetuning.features import LabelledBatch
+from electra.finetuning.heads import SentenceHead
+from electra.finetuning.model import FinetunedModel
+from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.pretraining.build import build_model, build_shapes
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.procedure import generator_of
+from electra.pretraining.run import rows_at_once
+from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.train.optimizer import OptimizerConfig, build_optimizer
+
+MOST_FLOPS = 1e11
+"""Of a batch that is timed: what a slow core does in seconds."""
+REPETITIONS, ENOUGH_SECONDS = 7, 2.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update."""
+
+    flops: float
+    seconds: float
+
+
+def step_flops(config: PretrainConfig) -> float:
+    """FLOPs of an update on full rows, counted as in Appendix E; of two stages, which have as many updates, the mean."""
+    rows = [build_shapes(stage).row_flops(config.seq_len) for stage in stages_of(config)]
+    return config.training.batch_size * statistics.fmean(rows)
+
+
+def stages_of(config: PretrainConfig) -> list[PretrainConfig]:
+    """A run as what is trained one after the other; see `electra.pretraining.procedure`."""
+    if config.procedure == "joint":
+        return [config]
+    sizes = generator_sizes(config.model, generator_of(config))
+    alone = replace(config, objective="mlm", procedure="joint", model=sizes, generator=GeneratorConfig())
+    return [alone, config]
+
+
+def measured_step(config: PretrainConfig) -> Step:
+    """An update on random full rows, timed here and now; of two stages, which have as many updates, the mean."""
+    with runtime(config.runtime) as where:
+        seconds = statistics.fmean(step_seconds(stage, where) for stage in stages_of(config))
+    return Step(step_flops(config), seconds)
+
+
+def step_seconds(config: PretrainConfig, where: Runtime) -> float:
+    """Seconds of an update; of a large batch a part is timed, and the rest in proportion."""
+    words = (f"word{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # which ones makes no difference
+    tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalisation())
+    model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(where.device)
+    rows = max(1, min(rows_at_once(config, where), int(MOST_FLOPS / model.row_flops(config.seq_len))))
+    batch = random_batch(rows, config.seq_len, config.model.vocab_size)
+    counts = model.counts(batch)
+    optimizer = build_optimizer(model.named_parameters(), config.optimizer)
+
+    def learn() -> None:
+        with where.autocast():
+            loss, _ = model(batch.to(where.device), counts)
+        loss.backward()
+
+    seconds = median_seconds(learn, where) * config.training.batch_size / rows
+    return seconds + median_seconds(optimizer.step, where)
+
+
+def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int, device: RuntimeConfig) -> float:
+    """Seconds of an update of fine-tuning on rows of `length`."""
+    with runtime(device) as where:
+        encoder = Encoder(model)
+        initialise(encoder, model.initializer_range)
+        module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(where.device)
+        optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
+        rows = max(1, min(batch_size, int(MOST_FLOPS / module.flops(labelled(1, length, model.vocab_size)))))
+        batch = labelled(rows, length, model.vocab_size).to(where.device)
+
+        def learn() -> None:
+            with where.autocast():
+                loss, _ = module(batch, {"examples": float(rows)})
+            loss.backward()
+
+        seconds = median_seconds(learn, where) * batch_size / rows
+        return seconds + median_seconds(optimizer.step, where)
+
+
+def median_seconds(work: Callable[[], object], where: Runtime) -> float:
+    """Of some repetitions, after a first one that does not count."""
+    work()
+    times: list[float] = []
+    while len(times) < REPETITIONS and sum(times) < ENOUGH_SECONDS:
+        where.synchronise()
+        start = time.perf_counter()
+        work()
+        where.synchronise()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def random_batch(rows: int, length: int, vocab_size: int) -> Batch:
+    """Rows of any words but the special tokens."""
+    ids = torch.randint(len(SPECIAL_TOKENS), vocab_size, (rows, length)).numpy()
+    return padded_batch(list(ids), [length // 2] * rows, pad_id=0)
+
+
+def labelled(rows: int, length: int, vocab_size: int) -> LabelledBatch:
+    """The same, with a label each."""
+    return LabelledBatch(random_batch(rows, length, vocab_size), {"label": torch.zeros(rows, dtype=torch.long)})

@@ -1,0 +1,164 @@
+"""What a study will cost: FLOPs and steps by count, time by measured steps; and the budget that fits into some hours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.table import Table
+
+from electra.console import console
+from electra.errors import UsageError
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.preparation import Protocol
+from electra.finetuning.sentences import SentenceTask
+from electra.model.encoder import EncoderConfig
+from electra.pretraining.config import PretrainConfig
+from electra.runtime import RuntimeConfig
+from electra.studies.compute import Step, measured_finetuning_step, measured_step
+from electra.studies.study import Study, Variant
+
+TOKENS_A_WORD = 1.4
+"""Roughly, with a vocabulary of some thousand pieces."""
+LENGTHS = (16, 32, 64, 128)
+"""At which a fine-tuning step is timed; a task takes the first one above its mean length."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What one run of a variant costs."""
+
+    variant: Variant
+    step: Step
+    steps: float
+    finetuning_seconds: float
+
+    @property
+    def flops(self) -> float:
+        """Of pre-training."""
+        return self.steps * self.step.flops
+
+    @property
+    def seconds(self) -> float:
+        """Of pre-training."""
+        return self.steps * self.step.seconds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study costs."""
+
+    study: Study
+    rows: tuple[Planned, ...]
+    seeds: int
+    workers: int
+
+    @property
+    def training_hours(self) -> float:
+        """Of pre-training, for the whole grid by the clock, `workers` cells at a time."""
+        return self._hours(sum(row.seconds for row in self.rows))
+
+    @property
+    def finetuning_hours(self) -> float:
+        """Of fine-tuning, likewise."""
+        return self._hours(sum(row.finetuning_seconds for row in self.rows))
+
+    def _hours(self, seconds: float) -> float:
+        return self.seeds * seconds / 3600 / self.workers
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each variant."""
+        return [
+            {
+                "variant": row.variant.name,
+                "flops": row.flops,
+                "steps": row.steps,
+                "step_seconds": row.step.seconds,
+                "seconds": row.seconds,
+                "finetuning_seconds": row.finetuning_seconds,
+            }
+            for row in self.rows
+        ]
+
+
+class Stopwatch:
+    """Measured steps; of each kind one is timed."""
+
+    def __init__(self, device: RuntimeConfig) -> None:
+        self.device = device
+        self.steps: dict[PretrainConfig, Step] = {}
+        self.finetuning_steps: dict[tuple[EncoderConfig, int], float] = {}
+
+    def step(self, config: PretrainConfig) -> Step:
+        """An update of pre-training."""
+        if config not in self.steps:
+            self.steps[config] = measured_step(replace(config, runtime=self.device))
+        return self.steps[config]
+
+    def finetuning_seconds(self, task: SentenceTask, model: EncoderConfig) -> float:
+        """Of one run of a task, at the mean length of its examples."""
+        config, examples = FinetuneConfig(task=task.name), task.read("train")
+        texts = [examples.first, *([examples.second] if examples.second is not None else [])]
+        words = sum(len(text.split()) for column in texts for text in column) / len(examples)
+        length = next((each for each in LENGTHS if each >= words * TOKENS_A_WORD), LENGTHS[-1])
+        key = (model, min(length, model.max_positions))
+        if key not in self.finetuning_steps:
+            self.finetuning_steps[key] = measured_finetuning_step(*key, config.batch_size, self.device)
+        passes = Protocol.of(config, model).epochs * (2 if task.swap_pairs else 1)
+        return self.finetuning_steps[key] * passes * len(examples) / config.batch_size
+
+
+def planned(
+    study: Study, tasks: Mapping[str, SentenceTask], finetune_seeds: int, seeds: int, workers: int, watch: Stopwatch
+) -> Plan:
+    """Measure a step of each variant, and count what its part of the budget makes of it."""
+    rows = []
+    for variant in study.variants:
+        step, target = watch.step(variant.config), study.target(variant)
+        steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
+        scoring = sum(watch.finetuning_seconds(task, variant.config.model) for task in tasks.values())
+        rows.append(Planned(variant, step, max(1.0, steps), scoring * finetune_seeds))
+    return Plan(study, tuple(rows), seeds, workers)
+
+
+def budget_for(plan: Plan, hours: float) -> float:
+    """The budget with which the whole grid takes so many hours.
+
+    Raises:
+        UsageError: fine-tuning alone takes longer.
+    """
+    scoring = plan.finetuning_hours
+    if hours <= scoring:
+        raise UsageError(
+            f"--hours {hours:g}: fine-tuning alone takes about {scoring:.2g}; "
+            "give more hours, or fewer --tasks, --seeds or --variants"
+        )
+    budget = plan.study.budget * (hours - scoring) / plan.training_hours
+    return float(f"{budget:.3g}") if plan.study.equal == "flops" else float(max(1, round(budget)))
+
+
+def show(plan: Plan) -> None:
+    """The plan on the terminal."""
+    grid = Table(title=f"{plan.study.title}: {len(plan.rows)} variants x {plan.seeds} seeds", title_justify="left")
+    for name in ("variant", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"):
+        grid.add_column(name, justify="left" if name == "variant" else "right")
+    for row in plan.rows:
+        cells = (f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
+        grid.add_row(row.variant.name, *cells, *(minutes(each) for each in (row.seconds, row.finetuning_seconds)))
+    console.print(grid)
+    both = plan.training_hours + plan.finetuning_hours
+    console.print(
+        f"About {both:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "
+        f"{plan.finetuning_hours:.2f} h of fine-tuning, by steps timed one at a time. Probes come on top.",
+        markup=False,
+    )
+
+
+def minutes(seconds: float) -> str:
+    """Seconds as a person says them."""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.1f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -1,0 +1,100 @@
+"""Cells side by side, each in a process of its own, so that none takes another one, or the study, down with it."""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from electra.console import console
+from electra.data.workers import without_main
+from electra.errors import ElectraError
+from electra.runtime import stop_on_signal
+from electra.studies.cell import Cell, run_cell
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at whether a signal came."""
+
+
+def run_cells(
+    cells: Sequence[Cell], workers: int, started: Callable[[Cell], None], ended: Callable[[Cell], None]
+) -> None:
+    """Run cells, `workers` at a time. One that fails is recorded as failed, and the others go on.
+
+    `started` and `ended` are told of each. If this process is stopped or killed, the cells in hand save what they
+    have and stop, too.
+
+    Raises:
+        SystemExit: a signal asked to stop; 128 plus its number, as shells do.
+    """
+    waiting = list(cells)
+    running: dict[BaseProcess, tuple[Cell, Connection]] = {}
+    with stop_on_signal() as stop_signal:
+        try:
+            while (waiting or running) and not stop_signal():
+                while waiting and len(running) < workers:
+                    cell = waiting.pop(0)
+                    process, connection = start(cell)
+                    running[process] = (cell, connection)
+                    started(cell)
+                wait([process.sentinel for process in running], timeout=LOOK_EVERY)
+                for process in [each for each in running if each.exitcode is not None]:
+                    cell, connection = running.pop(process)
+                    connection.close()
+                    if process.exitcode and process.exitcode < 0:
+                        cell.fail(
+                            f"killed by signal {-process.exitcode} "
+                            "(often because memory ran out: fewer --workers need less)"
+                        )
+                    ended(cell)
+        finally:
+            for process in running:
+                process.terminate()  # they save what they have
+            for process in running:
+                process.join()
+        if number := stop_signal():
+            console.print("Stopped; the same command goes on from there.")
+            raise SystemExit(128 + number)
+
+
+def start(cell: Cell) -> tuple[BaseProcess, Connection]:
+    """A process that runs a cell, and a connection whose end tells it that nobody waits for it any more."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    with without_main():
+        process = context.Process(target=work, args=(cell, theirs), name=cell.name)
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+def work(cell: Cell, connection: Connection) -> None:
+    """What the process does. All that it says goes into the cell's log."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent says what it means
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    cell.log.parent.mkdir(parents=True, exist_ok=True)
+    with cell.log.open("a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    threading.Thread(target=stop_without_parent, args=(connection,), daemon=True).start()
+    try:
+        run_cell(cell)
+    except ElectraError as error:
+        console.print(f"{type(error).__name__}: {error}", markup=False)
+        cell.fail(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        cell.fail(f"{type(error).__name__}: {' '.join(str(error).split())} ({cell.log})")
+    sys.stdout.flush()
+
+
+def stop_without_parent(connection: Connection) -> None:
+    """Ask this process to stop, as a signal would, when the one that started it is gone."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,216 @@
+"""A study from text and tasks to its table and figure. What is there already is not done again.
+
+OUT/study.json      what is compared and with which budget; another study does not fit in here
+OUT/tokenizer/ data/ where text was given
+OUT/runs/ finetuned/ cells/ logs/   see studies.cell
+OUT/results.csv     a row for every variant and seed
+OUT/table.md figure.png figure.svg  written anew after each cell, with what is there so far
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from electra.console import console, counted, decided, warned
+from electra.errors import RunError, UsageError
+from electra.runtime import RuntimeConfig
+from electra.storage import check_writable, write_atomically
+from electra.studies.catalogue import STUDIES
+from electra.studies.cell import Cell, Scoring
+from electra.studies.figures import write_figures
+from electra.studies.plan import Stopwatch, budget_for, minutes, planned, show
+from electra.studies.processes import run_cells
+from electra.studies.results import Results, average, best_probe, csv_rows, finetuned, to_csv
+from electra.studies.scales import SCALES, Scale
+from electra.studies.sources import check_tasks, fitted, shared_data
+from electra.studies.study import Published, Study, Variant
+from electra.studies.table import to_markdown
+
+STUDY = "study.json"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked for; `electra.study` explains it."""
+
+    name: str
+    data: str
+    glue: str
+    out: Path
+    scale: str
+    seeds: int
+    hours: float | None
+    tasks: tuple[str, ...]
+    variants: tuple[str, ...]
+    finetune_seeds: int
+    workers: int
+
+    def __post_init__(self) -> None:
+        for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
+            if value not in table:
+                raise UsageError(f"there is no {kind} {value!r}; there are {', '.join(table)}")
+        for name in ("seeds", "finetune_seeds", "workers"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least 1")
+        if self.hours is not None and not self.hours > 0:
+            raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
+
+    @property
+    def device(self) -> RuntimeConfig:
+        """Where cells run: several at a time share the cores."""
+        return RuntimeConfig(threads=None if self.workers == 1 else max(1, torch.get_num_threads() // self.workers))
+
+
+def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
+    """Run a study, or what is left of it to do; or only say what it will cost. Returns the budget and the rows.
+
+    Raises:
+        ElectraError: see `electra.errors`. A cell that fails does not raise: its row says why.
+        SystemExit: a signal asked to stop; the same call goes on.
+    """
+    scale = fitted(SCALES[order.scale](), order.data)
+    tasks = check_tasks(order.tasks or scale.tasks, order.glue)
+    study = STUDIES[order.name](scale)
+    chosen = chosen_variants(study, order.variants)
+    known = standing_study(order)
+    if known is not None:
+        study = replace(study, budget=known)
+    if dry_run or (known is None and order.hours is not None):
+        watch = Stopwatch(order.device)
+        plan = planned(replace(study, variants=chosen), tasks, order.finetune_seeds, order.seeds, order.workers, watch)
+        if known is None and order.hours is not None:
+            study = replace(study, budget=budget_for(plan, order.hours))
+            plan = planned(
+                replace(study, variants=chosen), tasks, order.finetune_seeds, order.seeds, order.workers, watch
+            )
+        show(plan)
+        if dry_run:
+            return {"budget": study.budget, "hours": plan.training_hours + plan.finetuning_hours, "rows": plan.facts()}
+    check_writable(order.out)
+    write_atomically(order.out / STUDY, (json.dumps(facts(order, study), indent=2) + "\n").encode())
+    return run_grid(order, study, chosen, scale, tuple(tasks))
+
+
+def run_grid(
+    order: Order, study: Study, chosen: Sequence[Variant], scale: Scale, tasks: tuple[str, ...]
+) -> dict[str, Any]:
+    """Run the cells that are not finished, and write what all of them have found."""
+    data = shared_data(scale, order.data, order.out)
+    scoring = Scoring(order.glue, tasks, order.finetune_seeds)
+    cells = {
+        variant.name: [
+            cell_of(study, variant, seed, order, data, scoring) for seed in seeds_of(order.out, variant, order.seeds)
+        ]
+        for variant in study.variants
+    }
+    names = {variant.name for variant in chosen}
+    # Seed by seed, so that what is there so far compares all variants.
+    wanted = sorted(
+        (cell for name in cells if name in names for cell in cells[name] if cell.config.seed < order.seeds),
+        key=lambda cell: cell.config.seed,
+    )
+    left = [cell for cell in wanted if not cell.is_finished()]
+    decided(f"{study.title}: {counted(len(wanted), 'run')}, {len(left)} to do", f"results in {order.out}")
+
+    def collected() -> Results:
+        results = Results.collect(study, order.scale, tasks, cells)
+        write_results(results, order.out)
+        return results
+
+    def started(cell: Cell) -> None:
+        console.print(f"  {cell.name} begins; {cell.log} says how it goes", markup=False)
+
+    def ended(cell: Cell) -> None:
+        results = collected()
+        record = cell.record() or {}
+        if "failed" in record:
+            warned(f"{cell.name} failed: {record['failed']}")
+        elif record:
+            console.print(f"  {cell.name}: {told(record, tasks)}", markup=False)
+        done = sum(len(outcome.records) for outcome in results.outcomes)
+        console.print(f"  {done} of {len(wanted)} done", markup=False)
+
+    run_cells(left, order.workers, started, ended)
+    results = collected()
+    console.print((order.out / "table.md").read_text(), markup=False)
+    return {"budget": study.budget, "rows": list(csv_rows(results))}
+
+
+def told(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
+    """A cell's scores in a few words."""
+    scores = {"GLUE": average(finetuned, tasks), "probe": average(best_probe, tasks)}
+    parts = [f"{name} {value:.1f}" for name, score in scores.items() if (value := score(record)) is not None]
+    return ", ".join([*parts, f"{record['flops']:.3g} FLOPs in {minutes(record['seconds'])}"])
+
+
+def cell_of(study: Study, variant: Variant, seed: int, order: Order, data: str, scoring: Scoring) -> Cell:
+    """A variant with a seed."""
+    config = study.configured(variant)
+    training = replace(config.training, keep_checkpoints=1)
+    return Cell(
+        order.out,
+        variant.name,
+        replace(config, data=data, seed=seed, training=training, runtime=order.device),
+        scoring,
+    )
+
+
+def seeds_of(out: Path, variant: Variant, wanted: int) -> list[int]:
+    """The seeds that are wanted, and those that an earlier call has run."""
+    found = [path.stem.rpartition("-")[2] for path in (out / "cells").glob(f"{variant.name}-seed-*.json")]
+    return sorted({*range(wanted), *(int(seed) for seed in found if seed.isdigit())})
+
+
+def write_results(results: Results, out: Path) -> None:
+    """The table, the rows, the figure."""
+    write_atomically(out / "results.csv", to_csv(results).encode())
+    write_atomically(out / "table.md", to_markdown(results).encode())
+    write_figures(results, out)
+
+
+def chosen_variants(study: Study, names: Sequence[str]) -> tuple[Variant, ...]:
+    """The variants of these names, or all.
+
+    Raises:
+        UsageError: there is no such variant.
+    """
+    known = {variant.name: variant for variant in study.variants}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{study.name} has no variant {name!r}; there are {', '.join(known)}")
+    return tuple(known[name] for name in dict.fromkeys(names)) or study.variants
+
+
+def facts(order: Order, study: Study) -> dict[str, Any]:
+    """What decides what the runs of a study are."""
+    return {
+        "study": order.name,
+        "scale": order.scale,
+        "data": str(Path(order.data).absolute()) if Path(order.data).exists() else order.data,
+        "equal": study.equal,
+        "budget": study.budget,
+        "hours": order.hours,
+    }
+
+
+def standing_study(order: Order) -> float | None:
+    """The budget of the study that was begun in the directory; None where it is new or empty.
+
+    Raises:
+        RunError: another study stands there, or other files do.
+    """
+    path = order.out / STUDY
+    if not path.exists():
+        if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
+            raise RunError(f"{order.out}: not empty and not a study; choose another --out")
+        return None
+    saved = json.loads(path.read_text())
+    now = facts(order, Study("", "", (), Published("")))
+    for name in ("study", "scale", "data", *(["hours"] if order.hours is not None else [])):
+        if saved[name] != now[name]:
+            raise RunError(f"{order.out}: its {name} is {saved[name]}, not {now[name]}; choose another --out")
+    return float(saved["budget"])

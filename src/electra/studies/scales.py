@@ -1,0 +1,89 @@
+"""How large a study is: the run that all its variants differ from, the sizes it compares, the tasks it is scored on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from electra.finetuning.grid import COLUMNS
+from electra.presets import PRESETS, tiny
+from electra.pretraining.config import PretrainConfig
+from electra.train.optimizer import OptimizerConfig
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One scale."""
+
+    name: str
+    config: PretrainConfig
+    """The ELECTRA run. What it spends in its steps is the budget where compute is equal."""
+    steps: int
+    """Updates where steps are equal (section 3.2)."""
+    widths: tuple[int, ...]
+    """Hidden sizes of Figure 4."""
+    discriminators: tuple[int, ...]
+    """Hidden sizes that Figure 3 looks for the best generator of."""
+    generators: tuple[int, ...]
+    """Hidden sizes of those generators."""
+    rates: tuple[float, ...] = (1e-4, 2e-4, 3e-4, 5e-4)
+    """Learning rates that are searched (Appendix A)."""
+    tasks: tuple[str, ...] = tuple(COLUMNS)
+    """Tasks of GLUE that count."""
+
+
+PAPER_STEPS = 500_000
+"""Section 3.2: "we train these models for 500k steps"."""
+
+
+def tiny_scale() -> Scale:
+    """A few hours on two CPU cores, in a regime where pre-training shows at all (LOG.md).
+
+    Many small updates on short sequences, a small vocabulary, kernels scaled to the width: the generator leaves unigrams
+    behind, and the discriminator token frequency.
+    """
+    base = tiny()
+    sizes = {"embedding_size": 128, "hidden_size": 128, "num_layers": 3, "num_heads": 4, "ffn_size": 512}
+    config = replace(
+        base,
+        steps=15_000,
+        seq_len=32,
+        model=replace(base.model, vocab_size=8_192, initializer_range=0.09, **sizes),
+        masking=replace(base.masking, fraction=0.2),
+        training=replace(base.training, batch_size=32, log_every=100, checkpoint_every=2_000),
+        optimizer=OptimizerConfig(learning_rate=1e-3),
+    )
+    return Scale(
+        "tiny",
+        config,
+        steps=config.steps or 0,
+        widths=(32, 64, 128, 256),
+        discriminators=(128,),
+        generators=(16, 32, 64, 128, 256),
+        rates=(2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3),
+        tasks=("cola", "sst2", "mrpc", "stsb", "rte"),
+    )
+
+
+# By the hidden size of a preset: widths, discriminators, generators. Those of Base are the paper's.
+SIZES: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    256: ((64, 128, 192, 256), (128, 256), (32, 64, 128, 256, 512)),
+    768: ((128, 256, 384, 512, 768), (256, 512, 768), (64, 128, 256, 512, 768, 1024)),
+    1024: ((256, 512, 768, 1024), (512, 1024), (128, 256, 512, 768, 1024)),
+}
+
+
+def preset_scale(name: str) -> Scale:
+    """A preset with the paper's budget: that of its own steps, or 500,000 steps."""
+    config = PRESETS[name]()
+    assert config.steps is not None
+    # Under a budget of FLOPs a share of the run warms up; this one is the paper's 10,000 updates.
+    share = config.schedule.warmup(config.steps)
+    config = replace(config, schedule=replace(config.schedule, max_warmup=share))
+    widths, discriminators, generators = SIZES[config.model.hidden_size]
+    return Scale(name, config, PAPER_STEPS, widths, discriminators, generators)
+
+
+SCALES: dict[str, Callable[[], Scale]] = {
+    "tiny": tiny_scale,
+    **{name: partial(preset_scale, name) for name in PRESETS if name != "tiny"},
+}

@@ -1,0 +1,78 @@
+"""The text and the tasks of a study: prepared once for all runs, and seen to be whole before the first one begins."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from electra.data.manifest import MANIFEST, SETTINGS, Manifest
+from electra.errors import DataError, UsageError
+from electra.finetuning.glue import GLUE, glue_task
+from electra.finetuning.sentences import SentenceTask
+from electra.pretraining.sources import prepare_with_progress, train_into
+from electra.studies.scales import Scale
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+
+
+def is_prepared(data: str) -> bool:
+    """Whether `data` is a directory that `electra prepare` made, or began to make; else it is text."""
+    return any((Path(data) / name).exists() for name in (MANIFEST, SETTINGS))
+
+
+def check_text(data: str) -> Corpus:
+    """Text that can be read.
+
+    Raises:
+        TextError: it cannot.
+    """
+    corpus = Corpus((data,))
+    corpus.check()
+    return corpus
+
+
+def fitted(scale: Scale, data: str) -> Scale:
+    """The scale with the sequence length and the vocabulary of prepared data; for text, as it is.
+
+    Raises:
+        DataError: the data is not finished or damaged.
+    """
+    if not is_prepared(data):
+        check_text(data)
+        return scale
+    manifest = Manifest.load(Path(data))
+    config = scale.config
+    model = replace(config.model, vocab_size=manifest.vocab_size)
+    return replace(scale, config=replace(config, model=model, seq_len=manifest.seq_len))
+
+
+def shared_data(scale: Scale, data: str, out: Path) -> str:
+    """The directory of prepared data; text is prepared under `out`, with a vocabulary of its own, or found there."""
+    if is_prepared(data):
+        return str(Path(data).absolute())
+    corpus = check_text(data)
+    config, made = scale.config, out / "tokenizer"
+    if not (made / "tokenizer.json").exists():
+        train_into(made, corpus, config.model.vocab_size, config.cased, config.keep_accents)
+    prepare_with_progress(corpus, load_tokenizer(made), out / "data", seq_len=config.seq_len, workers=None, seed=0)
+    return str((out / "data").absolute())
+
+
+def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
+    """The tasks by name, after seeing that their examples are there.
+
+    Raises:
+        UsageError: no such task.
+        DataError: a file of a task is missing or broken.
+    """
+    nothing = Tokenizer(SPECIAL_TOKENS, Normalisation())  # reading needs none
+    tasks = {}
+    for name in names:
+        if name not in GLUE:
+            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}")
+        task = tasks[name] = glue_task(name, glue, nothing)
+        for split in ("train", "dev"):
+            try:
+                task.read(split)
+            except DataError as error:
+                raise DataError(f"{error} (see --glue; choose tasks with --tasks)") from None
+    return tasks

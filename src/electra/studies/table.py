@@ -1,0 +1,163 @@
+"""A study's results as Markdown, in the paper's layout, with the paper's own numbers beside."""
+
+from collections.abc import Callable, Iterator
+
+from electra.finetuning.grid import COLUMNS
+from electra.studies.results import (
+    TOLERANCE,
+    Number,
+    Outcome,
+    Results,
+    Spread,
+    average,
+    best_layer,
+    best_probe,
+    finetuned,
+    heldout,
+    last_probe,
+)
+
+Rows = list[list[str]]
+
+
+def to_markdown(results: Results) -> str:
+    """The whole page: the paper's table first, then every task, the probes, and held-out text."""
+    study = results.study
+    summary = summary_rows(results)
+    parts = [
+        f"# {study.title}",
+        f"{study.published.source} of the paper, at scale `{results.scale}`.",
+        markdown([list(column) for column in zip(*summary, strict=True)] if study.across else summary),
+        bullets([*compute_notes(results), *gaps(results), *published_notes(results)]),
+        "## Fine-tuned, dev",
+        markdown(score_rows(results, finetuned)),
+        "## Linear probe of the frozen encoder, dev",
+        "The layer that is best in cross-validation on training examples:",
+        markdown(score_rows(results, best_probe)),
+        "The last layer:",
+        markdown(score_rows(results, last_probe)),
+        "Which layer was best (0: the embeddings):",
+        markdown(score_rows(results, best_layer)),
+        "## Held-out text",
+        markdown(heldout_rows(results)),
+        bullets(reading_notes()),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def summary_rows(results: Results) -> Rows:
+    """One row for each variant: what it has spent, what it is worth, what the paper found."""
+    header = ["Model", "Seeds", "Train FLOPs", "Steps", "Train min"]
+    kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
+    rows = [header + list(kinds)]
+    for outcome in results.outcomes:
+        failed = f" ({len(outcome.failed)} failed)" if outcome.failed else ""
+        rows.append(
+            [
+                outcome.variant.label,
+                f"{len(outcome.records)}{failed}",
+                mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
+                mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
+                mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
+                *(cell(outcome.spread(average(kind, results.tasks))) for kind in kinds.values()),
+            ]
+        )
+    if any(outcome.variant.published is not None for outcome in results.outcomes):
+        rows[0].append("GLUE in the paper")
+        for row, outcome in zip(rows[1:], results.outcomes, strict=True):
+            row.append("" if outcome.variant.published is None else f"{outcome.variant.published:.1f}")
+    return rows
+
+
+def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
+    """One kind of score of every task."""
+    numbers = {COLUMNS.get(task, task.upper()): kind(task) for task in results.tasks}
+    if kind is not best_layer:
+        numbers["Avg."] = average(kind, results.tasks)
+    return [["Model", *numbers]] + [
+        [outcome.variant.label, *(cell(outcome.spread(number)) for number in numbers.values())]
+        for outcome in results.outcomes
+    ]
+
+
+def heldout_rows(results: Results) -> Rows:
+    """Every metric of pre-training on held-out text."""
+    records = [record for outcome in results.outcomes for record in outcome.records]
+    names = dict.fromkeys(name for record in records for name in record["heldout"] if name != "evaluated_tokens")
+    numbers = [heldout(name) for name in names]
+    return [["Model", *(name.replace("_", " ") for name in names)]] + [
+        [outcome.variant.label, *(cell(outcome.spread(number), 3) for number in numbers)]
+        for outcome in results.outcomes
+    ]
+
+
+def cell(spread: Spread | None, digits: int = 1) -> str:
+    """`81.2 ± 0.4`, or `81.2` of one seed, or nothing."""
+    if spread is None:
+        return ""
+    return f"{spread.mean:.{digits}f}" + (f" ± {spread.std:.{digits}f}" if spread.std is not None else "")
+
+
+def mean_of(outcome: Outcome, name: str, shown: Callable[[float], str]) -> str:
+    """What the runs of a variant have spent, in the mean."""
+    spread = outcome.spread(lambda record: record[name])
+    return shown(spread.mean) if spread else ""
+
+
+def compute_notes(results: Results) -> Iterator[str]:
+    """What was to be equal, and whether it was."""
+    study = results.study
+    unit = "FLOPs" if study.equal == "flops" else "updates"
+    amount = f"{study.budget:.3g}" if study.equal == "flops" else f"{study.budget:,.0f}"
+    shares = {outcome.variant.share for outcome in results.outcomes} - {0.0}
+    times = "" if shares == {1.0} else ", times its share"
+    yield f"Equal {unit}: {amount} for each run{times}. FLOPs are counted as in Appendix E of the paper."
+    off = results.off_budget()
+    if off:
+        yield f"Not equal: {'; '.join(off)} (more than {TOLERANCE:.0%} beside it). These rows do not compare with the others."
+    elif any(outcome.records for outcome in results.outcomes):
+        yield f"Every run has spent its part within {TOLERANCE:.0%}."
+    if any(outcome.variant.share == 0 for outcome in results.outcomes):
+        yield "One update is a control, next to random weights; it has no part of the budget."
+
+
+def gaps(results: Results) -> Iterator[str]:
+    """Runs that failed, with the reason, and runs that are not there yet."""
+    for outcome in results.outcomes:
+        for seed, reason in outcome.failed.items():
+            yield f"Failed: {outcome.variant.label}, seed {seed}: {reason}"
+        if outcome.missing:
+            yield f"Not run yet: {outcome.variant.label}, seed {', '.join(map(str, outcome.missing))}"
+
+
+def published_notes(results: Results) -> Iterator[str]:
+    """What the paper says."""
+    published = results.study.published
+    if published.remark:
+        yield f"The paper: {published.remark}"
+    for name, points in published.lines:
+        yield f"The paper, {name}: " + ", ".join(f"{score} at {place:.3g}" for place, score in points)
+
+
+def reading_notes() -> Iterator[str]:
+    """What a reader has to know of the numbers."""
+    yield (
+        "Percent; means ± standard deviations over pre-training seeds. Matthews correlation for CoLA, Spearman for STS, "
+        "accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
+    )
+    yield (
+        "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
+        "encoded one at a time. The penalty and the best layer are chosen in cross-validation on training examples."
+    )
+
+
+def bullets(lines: list[str] | Iterator[str]) -> str:
+    """A list."""
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def markdown(rows: Rows) -> str:
+    """A table whose first row is its header."""
+    header, *body = rows
+    escaped = [[text.replace("|", "\\|") for text in row] for row in (header, ["---"] * len(header), *body)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)

@@ -1,0 +1,170 @@
+"""The studies as data: what they compare, and with what compute, against the paper's own figures."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from electra.config import flat, to_yaml
+from electra.errors import UsageError
+from electra.pretraining.config import PretrainConfig
+from electra.studies import paper
+from electra.studies.catalogue import STUDIES, with_width
+from electra.studies.compute import step_flops
+from electra.studies.run import chosen_variants
+from electra.studies.scales import SCALES
+from electra.studies.study import Study
+
+
+def study(name: str, scale: str = "small") -> Study:
+    return STUDIES[name](SCALES[scale]())
+
+
+def differences(config: PretrainConfig, base: PretrainConfig) -> dict[str, Any]:
+    ours, theirs = (flat(yaml.safe_load(to_yaml(each))) for each in (config, base))
+    return {name: value for name, value in ours.items() if value != theirs[name]}
+
+
+@pytest.mark.parametrize("scale", [scale for scale in SCALES if scale != "toy"])
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
+def test_every_study_is_whole_at_every_scale(name: str, scale: str) -> None:
+    whole = study(name, scale)
+    assert whole.name == name
+    names = [variant.name for variant in whole.variants]
+    assert len(set(names)) == len(names) > 1
+    assert all("/" not in each and " " not in each for each in names), "they are directories"
+    assert whole.budget > 0
+    for variant in whole.variants:
+        config = whole.configured(variant)
+        given = [config.steps, config.flops]
+        assert given.count(None) == 1
+        if variant.share == 0:
+            assert config.steps == 1
+        elif whole.equal == "flops":
+            assert config.flops == variant.share * whole.budget
+        else:
+            assert config.steps == round(whole.budget)
+        if whole.axis is not None and not whole.axis.flops:
+            assert variant.x is not None
+            assert variant.line
+        if whole.axis is not None and whole.axis.ticks:
+            assert variant.x in range(len(whole.axis.ticks))
+
+
+def test_objectives_differ_in_their_objective_alone() -> None:
+    base = SCALES["base"]().config
+    rows = {variant.name: differences(variant.config, base) for variant in study("objectives", "base").variants}
+    assert rows.pop("untrained") == rows.pop("electra") == {}
+    assert rows == {name: {"objective": name} for name in rows}
+    assert set(rows) == {"all-tokens-mlm", "replace-mlm", "electra-15", "electra-other-15", "mlm"}
+
+
+def test_a_discriminators_loss_weight_is_not_a_token_predictions() -> None:
+    weights = {variant.name: variant.config.loss_weight for variant in study("objectives", "tiny").variants}
+    assert weights["electra"] == weights["electra-15"] == 5.0
+    assert weights["replace-mlm"] is weights["all-tokens-mlm"] is weights["mlm"] is None
+
+
+def test_budgets_are_the_papers() -> None:
+    assert study("objectives", "base").budget == pytest.approx(6.4e19, rel=0.01), "Table 1"
+    assert study("efficiency").budget == pytest.approx(1.29e18, rel=0.01), "Table 1, with the released generator"
+    for name in ("generator-size", "tying"):
+        assert (study(name, "base").equal, study(name, "base").budget) == ("steps", 500_000), "section 3.2"
+
+
+def test_warm_up_is_the_papers_under_a_budget_of_flops() -> None:
+    config = study("objectives", "base").configured(study("objectives", "base").variants[0])
+    assert config.schedule.warmup(config.steps) == pytest.approx(10_000 / 766_000)
+
+
+def test_efficiency_has_table_1() -> None:
+    whole = study("efficiency")
+    electra = [variant for variant in whole.variants if variant.line == "ELECTRA"]
+    assert [(variant.share, variant.published) for variant in electra] == [
+        (0.0625, 74.1), (0.125, 76.0), (0.25, 77.7), (0.5, 79.0), (1.0, 79.9)
+    ]  # fmt: skip
+    bert = {variant.share: variant for variant in whole.variants if variant.line == "BERT"}
+    assert set(bert) == {variant.share for variant in electra}
+    assert bert[1.0].published == 75.1
+    assert all(variant.config.objective == "mlm" for variant in bert.values())
+
+
+def test_model_sizes_are_figure_4s_and_both_sides_of_a_width_spend_the_same() -> None:
+    whole = study("model-size", "base")
+    assert sorted({variant.x for variant in whole.variants}) == [128, 256, 384, 512, 768]
+    pairs: dict[float, set[float]] = {}
+    for variant in whole.variants:
+        assert variant.config.model.hidden_size == variant.x
+        assert variant.config.model.hidden_size // variant.config.model.num_heads == 64
+        pairs.setdefault(variant.x, set()).add(variant.share)
+    assert all(len(shares) == 1 for shares in pairs.values())
+    assert pairs[768] == {1.0}
+    (small,) = pairs[256]
+    assert small < 0.5
+
+
+def test_narrow_models_get_kernels_of_their_width() -> None:
+    tiny, base = SCALES["tiny"]().config, SCALES["base"]().config
+    assert with_width(tiny, 32).model.initializer_range == pytest.approx(2 * tiny.model.initializer_range)
+    assert with_width(base, 128).model.initializer_range == base.model.initializer_range == 0.02
+    assert differences(with_width(tiny, 128), tiny) == {}
+
+
+def test_generators() -> None:
+    whole = study("generator-size", "base")
+    assert whole.axis is not None
+    assert whole.axis.ticks[:2] == ("uniform", "unigram")
+    kinds = {variant.name: variant.config.generator for variant in whole.variants}
+    assert kinds["d768-gunigram"].kind == "unigram"
+    assert kinds["d768-g256"].size == pytest.approx(1 / 3)
+    assert kinds["d256-g512"].size == 2.0
+    costs = {variant.name: step_flops(variant.config) for variant in whole.variants if variant.line.endswith("256")}
+    assert costs["d256-gunigram"] < costs["d256-g64"] < costs["d256-g256"] < costs["d256-g768"]
+
+
+def test_training_algorithms_and_tying_and_negative_results() -> None:
+    base = SCALES["base"]().config
+    rows = {
+        variant.name: differences(variant.config, base) for variant in study("training-algorithms", "base").variants
+    }
+    assert rows["two-stage-1"] == {"procedure": "two-stage", "generator.size": 1.0}, "the sizes must be the same"
+    assert rows["two-stage-scratch-0.5"] == {"procedure": "two-stage-scratch", "generator.size": 1.0}
+    assert rows["adversarial-0.25"] == {"generator.learning": "adversarial"}
+    tying = {variant.name: differences(variant.config, base) for variant in study("tying", "base").variants}
+    assert tying["all"] == {"generator.size": 1.0, "generator.tying": "all"}
+    assert tying["embeddings"] == {"generator.size": 1.0}
+    negative = {
+        variant.name: differences(variant.config, base) for variant in study("negative-results", "base").variants
+    }
+    assert negative["mlm-rare"] == {"objective": "mlm", "masking.strategy": "rare"}
+    assert negative["mlm-hard"] == {"objective": "mlm", "masking.strategy": "hard"}
+    assert negative["temperature-2"] == {"generator.temperature": 2.0}
+    assert negative["never-original"] == {"generator.never_original": True}
+    assert negative["contrast"] == {"contrast.weight": 1.0}
+
+
+def test_learning_rates_are_searched_for_both_sides_alike() -> None:
+    rates: dict[str, list[float]] = {}
+    for variant in study("learning-rate").variants:
+        rates.setdefault(variant.line, []).append(variant.config.optimizer.learning_rate)
+    assert rates["ELECTRA"] == rates["BERT"] == [1e-4, 2e-4, 3e-4, 5e-4]
+
+
+def published_points() -> Iterator[tuple[float, float]]:
+    for _, points in paper.FIGURE_1.lines:
+        yield from points
+
+
+def test_published_numbers_are_the_papers() -> None:
+    assert list(paper.OBJECTIVES.values()) == [85.0, 84.3, 82.4, 82.4, 82.2]
+    assert list(paper.TYING.values()) == [83.6, 84.3, 84.4]
+    assert {(1.4e18, 79.9), (1.4e18, 75.1), (6.4e19, 85.1), (6.4e19, 82.2), (3.1e21, 89.5)} <= set(published_points())
+
+
+def test_choosing_variants() -> None:
+    whole = study("tying")
+    assert chosen_variants(whole, ()) == whole.variants
+    assert [variant.name for variant in chosen_variants(whole, ("all", "none", "all"))] == ["all", "none"]
+    with pytest.raises(UsageError, match="tying has no variant 'some'; there are none, embeddings, all"):
+        chosen_variants(whole, ("some",))

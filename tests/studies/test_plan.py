@@ -1,0 +1,88 @@
+"""What a study will cost, and the budget that fits into some hours."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy_studies import TASKS, order, toy_scale, toy_study
+
+from electra.errors import UsageError
+from electra.model.encoder import EncoderConfig
+from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
+from electra.pretraining.masking import num_chosen
+from electra.pretraining.networks import generator_sizes
+from electra.runtime import RuntimeConfig
+from electra.studies.compute import Step, measured_finetuning_step, measured_step, step_flops
+from electra.studies.plan import Stopwatch, budget_for, planned
+from electra.studies.run import run_study
+from electra.studies.sources import check_tasks
+
+
+class SetWatch(Stopwatch):
+    """A watch that always says the same."""
+
+    def step(self, config) -> Step:
+        return Step(step_flops(config), 0.01 if config.objective == "electra" else 0.005)
+
+    def finetuning_seconds(self, task, model: EncoderConfig) -> float:
+        return 7.0 if task.name == "sst2" else 2.0
+
+
+def plan_of(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_seeds: int = 1):
+    tasks = check_tasks(TASKS, str(glue))
+    return planned(study, tasks, finetune_seeds, seeds, workers, SetWatch(RuntimeConfig("cpu")))
+
+
+def test_flops_are_those_of_the_formula() -> None:
+    config = replace(toy_scale().config, seq_len=24)
+    k = int(num_chosen(torch.tensor([24]), config.masking.fraction))
+    generator = masked_lm_step_flops(generator_sizes(config.model, config.generator), 24, k)
+    assert step_flops(config) == 4 * (discriminator_step_flops(config.model, 24) + generator)
+    assert step_flops(replace(config, objective="mlm")) == 4 * masked_lm_step_flops(config.model, 24, k)
+
+
+def test_a_measured_step_takes_time() -> None:
+    config = replace(toy_scale().config, runtime=RuntimeConfig("cpu", threads=1))
+    step = measured_step(config)
+    assert step.flops == step_flops(config)
+    assert 1e-4 < step.seconds < 10
+    assert 1e-4 < measured_finetuning_step(config.model, 16, 32, config.runtime) < 10
+
+
+def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
+    study = replace(toy_study(toy_scale()), budget=1e9)
+    plan = plan_of(study, glue, finetune_seeds=2)
+    rows = {row.variant.name: row for row in plan.rows}
+    assert rows["electra"].steps == pytest.approx(1e9 / step_flops(toy_scale().config))
+    assert rows["electra"].flops == pytest.approx(1e9)
+    assert rows["untrained"].steps == 1
+    assert rows["mlm"].seconds == pytest.approx(rows["mlm"].steps * 0.005)
+    assert {row.finetuning_seconds for row in plan.rows} == {18.0}
+    assert plan.finetuning_hours == pytest.approx(3 * 4 * 18 / 3600 / 2)
+    steps = replace(study, equal="steps", budget=50.0)
+    assert [row.steps for row in plan_of(steps, glue).rows] == [50, 50, 50, 1]
+
+
+@pytest.mark.parametrize("equal", ["flops", "steps"])
+def test_hours_are_divided(equal, glue: Path) -> None:
+    study = replace(toy_study(toy_scale()), budget=1e9 if equal == "flops" else 1e3, equal=equal)
+    plan = plan_of(study, glue)
+    fitting = replace(study, budget=budget_for(plan, 2.0))
+    then = plan_of(fitting, glue)
+    assert then.training_hours + then.finetuning_hours == pytest.approx(2.0, rel=0.01)
+    with pytest.raises(UsageError, match="--hours 0.001: fine-tuning alone takes about 0.015"):
+        budget_for(plan, 0.001)
+
+
+def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "study"
+    plan = run_study(order(text, glue, out, hours=0.5, variants=("electra", "mlm")), dry_run=True)
+    assert not out.exists()
+    assert [row["variant"] for row in plan["rows"]] == ["electra", "mlm"]
+    assert plan["hours"] == pytest.approx(0.5, rel=0.1)
+    assert plan["rows"][0]["flops"] == pytest.approx(plan["budget"])
+    shown = capsys.readouterr().out
+    assert "2 variants x 1 seeds" in shown
+    assert f"{plan['rows'][1]['steps']:,.0f}" in shown
+    assert "of fine-tuning, by steps timed one at a time" in shown

@@ -1,0 +1,105 @@
+"""The linear probe: what it sees against Hugging Face's hidden states, and that it finds what is there and nothing else."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_tasks import save_model, write_glue, write_tsv
+from transformers import AutoModel
+
+from electra.errors import DataError
+from electra.finetuning.glue import glue_task
+from electra.finetuning.sentences import Sentences
+from electra.model.encoder import Encoder
+from electra.model.weights import load_pretrained
+from electra.runtime import Runtime, RuntimeConfig
+from electra.studies.probe import PENALTIES, features, probe, search, subset
+from electra.text.tokenizer import load_tokenizer
+
+CPU = Runtime(torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def encoder_of(model: Path) -> Encoder:
+    pretrained = load_pretrained(model)
+    encoder = Encoder(pretrained.config)
+    state = pretrained.state("ElectraModel")
+    encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+    return encoder.eval()
+
+
+@torch.no_grad()
+def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
+    tokenizer = load_tokenizer(model)
+    first, second = ["the cat is good .", "a dog ."], ["the owl sees mice .", "the cat is good ."]
+    ours = features(encoder_of(model), tokenizer, Sentences(first, second, None), 5, CPU)
+    theirs = AutoModel.from_pretrained(model).eval()
+
+    def states(text: str) -> list[np.ndarray]:
+        ids = [tokenizer.cls_id, *tokenizer.encode_lines([text])[0][:3], tokenizer.sep_id]  # cut at 5
+        hidden = theirs(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        return [layer[0].mean(0).numpy() for layer in hidden]
+
+    assert len(ours) == 1 + theirs.config.num_hidden_layers
+    for row in range(2):
+        for layer, (u, v) in enumerate(zip(states(first[row]), states(second[row]), strict=True)):
+            expected = np.concatenate([u, v, np.abs(u - v), u * v])
+            np.testing.assert_allclose(ours[layer][row], expected, atol=1e-5)
+    alone = features(encoder_of(model), tokenizer, Sentences(first, None, None), 5, CPU)
+    np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
+
+
+def test_it_finds_what_words_tell(model: Path, tmp_path: Path) -> None:
+    glue = str(write_glue(tmp_path, rows=160))
+    settings = {"max_length": 24, "most": 5_000, "device": RuntimeConfig("cpu")}
+    sentiment = probe(model, glue, "sst2", **settings)
+    assert sentiment.best > 90
+    assert sentiment.layer in range(3)
+    assert probe(model, glue, "stsb", **settings).best > 80, "whether both sentences have the same animal"
+    again = probe(model, glue, "sst2", **settings)
+    assert again == sentiment
+
+
+def test_it_finds_nothing_where_nothing_is(model: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for split, number in (("train", 200), ("dev", 400)):
+        rows = [f"the cat is {draw.choice(['good', 'bad'])} .\t{draw.integers(2)}" for _ in range(number)]
+        write_tsv(tmp_path / "SST-2" / f"{split}.tsv", "sentence\tlabel", rows)
+    found = probe(model, str(tmp_path), "sst2", max_length=24, most=5_000, device=RuntimeConfig("cpu"))
+    assert found.best == pytest.approx(50, abs=8)
+
+
+def test_it_takes_the_same_examples_for_every_model(tmp_path: Path) -> None:
+    task = glue_task("mrpc", str(write_glue(tmp_path)), load_tokenizer(save_model(tmp_path / "model")))
+    whole = task.read("train")
+    some = subset(whole, 10)
+    assert len(some) == 10
+    assert some.labels is not None
+    assert whole.second is not None
+    pairs = list(zip(whole.first, whole.second, whole.labels, strict=True))
+    assert all(row in pairs for row in zip(some.first, some.second or (), some.labels, strict=True))
+    assert subset(whole, 10).first == some.first
+    assert subset(whole, len(whole)) is whole
+
+
+def test_matthews_correlation_is_asked_of_balanced_classes(tmp_path: Path) -> None:
+    """A weak sign of the rarer class: whoever weighs examples alike never says it."""
+    draw = np.random.default_rng(0)
+    labels = (draw.random(600) < 0.85).astype(np.int64)
+    columns = (labels + 2.0 * draw.standard_normal(600))[:, None]
+    task = glue_task("cola", str(tmp_path), load_tokenizer(save_model(tmp_path / "model")))
+    balanced = search(task, PENALTIES).fit(columns, labels)
+    alike = search(replace(task, metrics=("accuracy",)), PENALTIES).fit(columns, labels)
+    assert (balanced.predict(columns) == 0).mean() > 0.2
+    assert (alike.predict(columns) == 0).mean() < 0.02
+
+
+def test_a_missing_task(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no CoLA/train.tsv here"):
+        probe(model, str(tmp_path), "cola", max_length=24, most=10, device=RuntimeConfig("cpu"))

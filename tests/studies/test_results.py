@@ -1,0 +1,142 @@
+"""Rows, tables and figures from records: spreads, gaps, unequal compute, the paper beside."""
+
+import csv
+import io
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from toy_studies import TASKS, order, toy_scale
+
+from electra.studies.catalogue import STUDIES
+from electra.studies.cell import Scoring
+from electra.studies.figures import draw, write_figures
+from electra.studies.results import Results, to_csv
+from electra.studies.run import cell_of
+from electra.studies.study import Study
+from electra.studies.table import to_markdown
+
+
+def record(score: float, flops: float, seed: int) -> dict:
+    return {
+        "seed": seed,
+        "step": 100,
+        "tokens": 1e4,
+        "flops": flops,
+        "seconds": 90.0,
+        "heldout": {"loss": score / 10, "auc": 0.6},
+        "finetuned": {task: {"metric": "accuracy", "median": score, "values": [score]} for task in TASKS},
+        "probed": {task: {"last": score - 1, "best": score + 1, "layer": 2} for task in TASKS},
+    }
+
+
+def results_of(name: str, out: Path, scores, seeds: int = 2) -> Results:
+    """A study of the toy scale with made-up records; `scores` gives a variant's and seed's record, its failure, or None."""
+    study: Study = STUDIES[name](toy_scale())
+    asked = order(Path("text"), Path("glue"), out)
+    cells = {
+        variant.name: [
+            cell_of(study, variant, seed, asked, "data", Scoring("glue", TASKS)) for seed in range(seeds)
+        ]
+        for variant in study.variants
+    }  # fmt: skip
+    for variant in study.variants:
+        for cell in cells[variant.name]:
+            if (found := scores(study, variant, cell.config.seed)) is not None:
+                cell.path.parent.mkdir(parents=True, exist_ok=True)
+                cell.path.write_text(json.dumps({"variant": variant.name, "seed": cell.config.seed, **found}))
+    return Results.collect(study, "toy", TASKS, cells)
+
+
+def good(study: Study, variant, seed: int) -> dict:
+    """ELECTRA is better than BERT by ten points, and better the more it spends."""
+    flops = study.target(variant) or 1.0
+    return record((60.0 if variant.line == "ELECTRA" else 50.0) + 4 * variant.share + seed, flops, seed)
+
+
+def test_unequal_compute_is_named(tmp_path: Path) -> None:
+    def scores(study, variant, seed):
+        spent = 1.02 if (variant.name, seed) == ("mlm-1", 1) else 1.005
+        return record(50.0, spent * study.target(variant), seed)
+
+    results = results_of("efficiency", tmp_path, scores)
+    assert results.off_budget() == ["BERT, 1 of the budget, seed 1: 102.0% of its budget"]
+    assert "- Not equal: BERT, 1 of the budget, seed 1: 102.0% of its budget" in to_markdown(results)
+    equal = results_of("efficiency", tmp_path / "equal", good)
+    assert equal.off_budget() == []
+    assert "Every run has spent its part within 1%." in to_markdown(equal)
+
+
+def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
+    def scores(study, variant, seed):
+        return {**record(50.0, 1e9, seed), "step": 15_000 + 500 * (variant.name == "all")}
+
+    results = results_of("tying", tmp_path, scores)
+    assert len(results.off_budget()) == 2
+    page = to_markdown(results)
+    assert "Equal updates: 15,000 for each run." in page
+    assert "| 1e+09 |" in page or "| Train FLOPs | 1e+09 | 1e+09 | 1e+09 |" in page
+
+
+def test_spreads_and_gaps(tmp_path: Path) -> None:
+    def scores(study, variant, seed):
+        if variant.name == "mlm-0.25":
+            return {"failed": "step 7: the gradients are not finite | numbers"} if seed else None
+        return good(study, variant, seed)
+
+    results = results_of("efficiency", tmp_path, scores)
+    page = to_markdown(results)
+    line = next(line for line in page.splitlines() if line.startswith("| ELECTRA, 1 of the budget |"))
+    mean, std = statistics.fmean([64, 65]), statistics.stdev([64, 65])
+    assert f"| {mean:.1f} ± {std:.1f} | {mean + 1:.1f} ± {std:.1f} | {mean - 1:.1f} ± {std:.1f} | 79.9 |" in line
+    assert "| 2 |" in line
+    assert "- Failed: BERT, 0.25 of the budget, seed 1: step 7: the gradients are not finite | numbers" in page
+    assert "- Not run yet: BERT, 0.25 of the budget, seed 0" in page
+    rows = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert len(rows) == 2 * len(results.study.variants)
+    status = {(row["variant"], row["seed"]): row["status"] for row in rows}
+    assert status["mlm-0.25", "0"] == "not run"
+    assert status["mlm-0.25", "1"].startswith("failed: step 7")
+    assert float(rows[0]["heldout_auc"]) == 0.6
+    assert float(rows[0]["probe_layer_sst2"]) == 2
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
+def test_every_study_has_its_figure(name: str, tmp_path: Path) -> None:
+    results = results_of(name, tmp_path, good)
+    write_figures(results, tmp_path)
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    drawing = (tmp_path / "figure.svg").read_text()
+    study = results.study
+    if study.axis is None:
+        words = [variant.label for variant in study.variants]
+    else:
+        words = [study.axis.label, *study.axis.ticks, *{variant.line for variant in study.variants}]
+    for word in words:
+        assert word in drawing
+    assert ("the paper: " in drawing) == bool(study.published.lines or study.variants[0].published)
+    first = (tmp_path / "figure.svg").read_bytes()
+    write_figures(results, tmp_path)
+    assert (tmp_path / "figure.svg").read_bytes() == first
+
+
+def test_what_a_figure_shows(tmp_path: Path) -> None:
+    figure = draw(results_of("model-size", tmp_path, good))
+    tuned, best, last, difference, paper = figure.axes
+    assert [axes.get_title() for axes in figure.axes[:4]] == [
+        "fine-tuned", "linear probe, best layer", "linear probe, last layer", "difference, linear probe, best layer"
+    ]  # fmt: skip
+    gain = difference.containers[0].lines[0]
+    assert list(gain.get_xdata()) == [8.0, 16.0]
+    assert list(gain.get_ydata()) == pytest.approx([10.0, 10.0]), "seed by seed"
+    assert best.get_lines()[0].get_ydata()[0] == tuned.get_lines()[0].get_ydata()[0] + 1
+    assert last.get_xlabel() == "hidden size"
+    assert "Figure 4" in paper.get_title()
+
+
+def test_nothing_yet(tmp_path: Path) -> None:
+    for name in ("objectives", "efficiency", "model-size"):
+        results = results_of(name, tmp_path / name, lambda *_: None)
+        write_figures(results, tmp_path)
+        assert to_markdown(results).count("Not run yet") == len(results.study.variants)

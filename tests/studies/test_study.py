@@ -1,0 +1,158 @@
+"""A study as a user runs it: what it leaves, that a failing variant takes none along, that a killed one goes on."""
+
+import csv
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import toy_studies
+from toy_studies import TASKS, order
+
+from electra.errors import RunError
+from electra.studies.run import run_study
+
+
+def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
+    with (out / "results.csv").open() as file:
+        return {(row["variant"], int(row["seed"])): row for row in csv.DictReader(file)}
+
+
+def test_every_variant_and_seed_has_a_row(done) -> None:
+    out, returned = done
+    rows = rows_of(out)
+    assert set(rows) == {(name, seed) for name in ("electra", "mlm", "broken", "untrained") for seed in (0, 1)}
+    assert len(returned["rows"]) == len(rows)
+    for name in ("electra", "mlm", "untrained"):
+        row = rows[name, 1]
+        assert row["status"] == "done"
+        for column in ("flops", "step", "tokens", "seconds", *TASKS, "average", "heldout_loss"):
+            assert float(row[column]) == float(row[column]), column
+        assert float(row["average"]) == pytest.approx(statistics.fmean(float(row[task]) for task in TASKS))
+        probes = [float(row[f"probe_{task}"]) for task in TASKS]
+        assert float(row["probe_average"]) == pytest.approx(statistics.fmean(probes))
+    assert float(rows["electra", 0]["heldout_auc"]) > 0
+    assert float(rows["untrained", 0]["step"]) == 1
+    seed = json.loads((out / "runs/electra/seed-1/summary.json").read_text())
+    assert float(rows["electra", 1]["flops"]) == seed["flops"]
+    assert rows["electra", 0]["heldout_loss"] != rows["electra", 1]["heldout_loss"], "seeds differ"
+
+
+def test_compute_is_equal(done) -> None:
+    out, _ = done
+    rows = rows_of(out)
+    spent = [float(rows[name, seed]["flops"]) for name in ("electra", "mlm") for seed in (0, 1)]
+    assert max(spent) / min(spent) < 1.01
+    assert all(flops / 1e9 - 1 < 0.01 for flops in spent)
+    assert float(rows["mlm", 0]["step"]) > float(rows["electra", 0]["step"])
+    assert "Every run has spent its part within 1%." in (out / "table.md").read_text()
+
+
+def test_a_variant_that_fails_is_told_and_takes_none_along(done) -> None:
+    out, _ = done
+    row = rows_of(out)["broken", 0]
+    assert row["status"].startswith("failed: ")
+    assert "batch_size=4 is not a multiple of micro_batch_size=3" in row["status"]
+    table = (out / "table.md").read_text()
+    assert "- Failed: uneven batches, seed 0: " in table
+    assert "batch_size=4 is not a multiple of micro_batch_size=3" in table.split("- Failed")[1].split("\n")[0]
+    assert "| 0 (2 failed) |" in table
+
+
+def test_the_table(done) -> None:
+    out, _ = done
+    rows, table = rows_of(out), (out / "table.md").read_text()
+    assert "| Model | ELECTRA | BERT | uneven batches | one update |" in table, "across, as Table 5"
+    assert "| GLUE in the paper | 85.0 | 82.2 |  |  |" in table
+    values = [float(rows["electra", seed]["sst2"]) for seed in (0, 1)]
+    line = next(line for line in table.split("## Fine-tuned")[1].splitlines() if line.startswith("| ELECTRA |"))
+    assert line.startswith(f"| ELECTRA | {statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f} |")
+    assert "footnote 7" in table
+    assert "| SST | STS | Avg. |" in table
+
+
+def test_the_figure(done) -> None:
+    out, _ = done
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    drawing = (out / "figure.svg").read_text()
+    for words in ("ELECTRA", "uneven batches", "no result", "linear probe, best layer", "the paper: Table 5"):
+        assert words in drawing
+
+
+def test_scores_stay_and_large_models_go(done) -> None:
+    out, _ = done
+    seed = out / "finetuned/electra/seed-1/sst2/seed-1"
+    assert (seed / "predictions-dev.jsonl").exists()
+    assert not (seed / "model").exists()
+    assert (out / "runs/electra/seed-1/discriminator/config.json").exists()
+
+
+def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> None:
+    out, _ = done
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
+    returned = run_study(order(text, glue, out, seeds=2, tasks=("sst2", "stsb", "rte"), variants=("mlm",)))
+    after = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
+    assert before.items() <= after.items()
+    new = {str(path.relative_to(out)) for path in after.keys() - before.keys()}
+    assert new == {f"finetuned/mlm/seed-{seed}/rte/seed-{seed}/config.yaml" for seed in (0, 1)}
+    average = {row["variant"]: row.get("average") for row in returned["rows"]}
+    assert average["mlm"] is not None
+    assert average["electra"] is None, "RTE was not asked of it"
+    run_study(order(text, glue, out, seeds=1, variants=("mlm",)))
+    assert len(rows_of(out)) == 8, "fewer seeds asked for, none forgotten"
+
+
+def test_another_study_does_not_fit_in(done, text: Path, glue: Path, tmp_path: Path) -> None:
+    out, _ = done
+    (tmp_path / "other.txt").write_text("the cat sees mice .\n")
+    with pytest.raises(RunError, match="its data is .*, not .*other.txt; choose another --out"):
+        run_study(order(tmp_path / "other.txt", glue, out))
+    with pytest.raises(RunError, match="its hours is None, not 2"):
+        run_study(order(text, glue, out, hours=2.0))
+    with pytest.raises(RunError, match="not empty and not a study"):
+        run_study(order(text, glue, tmp_path))
+
+
+def started(words: list[str], **more) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, toy_studies.__file__, *words], start_new_session=True, **more)
+
+
+def wait_until(condition, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def group_is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    words = f"study toy --scale toy --data {text} --glue {glue} --out {out} --seeds 1 --variants mlm electra".split()
+    process = started(words, stdout=subprocess.DEVNULL)
+    second = out / "runs/electra/seed-0/metrics.jsonl"
+    wait_until(second.exists)
+    assert "Not run yet: ELECTRA, seed 0" in (out / "table.md").read_text(), "results so far"
+    process.send_signal(how)
+    process.wait()
+    assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
+    wait_until(lambda: group_is_gone(process.pid), 60)
+    assert not (out / "cells/electra-seed-0.json").exists()
+    first = (out / "cells/mlm-seed-0.json").stat().st_mtime_ns
+    run_study(order(text, glue, out, variants=("mlm", "electra")))
+    assert (out / "cells/mlm-seed-0.json").stat().st_mtime_ns == first
+    assert rows_of(out)["electra", 0]["status"] == "done"
+    log = (out / "logs/electra-seed-0.log").read_text()
+    assert "Stopped at step" in log or "is finished" in log

@@ -1,0 +1,53 @@
+"""Mistakes on the command line: one line each, exit code 2, nothing written."""
+
+from pathlib import Path
+
+import pytest
+from test_cli import error
+
+import electra
+
+GOOD = {"--data": "TEXT", "--glue": "GLUE", "--out": "OUT", "--scale": "toy"}
+MISTAKES = {
+    "no such study": ("objective", {}, "there is no study 'objective'; there are objectives, generator-size"),
+    "no such scale": ("toy", {"--scale": "huge"}, "there is no scale 'huge'; there are tiny, small, small++"),
+    "no such variant": ("toy", {"--variants": "bert"}, "toy has no variant 'bert'; there are electra, mlm"),
+    "no such task": ("toy", {"--tasks": "squad"}, "there is no GLUE task 'squad'; there are cola, sst2"),
+    "no hours": ("toy", {"--hours": "0"}, "--hours is 0; it must be more than 0"),
+    "no seeds": ("toy", {"--seeds": "0"}, "--seeds is 0; it must be at least 1"),
+    "no workers": ("toy", {"--workers": "0"}, "--workers is 0; it must be at least 1"),
+    "no fine-tuning": ("toy", {"--finetune-seeds": "0"}, "--finetune-seeds is 0; it must be at least 1"),
+    "no GLUE": ("toy", {"--glue": "nowhere"}, "nowhere: no SST-2/train.tsv here; it is not a folder in the layout"),
+    "no text": ("toy", {"--data": "nowhere"}, "nowhere"),
+    "no data at all": ("toy", {"--data": None}, "--data is missing; electra study --help explains it"),
+    "a task without files": ("toy", {"--tasks": "cola"}, "no CoLA/train.tsv here"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes(
+    case: str, text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, changes, message = MISTAKES[case]
+    places = {"TEXT": str(text), "GLUE": str(glue), "OUT": "out"}
+    given = {option: value for option, value in (GOOD | changes).items() if value is not None}
+    words = [word for option, value in given.items() for word in (option, places.get(value, value))]
+    assert message in error(capsys, "study", name, *words)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_directory_is_another_thing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    words = ["--data", str(text), "--glue", str(glue), "--out", str(tmp_path), "--scale", "toy"]
+    assert "not empty and not a study; choose another --out" in error(capsys, "study", "toy", *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_python_takes_the_same_names(text: Path, glue: Path, tmp_path: Path) -> None:
+    plan = electra.study(
+        "toy", data=str(text), glue=str(glue), out=str(tmp_path / "out"), scale="toy", variants="mlm", dry_run=True
+    )
+    assert [row["variant"] for row in plan["rows"]] == ["mlm"]
+    with pytest.raises(electra.ElectraError, match="there is no study 'x'"):
+        electra.study("x", data=str(text), glue=str(glue), out=str(tmp_path / "out"))
