@@ -16,6 +16,6 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def done(text: Path, glue: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """The toy study with two seeds, two runs at a time."""
+    """The toy study without its control, with two seeds, two runs at a time."""
     out = tmp_path_factory.mktemp("studies") / "done"
-    return out, run_study(order(text, glue, out, seeds=2, workers=2))
+    return out, run_study(order(text, glue, out, seeds=2, workers=2, variants=("electra", "mlm", "broken")))
