@@ -43,9 +43,9 @@ def tiny_scale() -> Scale:
     base = tiny()
     config = replace(
         base,
-        steps=15_000,
+        steps=10_000,
         seq_len=32,
-        model=replace(base.model, vocab_size=8_192),
+        model=replace(base.model, vocab_size=4_096),
         training=replace(base.training, batch_size=32, log_every=100, checkpoint_every=2_000),
     )
     return Scale(
