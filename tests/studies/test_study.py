@@ -102,8 +102,12 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
     average = {row["variant"]: row.get("average") for row in returned["rows"]}
     assert average["mlm"] is not None
     assert average["electra"] is None, "RTE was not asked of it"
-    run_study(order(text, glue, out, seeds=1, variants=("mlm",)))
-    assert len(rows_of(out)) == 8, "fewer seeds asked for, none forgotten"
+    run_study(order(text, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
+    row = rows_of(out)["mlm", 1]
+    assert row["status"] == "done", "fewer seeds asked for, none forgotten"
+    assert row["rte"] == row["average"]
+    record = json.loads((out / "cells/mlm-seed-1.json").read_text())
+    assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
 
 
 def test_another_study_does_not_fit_in(done, text: Path, glue: Path, tmp_path: Path) -> None:

@@ -29,7 +29,16 @@ def toy_scale() -> Scale:
     )
     training = replace(scale.config.training, batch_size=4, log_every=5)
     config = replace(scale.config, steps=200, seq_len=24, model=model, training=training)
-    return replace(scale, name="toy", config=config, widths=(8, 16), rates=(1e-3, 2e-3), tasks=TASKS)
+    return replace(
+        scale,
+        name="toy",
+        config=config,
+        widths=(8, 16),
+        discriminators=(16,),
+        generators=(4, 8),
+        rates=(1e-3, 2e-3),
+        tasks=TASKS,
+    )
 
 
 def toy_study(scale: Scale) -> Study:

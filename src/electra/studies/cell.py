@@ -8,7 +8,7 @@ OUT/logs/VARIANT-seed-N.log          what the cell had to say
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -73,18 +73,13 @@ class Cell:
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: all tasks are scored, by as many runs as are wanted."""
-        record = self.record()
-        if record is None or "failed" in record:
-            return False
-        scored = record["finetuned"]
-        return all(
-            len(scored.get(task, {"values": ()})["values"]) >= self.scoring.finetune_seeds for task in self.tasks
-        )
+        return not self.unscored() and "failed" not in (self.record() or {})
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The tasks that count."""
-        return self.scoring.tasks
+    def unscored(self) -> list[str]:
+        """The tasks that are not scored yet, or by fewer runs than are wanted."""
+        scored = (self.record() or {}).get("finetuned", {})
+        runs = {task: len(found["values"]) for task, found in scored.items()}
+        return [task for task in self.scoring.tasks if runs.get(task, 0) < self.scoring.finetune_seeds]
 
     def fail(self, reason: str) -> None:
         """Record that the cell failed, in one line."""
@@ -104,16 +99,15 @@ def run_cell(cell: Cell) -> None:
         SystemExit: a signal asked to stop; the same call goes on.
     """
     summary = pretrain(cell.config, cell.run)
-    finetuned = {task: finetuned_score(cell, task) for task in cell.tasks}
+    before, tasks = cell.record() or {}, cell.unscored()
+    finetuned = {task: finetuned_score(cell, task) for task in tasks}
+    facts = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
     cell.write(
         {
-            **{
-                name: summary[name]
-                for name in ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
-            },
+            **{name: summary[name] for name in facts},
             "findings": [finding["problem"] for finding in summary["findings"]],
-            "finetuned": finetuned,
-            "probed": dict(probed(cell)),
+            "finetuned": before.get("finetuned", {}) | finetuned,
+            "probed": before.get("probed", {}) | dict(probed(cell, tasks)),
         }
     )
 
@@ -131,10 +125,10 @@ def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
     return {"metric": summary["main_metric"], "median": score["median"], "values": score["values"]}
 
 
-def probed(cell: Cell) -> Iterator[tuple[str, dict[str, float]]]:
-    """The linear probe of every task."""
+def probed(cell: Cell, tasks: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
+    """The linear probe of each task."""
     model = model_directory(str(cell.run))
-    for task in cell.tasks:
+    for task in tasks:
         found = probe(
             model,
             cell.scoring.glue,
