@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.errors import UsageError
+from electra.model.dropout import Dropout
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
 
 
@@ -73,7 +74,7 @@ class Encoder(nn.Module):
             config.type_vocab_size,
             config.layer_norm_eps,
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         same = config.embedding_size == config.hidden_size
         self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
         self.layers = nn.ModuleList(

@@ -4,10 +4,14 @@ Letters of shapes, here and wherever tensors are annotated: B rows of a batch, L
 (L, or K chosen ones), E embedding size, H hidden size, F feed-forward size, N heads, D head size, V vocabulary.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
+
+from electra.model.dropout import Dropout, dropped
 
 
 def gather_positions(x: Float[Tensor, "B L H"], positions: Int64[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
@@ -58,9 +62,27 @@ class SelfAttention(nn.Module):
             k, v = F.linear(x, w_kv, b_kv).chunk(2, dim=-1)
         q, k, v = (t.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for t in (q, k, v))  # B N L D
         mask = None if attention_mask is None else attention_mask[:, None, None, :]
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        mixed = attend(q, k, v, mask, self.dropout if self.training else 0.0)
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+def attend(
+    q: Float[Tensor, "B N Q D"],
+    k: Float[Tensor, "B N L D"],
+    v: Float[Tensor, "B N L D"],
+    mask: Bool[Tensor, "B 1 1 L"] | None,
+    dropout: float,
+) -> Float[Tensor, "B N Q D"]:
+    """softmax(q k^T / sqrt(D)) v, where `mask` is true, with dropout on the probabilities.
+
+    torch's fused attention has no dropout on a CPU and falls back to these same steps with a slow dropout.
+    """
+    if not dropout or q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return dropped(scores.softmax(-1), dropout) @ v
 
 
 class FeedForward(nn.Module):
@@ -92,7 +114,7 @@ class TransformerLayer(nn.Module):
         self.attention_norm = nn.LayerNorm(hidden_size, eps=norm_eps)
         self.ffn = FeedForward(hidden_size, ffn_size)
         self.ffn_norm = nn.LayerNorm(hidden_size, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

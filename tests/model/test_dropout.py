@@ -1,0 +1,72 @@
+"""Dropout: its rate, its scale, its gradient, its seed; attention with it is attention."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import binomtest
+
+from electra.model.dropout import Dropout, dropped
+from electra.model.layers import SelfAttention, attend
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.003])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rate_and_scale(p: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(999, 101, dtype=dtype)
+    y = dropped(x, p)
+    zeroed = int((y == 0).sum())
+    assert binomtest(zeroed, x.numel(), p).pvalue > 1e-3
+    assert y.dtype == dtype
+    assert y[y != 0].unique().tolist() == pytest.approx([1 / (1 - p)], rel=1e-4 if dtype == torch.float32 else 1e-2)
+
+
+def test_elements_are_independent_and_every_call_is_another() -> None:
+    """Neighbours come from the same draw of 64 bits; they have nothing to do with each other all the same."""
+    torch.manual_seed(0)
+    zero = (dropped(torch.ones(400_000), 0.1) == 0).double()
+    for shift in (1, 2, 3, 4, 5):
+        both = float((zero[:-shift] * zero[shift:]).mean())
+        assert both == pytest.approx(0.01, rel=0.06)
+    again = (dropped(torch.ones(400_000), 0.1) == 0).double()
+    assert float((zero * again).mean()) == pytest.approx(0.01, rel=0.06)
+    torch.manual_seed(0)
+    assert torch.equal((dropped(torch.ones(400_000), 0.1) == 0).double(), zero)
+
+
+def test_the_gradient_is_that_of_what_was_kept() -> None:
+    x = torch.randn(7, 9, requires_grad=True, dtype=torch.float64)
+    y = dropped(x, 0.3)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(gradient * x, y)
+    torch.manual_seed(4)
+    state = torch.get_rng_state()
+
+    def seeded(x: torch.Tensor) -> torch.Tensor:
+        torch.set_rng_state(state)
+        return dropped(x, 0.3)
+
+    assert torch.autograd.gradcheck(seeded, (x,))
+
+
+def test_nothing_is_dropped_in_evaluation_or_by_a_rate_of_nothing() -> None:
+    x = torch.randn(3, 4)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0).train()(x) is x
+    assert not torch.equal(Dropout(0.5).train()(x), x)
+
+
+def test_attention_with_dropout_is_attention_in_the_mean() -> None:
+    """With a rate that keeps all it is torch's, masks included; the mean over many draws is too."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 5, 4) for _ in range(3))
+    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])[:, None, None, :]
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(attend(q, k, v, mask, 1e-9), expected)
+    mean = torch.stack([attend(q, k, v, mask, 0.2) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, expected, atol=0.05, rtol=0)
+    assert not torch.equal(attend(q, k, v, mask, 0.2), expected)
+    attention = SelfAttention(12, 3, dropout=0.5)
+    x = torch.randn(2, 5, 12)
+    assert not torch.equal(attention(x, None), attention(x, None))
+    assert torch.equal(attention.eval()(x, None), attention(x, None))
