@@ -38,6 +38,18 @@ def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means
             assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
 
 
+def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """The second process waits until the first stage is saved."""
+    tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(tiny_run))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "electra"]
+    command = [*launch, "pretrain", "--config", str(config), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Report:") == 2, "one process speaks, of each stage"
+
+
 def test_a_batch_that_processes_cannot_share() -> None:
     where, config = Runtime(torch.device("cpu"), torch.float32, 0, 3), tiny()
     odd = replace(config, training=replace(config.training, batch_size=64))

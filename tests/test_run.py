@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraFo
 
 import electra
 from electra.config import to_yaml
-from electra.errors import RunError
+from electra.errors import RunError, UsageError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
 from electra.pretraining.observer import RunObserver
@@ -369,6 +369,11 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
     assert again["flops"] == pytest.approx(whole["flops"], rel=0.2)
     assert json.loads((tmp_path / "flops/first-stage/summary.json").read_text())["step"] in (6, 7)
 
+    odd = electra.pretrain(str(text), out=str(tmp_path / "odd"), **options | {"steps": 3})
+    assert odd["step"] == 3
+    with pytest.raises(UsageError, match="needs a step for each stage"):
+        electra.pretrain(str(text), out=str(tmp_path / "one"), **options | {"steps": 1})
+
     broken = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "take_over", lambda *_, **__: sys.exit(9))
@@ -379,11 +384,42 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
     assert trace(broken) == trace(tmp_path / "run")
 
 
+@pytest.mark.parametrize("procedure", ["two-stage", "two-stage-scratch"])
+def test_what_the_discriminator_starts_from(procedure: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """At a rate of next to nothing it ends where it started: at the generator's weights, or at its own."""
+    options = {"procedure": procedure, "generator.size": 1.0, "optimizer.learning_rate": 1e-12}
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **options, **tiny_run)
+    ours = ElectraForPreTraining.from_pretrained(tmp_path / "run/discriminator").electra.state_dict()
+    theirs = ElectraForMaskedLM.from_pretrained(tmp_path / "run/generator").electra.state_dict()
+    close = all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in ours)
+    assert close == (procedure == "two-stage")
+
+
+def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
+    text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = tiny_run | {"procedure": "two-stage-scratch"}
+    train_model = run_module.train_model
+
+    def too_little(config, *arguments):
+        if config.procedure != "joint":
+            raise torch.OutOfMemoryError
+        return train_model(config, *arguments)
+
+    monkeypatch.setattr(run_module, "train_model", too_little)
+    with pytest.raises(UsageError, match="do not fit this GPU's memory"):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    assert (tmp_path / "run/first-stage/summary.json").exists()
+    assert (tmp_path / "run/config.yaml").exists()
+
+
 def test_a_budget_in_flops(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     spent = json.loads((finished / "summary.json").read_text())["flops"]
     tiny_run.pop("steps")
     summary = electra.pretrain(str(text), out=str(tmp_path / "run"), flops=spent, **tiny_run)
     assert (summary["step"], summary["flops"]) == (12, spent)
+    rates = [row["learning_rate"] for row in read_metrics(tmp_path / "run/metrics.jsonl")]
+    assert min(rates) > 0, "no update is wasted"
 
 
 def test_bfloat16_is_close_to_float32(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:

@@ -19,6 +19,10 @@ CLASHES = [
         "generator.tying all is for a network, and generator.kind is unigram",
     ),
     (
+        "--generator.tying all --generator.size 1 --generator.initializer-range 0.1",
+        "generator.initializer_range would be another",
+    ),
+    (
         "--objective electra-15 --generator.kind none",
         "--objective electra-15 needs a generator, and generator.kind is none",
     ),

@@ -153,7 +153,7 @@ def test_tying() -> None:
         own_parameters(model(generator=GeneratorConfig(size=1.0, tying=tying)))
         for tying in ("none", "embeddings", "all")
     )
-    assert {name for name in none - embeddings if not name.startswith("encoder.embeddings.")} == set()
+    assert none - embeddings == {name for name in none if name.startswith("encoder.embeddings.")} != set()
     assert any(name.startswith("encoder.layers.") for name in embeddings)
     assert not any(name.startswith("encoder.embeddings.") for name in embeddings)
     assert {name.split(".")[0] for name in everything} == {"head"}
@@ -196,7 +196,7 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
     reward = everywhere.gather(1, done.chosen.positions)
     baseline = -torch.sigmoid(electra.corruption.baseline(generated.hidden)).squeeze(-1).log()
     advantage = ((reward - baseline) * used).detach()
-    p = (generated.logits / 2).softmax(-1)
+    p = (generated.logits / 2).index_fill(-1, torch.tensor([MASK]), -math.inf).softmax(-1)
     torch.testing.assert_close(gradient, advantage.unsqueeze(-1) * (p - F.one_hot(generated.sampled, VOCAB)) / 2)
     head = electra.prediction.network.head.score.weight
     reached = torch.autograd.grad(done.learnt.loss.sum(), head, allow_unused=True, retain_graph=True)
@@ -205,6 +205,34 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
     assert metrics["reward"] == pytest.approx(float((reward * used).sum().detach() / used.sum()), rel=1e-5)
     parts = metrics["weighted_loss"] + metrics["policy_loss"] + metrics["baseline_loss"]
     assert metrics["loss"] == pytest.approx(parts)
+
+
+def test_an_adversary_is_rewarded_for_samples_that_were_read() -> None:
+    """Not where an input was left unchanged; and what is never sampled has no part in the gradient."""
+    generator = GeneratorConfig(learning="adversarial", never_original=True)
+    electra = model(generator=generator, contrast=ContrastConfig(weight=1.0, unchanged=0.5)).train()
+    inputs = batch(lengths=(40,) * 60)
+    done = electra.run(inputs)
+    generated = done.corrupted.generated
+    unchanged = (done.corrupted.input_ids == inputs.input_ids).all(1)
+    assert 10 < int(unchanged.sum()) < 50
+    assert not done.learnt.loss[unchanged].any()
+    assert done.learnt.loss[~unchanged][done.chosen.used[~unchanged]].all()
+    (gradient,) = torch.autograd.grad(done.learnt.loss.sum(), generated.logits)
+    original = inputs.input_ids.gather(1, done.chosen.positions)
+    assert not gradient.gather(-1, original.unsqueeze(-1)).any()
+    assert not gradient[..., MASK].any()
+    assert gradient[~unchanged].any()
+
+
+def test_a_generators_own_initial_deviation() -> None:
+    wide = model(generator=GeneratorConfig(initializer_range=0.5, size=1.0))
+    ours, theirs = (
+        network.encoder.layers[0].ffn.up.weight.std() for network in (wide.prediction.network, wide.generator)
+    )
+    assert float(ours.detach()) < 0.03
+    assert float(theirs.detach()) > 0.3
+    assert float(wide.generator.encoder.embeddings.word.weight.std().detach()) < 0.03
 
 
 def test_an_adversary_finds_what_fools_a_discriminator() -> None:
@@ -314,6 +342,7 @@ def test_flops_of_the_methods() -> None:
     adversary = model(generator=GeneratorConfig(learning="adversarial")).row_flops(40)
     assert adversary - electra.row_flops(40) == 6 * 4 * 8
     hard = model(masking=MaskingConfig(strategy="hard"))
-    assert hard.row_flops(40) - electra.row_flops(40) == 40 * 4 * (16 * 5 * 64 + 64)
+    looked_up = 40 * 2 * 16 * VOCAB  # forward alone: it does not change the embeddings
+    assert hard.row_flops(40) - electra.row_flops(40) == 40 * 4 * (16 * 5 * 64 + 64) + looked_up
     sentence = model(contrast=ContrastConfig(weight=1.0)).row_flops(40) - electra.row_flops(40)
     assert sentence == 4 * ENCODER.hidden_size

@@ -3,7 +3,6 @@
 import pytest
 
 from electra.errors import UsageError
-from electra.train.checkpoint import TrainingState
 from electra.train.loop import Recipe, TrainingConfig, learning_rate
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
@@ -14,7 +13,7 @@ def recipe(budget: Budget, **schedule: object) -> Recipe:
 
 
 def rate(run: Recipe, step: int, seconds: float = 0.0, flops: float = 0.0) -> float:
-    return learning_rate(run, TrainingState(step, seconds, flops=flops))
+    return learning_rate(run, step, seconds, flops)
 
 
 def test_linear_up_then_linear_to_zero() -> None:

@@ -17,7 +17,7 @@ def flops(
     """Train and inference FLOPs, counted as in Appendix E of the paper, and parameters: of a preset, or a table's.
 
     Args:
-        preset: Whose costs, by part: tiny, small, small++, base, base++ or large (default: small).
+        preset: Whose costs, by part: tiny, small, small++, base, base++, large, or a BERT of these (default: small).
         table: A table of the paper instead, 1, 2, 4 or 8: every figure computed, beside the printed one.
         objective: Pre-training task, instead of the preset's.
         seq_len: Tokens of a sequence, instead of the preset's.

@@ -9,7 +9,7 @@ none of the operations per element. It counts the backward as two forwards, and 
 positions where it is computed; here that layer is whole.
 
 Utilisation of a machine is another matter than the paper's compute axis: there look-ups are free and the backward pass
-costs two forwards, so it has a count of its own, `utilised`.
+costs two forwards, so it has a count of its own, `Cost.utilised`.
 """
 
 from typing import NamedTuple
@@ -100,6 +100,12 @@ class Cost(NamedTuple):
         """Forward, and backward if there is one."""
         return (2 if self.learns else 1) * sum(self.forward.values())
 
+    @property
+    def utilised(self) -> int:
+        """What a machine really has to do: look-ups are free, and a backward pass costs two forwards."""
+        computed = sum(self.forward.values()) - self.forward.get("embedding look-up", 0)
+        return (3 if self.learns else 1) * computed
+
 
 def masked_lm_step_flops(config: EncoderConfig, length: int, predictions: int) -> int:
     """Forward and backward of one sequence through a masked language model that predicts `predictions` tokens."""
@@ -109,8 +115,3 @@ def masked_lm_step_flops(config: EncoderConfig, length: int, predictions: int) -
 def discriminator_step_flops(config: EncoderConfig, length: int) -> int:
     """Forward and backward of one sequence through a discriminator scored at every token."""
     return Cost(discriminator_parts(config, length)).flops
-
-
-def utilised(step_flops: int, looked_up: int) -> float:
-    """What a machine really has to do for a step that costs `step_flops`, `looked_up` of it in look-ups."""
-    return (step_flops - looked_up) / 2 * 3

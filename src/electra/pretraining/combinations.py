@@ -47,6 +47,11 @@ def check_generator(objective: str, generator: GeneratorConfig) -> None:
                 "take --generator.size 1, or --generator.tying embeddings",
             ),
             (
+                tying == "all" and generator.initializer_range is not None,
+                "generator.tying all shares the whole encoder, and generator.initializer_range would be another; "
+                "leave one of them out",
+            ),
+            (
                 learning != "likelihood" and not is_network,
                 f"generator.learning {learning} is for a network, and generator.kind is {kind}; leave one of them out",
             ),

@@ -38,7 +38,8 @@ class PretrainConfig:
     replace-mlm, all-tokens-mlm, and mlm (BERT's)."""
     procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"
     """Generator and discriminator learn together; or first the generator, then, with the generator frozen, the
-    discriminator for as many steps, from the generator's weights or from scratch (section 3.2)."""
+    discriminator for as many steps, from the generator's weights or from scratch (section 3.2). A generator that is
+    frozen has embeddings of its own, whatever generator.tying says."""
     steps: int | None = 1_000_000
     """Number of updates, if neither hours nor FLOPs are set."""
     hours: float | None = None

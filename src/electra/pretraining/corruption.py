@@ -48,12 +48,22 @@ def sample_tokens(
     """
     # -log(-log(u)) is Gumbel noise. Drawing exponentials instead saves a logarithm but takes three times as long on a CPU.
     noise = torch.rand_like(logits, dtype=torch.float32).log_().neg_().log_()
-    scores = logits.float() / temperature - noise
+    return allowed(logits, temperature, never, never_original).sub_(noise).argmax(dim=-1)
+
+
+def allowed(
+    logits: Float[Tensor, "B K V"],
+    temperature: float,
+    never: int | None = None,
+    never_original: Int64[Tensor, "B K"] | None = None,
+) -> Float[Tensor, "B K V"]:
+    """The logits that are sampled from: over the temperature, and without what must not come up."""
+    scores = logits.float() / temperature
     if never is not None:
         scores[..., never] = -math.inf
     if never_original is not None:
         scores.scatter_(-1, never_original.unsqueeze(-1), -math.inf)
-    return scores.argmax(dim=-1)
+    return scores
 
 
 class Generated(NamedTuple):

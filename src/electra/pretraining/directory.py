@@ -121,8 +121,9 @@ class RunDirectory:
             yield
         except (TextError, TokenizerError, DataError, ModelError, UsageError) as error:
             # Text that took hours to prepare is kept, unless the options themselves have to change.
-            worth_keeping = self.checkpoints.exists() or any(self.data.glob("chunks/*"))
-            if new and (isinstance(error, UsageError) or not worth_keeping):
+            trained = self.checkpoints.exists() or self.first_stage.path.exists()
+            prepared = any(self.data.glob("chunks/*"))
+            if new and not trained and (isinstance(error, UsageError) or not prepared):
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 

@@ -13,6 +13,7 @@ from electra.pretraining.corruption import (
     Corrupted,
     Generated,
     Learnt,
+    allowed,
     mask_for_generator,
     ratio,
     sample_tokens,
@@ -104,17 +105,22 @@ class AdversarialSamples(GeneratorSamples):
         """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
         generated = corrupted.generated
         assert generated is not None
-        replaced = (generated.sampled != batch.input_ids.gather(1, chosen.positions)).float()
+        original = batch.input_ids.gather(1, chosen.positions)
+        read = corrupted.input_ids.gather(1, chosen.positions)
+        # An input that was left unchanged, or a position drawn twice, shows another token than the sample.
+        used = chosen.used & (read == generated.sampled)
         said = scores.detach().float().gather(1, chosen.positions)
-        reward = F.binary_cross_entropy_with_logits(said, replaced, reduction="none")
+        reward = F.binary_cross_entropy_with_logits(said, (read != original).float(), reduction="none")
         # The encoder learns from the policy alone; the paper does not say whether the baseline's loss reaches it too.
         z = self.baseline(generated.hidden.detach()).squeeze(-1).float()
         expected = -F.logsigmoid(z)
-        log_p = -token_nll(generated.logits / self.temperature, generated.sampled)
-        policy = -log_p * (reward - expected.detach()) * chosen.used
+        sampled_from = allowed(
+            generated.logits, self.temperature, self.mask_id, original if self.never_original else None
+        )
+        policy = token_nll(sampled_from, generated.sampled) * (reward - expected.detach()) * used
         # The baseline is -log of a probability, and the probability that would give the reward is its target.
-        baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * chosen.used
-        sums = {"policy_loss": policy.sum(), "baseline_loss": baseline.sum(), "reward": (reward * chosen.used).sum()}
+        baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * used
+        sums = {"policy_loss": policy.sum(), "baseline_loss": baseline.sum(), "reward": (reward * used).sum()}
         return Learnt(policy + baseline, sums)
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:

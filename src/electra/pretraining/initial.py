@@ -132,20 +132,19 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     Raises:
         ModelError: weights are missing or of other sizes.
     """
+    directory = generator_directory(init)
+    if model.generator is not None and directory is not None:
+        generator = load_pretrained(directory)
+        compare(directory, generator.config, model.generator.config, {})
+        load_into(model.generator, generator, "ElectraForMaskedLM")
+        decided(f"generator weights of {directory}")
+    elif model.generator is not None:
+        warned(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
+    # Last, so that what both networks share is the discriminator's.
     main = load_pretrained(discriminator_directory(init))
     compare(main.directory, main.config, model.setting.main, OPTIONS)
     load_into(model.prediction.network, main, model.prediction.architecture)
     decided(f"weights of {main.directory}")
-    if model.generator is None:
-        return
-    directory = generator_directory(init)
-    if directory is None:
-        warned(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
-        return
-    generator = load_pretrained(directory)
-    compare(directory, generator.config, model.generator.config, {})
-    load_into(model.generator, generator, "ElectraForMaskedLM")
-    decided(f"generator weights of {directory}")
 
 
 def take_over(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:

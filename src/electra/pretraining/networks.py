@@ -30,13 +30,15 @@ class GeneratorConfig:
     """Weights that generator and discriminator share; all of them only if their sizes are the same."""
     learning: Literal["likelihood", "adversarial", "none"] = "likelihood"
     """It learns to predict the original tokens, or to fool the discriminator (Appendix F), or not at all."""
+    initializer_range: float | None = None
+    """Deviation of its initial kernels, if not the discriminator's."""
     temperature: float = 1.0
     """Its samples come from softmax(logits / temperature)."""
     never_original: bool = False
     """Its samples are never the original token (Appendix H)."""
 
     def __post_init__(self) -> None:
-        for name in ("size", "depth", "heads", "ffn", "temperature"):
+        for name in ("size", "depth", "heads", "ffn", "initializer_range", "temperature"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"generator.{name} is {value}; it must be more than 0")
@@ -63,6 +65,7 @@ def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConf
         num_layers=max(1, round(main.num_layers * config.depth)),
         num_heads=heads,
         ffn_size=max(1, round(main.ffn_size * (config.ffn or config.size))),
+        initializer_range=config.initializer_range or main.initializer_range,
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig, initialise
-from electra.model.flops import Cost, look_up_flops, utilised
+from electra.model.flops import Cost
 from electra.pretraining.corruption import Corrupted, FrequencySamples, Learnt, Masks, frequencies, ratio
 from electra.pretraining.generators import LEARNING, GeneratorSamples
 from electra.pretraining.masking import (
@@ -139,6 +139,9 @@ class PretrainingModel(nn.Module):
             setting.masking, setting.main.embedding_size, setting.unigrams
         )
         initialise(self, setting.main.initializer_range)
+        if self.generator is not None and setting.generator.initializer_range is not None:
+            for own in (self.generator.encoder.layers, self.generator.head):
+                initialise(own, setting.generator.initializer_range)
 
     @property
     def generator(self) -> MaskedLM | None:
@@ -250,6 +253,7 @@ class PretrainingModel(nn.Module):
             "generator": self.corruption.cost(length, predictions),
             "main network": self.prediction.cost(length, predictions),
             "strategy": self.strategy.cost(length),
+            "strategy's look-up": self.strategy.look_up_cost(self.setting.main, length),
         }
         return {network: cost for network, cost in costs.items() if cost.forward}
 
@@ -258,7 +262,4 @@ class PretrainingModel(nn.Module):
 
         A last layer that works at the chosen positions only is counted whole, so this is slightly too much.
         """
-        looked_up = look_up_flops(self.setting.main, length)
-        if self.generator is not None:
-            looked_up += look_up_flops(self.generator.config, length)
-        return utilised(self.row_flops(length), 2 * length * looked_up) / self.row_flops(length)
+        return sum(cost.utilised for cost in self.row_costs(length).values()) / self.row_flops(length)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
@@ -137,13 +137,12 @@ class EveryToken(nn.Module):
         hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         logits = self.network.predict(hidden).float()
         log_p = -token_nll(logits, batch.input_ids)
-        best = logits.argmax(-1)
         if self.copy is not None:
             z = self.copy(hidden).squeeze(-1).float()
             log_p = copied_log_p(log_p, z, corrupted.input_ids == batch.input_ids)
-            p_best = F.logsigmoid(-z) + logits.gather(-1, best.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
-            p_read = F.logsigmoid(-z) + -token_nll(logits, corrupted.input_ids)
-            best = torch.where(torch.logaddexp(F.logsigmoid(z), p_read) >= p_best, corrupted.input_ids, best)
+            best = most_likely(logits.detach(), z.detach(), corrupted.input_ids)
+        else:
+            best = logits.argmax(-1)
         real = real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
         return Predicted(logits, loss, self.sums(loss, (best == batch.input_ids) & real, batch, corrupted))
@@ -180,3 +179,14 @@ def copied_log_p(
     """log(D [the token is the one that is read] + (1 - D) p) with D = sigmoid(z)."""
     written = F.logsigmoid(-z) + log_p
     return torch.where(read, torch.logaddexp(F.logsigmoid(z), written), written)
+
+
+def most_likely(
+    logits: Float[Tensor, "B L V"], z: Float[Tensor, "B L"], read: Int64[Tensor, "B L"]
+) -> Int64[Tensor, "B L"]:
+    """The token that copying and softmax together make most likely."""
+    score, best = logits.max(-1)
+    at_read = logits.gather(-1, read.unsqueeze(-1)).squeeze(-1)
+    # In units of the softmax's share, both over its normaliser: e^z = D / (1 - D).
+    copied = torch.logaddexp(at_read, z + logits.logsumexp(-1))
+    return torch.where(copied >= score, read, best)

@@ -5,6 +5,7 @@ from typing import Any
 
 from electra.console import decided
 from electra.data.shards import PreparedData
+from electra.errors import UsageError
 from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.masking import num_chosen_of
@@ -29,6 +30,8 @@ def stages(
     length = data.manifest.seq_len
     alone = masked_lm_step_flops(sizes, length, num_chosen_of(length, config.masking.fraction))
     share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
+    if config.steps == 1:
+        raise UsageError(f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
     first = replace(
         budgeted(config, share),
         objective="mlm",
@@ -43,6 +46,8 @@ def stages(
         contrast=ContrastConfig(),
     )
     last = budgeted(config, 1 - share)
+    if config.steps is not None:
+        last = replace(last, steps=config.steps - (first.steps or 0))
     budgets = f"{first.recipe().budget} of the generator alone, then {last.recipe().budget} of the discriminator"
     decided(f"two stages: {budgets}", "as many steps each")
     return first, last
@@ -52,7 +57,7 @@ def budgeted(config: PretrainConfig, share: float) -> PretrainConfig:
     """The same for a share of its budget."""
     return replace(
         config,
-        steps=config.steps and max(1, round(config.steps * share)),
+        steps=config.steps and round(config.steps * share),
         hours=config.hours and config.hours * share,
         flops=config.flops and config.flops * share,
     )

@@ -67,7 +67,8 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
         if config.procedure != "joint":
             first, last = stages(config, model, data)
             before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, where))
-            take_over(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
+            with main_process_first(where):  # it is the one that saves what all take over
+                take_over(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
         decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
         if config.init:
             continue_from(Path(config.init), model)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from electra.model.encoder import EncoderConfig
 from electra.model.flops import Cost
 from electra.pretraining.masking import Chosen, MaskingConfig
 
@@ -25,6 +26,10 @@ class Uniform(nn.Module):
 
     def cost(self, length: int) -> Cost:
         """No network."""
+        return Cost({})
+
+    def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
+        """The word embeddings of one row, which it does not teach."""
         return Cost({})
 
 
@@ -72,6 +77,10 @@ class HardTokens(Uniform):
     def cost(self, length: int) -> Cost:
         """FLOPs of one row."""
         return Cost({"expected losses": length * 2 * (self.context.weight.numel() + self.WIDTH)})
+
+    def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
+        vectors = 2 * main.embedding_size * main.vocab_size
+        return Cost({"embedding look-up": length * vectors}, learns=False)
 
 
 STRATEGIES: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {

@@ -121,9 +121,10 @@ def train(
             state.sums.clear()
         if over or stop:
             break
-        rate = learning_rate(recipe, state)
-        set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
+        before = state.flops
         accumulate_gradients(wrapped, module, micro_batches, recipe, runtime, state)
+        rate = learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
+        set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
         norm = clip_gradients(module.parameters(), recipe.optimizer)
         optimizer.step()
         optimizer.zero_grad()
@@ -146,13 +147,13 @@ def train(
     return state
 
 
-def learning_rate(recipe: Recipe, state: TrainingState) -> float:
-    """The rate of the next update."""
+def learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
+    """The rate of the update after `step` updates, `seconds` and FLOPs of training."""
     warmup, peak = recipe.schedule.warmup(recipe.budget.steps), recipe.optimizer.learning_rate
     if recipe.schedule.multiply:
-        return peak * multiplied_factor(recipe.budget.done(state.step, state.seconds, state.flops), warmup)
+        return peak * multiplied_factor(recipe.budget.done(step, seconds, flops), warmup)
     # Seen from the middle of the step, so that neither the first nor the last update has rate zero.
-    return peak * learning_rate_factor(recipe.budget.done(state.step + 0.5, state.seconds, state.flops), warmup)
+    return peak * learning_rate_factor(recipe.budget.done(step + 0.5, seconds, flops), warmup)
 
 
 def accumulate_gradients(
