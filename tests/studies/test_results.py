@@ -131,7 +131,7 @@ def test_what_a_figure_shows(tmp_path: Path) -> None:
     figure = draw(results_of("model-size", tmp_path, good))
     tuned, best, last, difference, paper = figure.axes
     assert [axes.get_title() for axes in figure.axes[:4]] == [
-        "fine-tuned", "linear probe, best layer", "linear probe, last layer", "difference, linear probe, best layer"
+        "fine-tuned", "linear probe, best layer", "linear probe, last layer", "ELECTRA minus BERT"
     ]  # fmt: skip
     gain = difference.containers[0].lines[0]
     assert list(gain.get_xdata()) == [8.0, 16.0]
