@@ -33,6 +33,7 @@ def toy_scale() -> Scale:
         scale,
         name="toy",
         config=config,
+        steps=500,
         widths=(8, 16),
         discriminators=(16,),
         generators=(4, 8),

@@ -10,6 +10,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from electra.storage import write_atomically
 from electra.studies.results import Number, Outcome, Results, Spread, average, best_probe, finetuned, last_probe
@@ -23,7 +24,7 @@ PANELS = {
     "linear probe, best layer": best_probe,
     "linear probe, last layer": last_probe,
 }
-WIDTH, HEIGHT = 4.6, 4.2
+WIDTH, HEIGHT = 4.6, 3.8
 
 
 def write_figures(results: Results, directory: Path) -> None:
@@ -45,14 +46,19 @@ def draw(results: Results) -> Figure:
         for title, kind in PANELS.items()
     ]
     if study.compared is not None:
-        panels.append(partial(draw_difference, results=results, number=average(best_probe, results.tasks)))
+        panels.append(partial(draw_difference, results=results))
     if study.published.lines or any(variant.published is not None for variant in study.variants):
         panels.append(partial(draw_published, study=study))
-    height = HEIGHT if study.axis is not None else 1.8 + 0.36 * len(study.variants)
-    figure = Figure(figsize=(WIDTH * len(panels), height), layout="constrained")
-    for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+    across = 2 if len(panels) == 4 else min(len(panels), 3)
+    down = -(-len(panels) // across)
+    height = HEIGHT if study.axis is not None else 1.5 + 0.36 * len(study.variants)
+    figure = Figure(figsize=(WIDTH * across, height * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flat
+    for panel, axes in zip(panels, grid, strict=False):
         panel(axes)
         axes.grid(alpha=0.25)
+    for axes in grid[len(panels) :]:
+        axes.remove()
     seeds = max((len(outcome.records) for outcome in results.outcomes), default=0)
     spread = f"means and standard deviations over up to {seeds} seeds, each a dot" if seeds > 1 else "one seed"
     figure.suptitle(f"{study.title}: scale {results.scale}, {spread}", fontsize=11)
@@ -107,9 +113,21 @@ def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, st
         bars.lines[0].set(marker=marker, markersize=5)
 
 
-def draw_difference(axes: Axes, results: Results, number: Number) -> None:
-    """How much better one line is than the other at the same place, seed by seed."""
+def draw_difference(axes: Axes, results: Results) -> None:
+    """How much better one line is than the other at the same place, seed by seed, for two kinds of score."""
     assert results.study.axis is not None
+    assert results.study.compared is not None
+    first, second = results.study.compared
+    for style, title in enumerate(list(PANELS)[:2]):
+        draw_line(axes, gains(results, average(PANELS[title], results.tasks)), title, style)
+    axes.axhline(0, color=NEUTRAL, linewidth=1)
+    axes.set_title(f"{first} minus {second}", fontsize=10)
+    axes.set_ylabel("points")
+    label_axis(axes, results.study.axis)
+
+
+def gains(results: Results, number: Number) -> dict[float, list[float]]:
+    """By place, how much better the first of the compared lines is than the second, for each seed that both have."""
     assert results.study.compared is not None
     better, worse = (
         {pairing(outcome): outcome for outcome in results.outcomes if outcome.variant.line == line}
@@ -117,18 +135,13 @@ def draw_difference(axes: Axes, results: Results, number: Number) -> None:
     )
     points = {}
     for key in [key for key in better if key in worse]:
-        scores = [
+        above, below = (
             {record["seed"]: value for record in each.records if (value := number(record)) is not None}
             for each in (better[key], worse[key])
-        ]
-        if gains := [scores[0][seed] - scores[1][seed] for seed in scores[0] if seed in scores[1]]:
-            points[place_of(better[key])] = gains
-    first, second = results.study.compared
-    draw_line(axes, points, f"{first} - {second}", 0)
-    axes.axhline(0, color=NEUTRAL, linewidth=1)
-    axes.set_title("difference, linear probe, best layer", fontsize=10)
-    axes.set_ylabel("points")
-    label_axis(axes, results.study.axis)
+        )
+        if differences := [above[seed] - below[seed] for seed in above if seed in below]:
+            points[place_of(better[key])] = differences
+    return points
 
 
 def draw_published(axes: Axes, study: Study) -> None:
@@ -170,6 +183,9 @@ def label_axis(axes: Axes, axis: Axis) -> None:
     axes.set_xlabel(axis.label)
     if axis.flops and axes.get_lines():
         axes.set_xscale("log")
+        least, most = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if most / least > 100 else (1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     if axis.ticks:
         axes.set_xticks(range(len(axis.ticks)), axis.ticks)
     if axes.get_legend_handles_labels()[1]:
