@@ -228,14 +228,16 @@ def run_study(words: list[str]) -> None:
 
     parser = Parser(prog="electra study", description=COMMANDS["study"])
     parser.add_argument("name", type=str, help=f"One of {', '.join(STUDIES)}.")
-    parser.add_function_arguments(commands.study, skip={"name", "tasks", "variants"})
+    parser.add_function_arguments(commands.study, skip={"name", "tasks", "variants", "rates"})
     parser.describe("scale", f"One of {', '.join(SCALES)}.")
     for option, about in (
         ("--tasks", "Tasks of GLUE; by default the paper's eight, at scale tiny cola sst2 mrpc stsb rte."),
         ("--variants", "Run only these variants; by default all."),
+        ("--rates", "Peak learning rates by objective, as the study learning-rate finds them: electra=2e-3 mlm=1e-3."),
     ):
         parser.add_argument(option, nargs="+", type=str, default=[], help=about)
-    commands.study(**vars(parser.instantiate(parser.read(words))))
+    if commands.study(**vars(parser.instantiate(parser.read(words)))).get("failed"):
+        raise SystemExit(1)
 
 
 VERBS: dict[str, Callable[[list[str]], None]] = {

@@ -66,6 +66,17 @@ def test_a_discriminators_loss_weight_is_not_a_token_predictions() -> None:
     assert weights["replace-mlm"] is weights["all-tokens-mlm"] is weights["mlm"] is None
 
 
+@pytest.mark.parametrize(("scale", "fraction"), [("tiny", 0.25), ("base", 0.15), ("large", 0.25)])
+def test_bert_masks_15_percent_whatever_electra_does(scale: str, fraction: float) -> None:
+    for name in ("objectives", "efficiency", "negative-results"):
+        for variant in study(name, scale).variants:
+            bert = variant.config.objective == "mlm"
+            assert variant.config.masking.fraction == (0.15 if bert else fraction)
+    labels = {variant.name: variant.label for variant in study("objectives", scale).variants}
+    assert labels["electra-15"] == f"ELECTRA {100 * fraction:g}%"
+    assert labels["electra-other-15"] == f"ELECTRA other {100 * fraction:g}%"
+
+
 def test_budgets_are_the_papers() -> None:
     assert study("objectives", "base").budget == pytest.approx(6.4e19, rel=0.01), "Table 1"
     assert study("efficiency").budget == pytest.approx(1.29e18, rel=0.01), "Table 1, with the released generator"

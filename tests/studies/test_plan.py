@@ -8,7 +8,6 @@ import torch
 from toy_studies import TASKS, order, toy_scale, toy_study
 
 from electra.errors import UsageError
-from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
 from electra.pretraining.masking import num_chosen
 from electra.pretraining.networks import generator_sizes
@@ -25,7 +24,7 @@ class SetWatch(Stopwatch):
     def step(self, config) -> Step:
         return Step(step_flops(config), 0.01 if config.objective == "electra" else 0.005)
 
-    def finetuning_seconds(self, task, model: EncoderConfig) -> float:
+    def finetuning_seconds(self, task, pretraining) -> float:
         return 7.0 if task.name == "sst2" else 2.0
 
 
@@ -73,6 +72,15 @@ def test_hours_are_divided(equal, glue: Path) -> None:
     assert then.training_hours + then.finetuning_hours == pytest.approx(2.0, rel=0.01)
     with pytest.raises(UsageError, match="--hours 0.001: fine-tuning alone takes about 0.015"):
         budget_for(plan, 0.001)
+
+
+def test_a_budget_by_hours_stays_that_of_the_first_call(text: Path, glue: Path, tmp_path: Path) -> None:
+    out, words = tmp_path / "study", {"variants": ("untrained",), "tasks": ("sst2",)}
+    out.mkdir()
+    (out / ".study.json.123.partial").write_text("{")  # of a call that was killed
+    first = run_study(order(text, glue, out, hours=0.5, **words))
+    for hours in (None, 0.5):
+        assert run_study(order(text, glue, out, hours=hours, **words))["budget"] == first["budget"]
 
 
 def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -102,6 +102,22 @@ def test_spreads_and_gaps(tmp_path: Path) -> None:
     assert float(rows[0]["probe_layer_sst2"]) == 2
 
 
+def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
+    results_of("tying", tmp_path, good, seeds=1)
+    study = STUDIES["tying"](toy_scale())
+    cells = {
+        variant.name: [cell_of(study, variant, 0, order(Path("text"), Path("glue"), tmp_path), "data", Scoring("glue", TASKS))]
+        for variant in study.variants
+    }  # fmt: skip
+    cells["none"][0].fail("the disk is full")
+    results = Results.collect(study, "toy", TASKS, cells)
+    row, *others = csv.DictReader(io.StringIO(to_csv(results)))
+    assert len(others) == 2
+    assert (row["status"], float(row["average"])) == ("failed: the disk is full", 54.0)
+    assert "- Failed: no tying, seed 0: the disk is full" in to_markdown(results)
+    assert not cells["none"][0].is_finished()
+
+
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
 def test_every_study_has_its_figure(name: str, tmp_path: Path) -> None:
     results = results_of(name, tmp_path, good)

@@ -7,14 +7,23 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toy_studies
-from toy_studies import TASKS, order
+import yaml
+from toy_studies import TASKS, order, toy_scale, toy_study
+from toy_tasks import write_glue
 
+from electra import cli
 from electra.errors import RunError
-from electra.studies.run import run_study
+from electra.studies.catalogue import STUDIES
+from electra.studies.cell import Scoring
+from electra.studies.processes import unsaid
+from electra.studies.run import cell_of, run_study
+from electra.studies.scales import Scale
+from electra.studies.study import Study
 
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
@@ -83,6 +92,14 @@ def test_the_figure(done) -> None:
         assert words in drawing
 
 
+def test_fine_tuning_reads_no_position_that_pre_training_never_reached(done) -> None:
+    out, _ = done
+    config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
+    pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
+    assert config["max_length"] == pretrained["seq_len"] == 24
+    assert "reads 24 tokens of an example at most" in (out / "table.md").read_text()
+
+
 def test_scores_stay_and_large_models_go(done) -> None:
     out, _ = done
     seed = out / "finetuned/electra/seed-1/sst2/seed-1"
@@ -115,10 +132,64 @@ def test_another_study_does_not_fit_in(done, text: Path, glue: Path, tmp_path: P
     (tmp_path / "other.txt").write_text("the cat sees mice .\n")
     with pytest.raises(RunError, match="its data is .*, not .*other.txt; choose another --out"):
         run_study(order(tmp_path / "other.txt", glue, out))
+    other_tasks = write_glue(tmp_path / "glue")
+    with pytest.raises(RunError, match="its glue is .*, not .*; choose another --out"):
+        run_study(order(text, other_tasks, out))
+    with pytest.raises(RunError, match="its rates is {}, not {'mlm': 0.001}; choose another --out"):
+        run_study(order(text, glue, out, rates={"mlm": 1e-3}))
     with pytest.raises(RunError, match="its hours is None, not 2"):
         run_study(order(text, glue, out, hours=2.0))
     with pytest.raises(RunError, match="not empty and not a study"):
         run_study(order(text, glue, tmp_path))
+
+
+def test_runs_of_another_configuration_are_not_taken_for_these(
+    done, text: Path, glue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = done
+
+    def changed(scale: Scale) -> Study:
+        return toy_study(replace(scale, config=replace(scale.config, loss_weight=7.0)))
+
+    monkeypatch.setitem(STUDIES, "toy", changed)
+    with pytest.raises(
+        RunError, match="electra/seed-0: a run of another configuration: loss-weight is 5.0 there, 7.0 here"
+    ):
+        run_study(order(text, glue, out))
+
+
+def test_each_side_learns_at_its_rate(text: Path, glue: Path, tmp_path: Path) -> None:
+    words = {"rates": {"mlm": 1e-3}, "variants": ("untrained", "mlm"), "tasks": ("sst2",)}
+    returned = run_study(order(text, glue, tmp_path / "study", **words))
+    rates = {
+        name: yaml.safe_load((tmp_path / f"study/runs/{name}/seed-0/config.yaml").read_text())["optimizer"][
+            "learning_rate"
+        ]
+        for name in ("untrained", "mlm")
+    }
+    assert rates == {"untrained": toy_scale().config.optimizer.learning_rate, "mlm": 1e-3}
+    assert json.loads((tmp_path / "study/study.json").read_text())["rates"] == {"mlm": 1e-3}
+    assert "- Peak learning rates: electra 0.002; mlm 0.001." in (tmp_path / "study/table.md").read_text()
+    assert returned["failed"] == []
+
+
+def test_a_command_whose_run_fails_says_so(
+    text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = f"study toy --scale toy --data {text} --glue {glue} --out {tmp_path / 'study'} --seeds 1 --variants broken".split()
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 1
+    assert "0 of 1 done" in capsys.readouterr().out
+
+
+def test_a_process_that_could_not_say_why_it_ended(done, text: Path, glue: Path) -> None:
+    study = toy_study(toy_scale())
+    asked = order(text, glue, done[0])
+    cell = cell_of(study, study.variants[0], 0, asked, "data", Scoring("glue", TASKS))
+    assert unsaid(-9, cell).startswith("killed by signal 9 ")
+    assert unsaid(1, cell) == f"its process ended with code 1 ({cell.log})"
+    assert [unsaid(code, cell) for code in (0, 130, 143)] == [None] * 3, "recorded, or asked to stop"
 
 
 def started(words: list[str], **more) -> subprocess.Popen:
@@ -163,5 +234,4 @@ def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Pa
     run_study(order(text, glue, out, variants=("electra", "mlm")))
     assert (out / "cells/electra-seed-0.json").stat().st_mtime_ns == first
     assert rows_of(out)["mlm", 0]["status"] == "done"
-    log = (out / "logs/mlm-seed-0.log").read_text()
-    assert "Stopped at step" in log or "is finished" in log, "the second part went on"
+    assert "resuming from step" in (out / "logs/mlm-seed-0.log").read_text(), "the second part went on"

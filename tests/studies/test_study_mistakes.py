@@ -20,6 +20,11 @@ MISTAKES = {
     "no GLUE": ("toy", {"--glue": "nowhere"}, "nowhere: no SST-2/train.tsv here; it is not a folder in the layout"),
     "no text": ("toy", {"--data": "nowhere"}, "nowhere"),
     "no data at all": ("toy", {"--data": None}, "--data is missing; electra study --help explains it"),
+    "no such objective": ("toy", {"--rates": "bert=1e-3"}, "--rates: toy has no objective 'bert'; it has electra, mlm"),
+    "no rate": ("toy", {"--rates": "mlm"}, "--rates mlm: expected an objective and a number, as in mlm=1e-3"),
+    "a rate of 0": ("toy", {"--rates": "mlm=0"}, "optimizer.learning_rate is 0.0; it must be more than 0"),
+    "rates of their own search": ("learning-rate", {"--rates": "mlm=1e-3"}, "learning-rate is the study that searches"),
+    "GLUE from the hub, which tests do not reach": ("toy", {"--glue": None}, "nyu-mll/glue"),
     "a task without files": ("toy", {"--tasks": "cola"}, "no CoLA/train.tsv here"),
 }
 

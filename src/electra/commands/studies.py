@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from electra.errors import UsageError
+
 
 def flops(
     *,
@@ -53,7 +55,7 @@ def study(
     name: str,
     *,
     data: str,
-    glue: str,
+    glue: str = "hf://nyu-mll/glue",
     out: str,
     scale: str = "tiny",
     seeds: int = 2,
@@ -62,6 +64,7 @@ def study(
     variants: Iterable[str] | str = (),
     finetune_seeds: int = 1,
     workers: int = 1,
+    rates: Iterable[str] | str = (),
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Redraw a table or figure of the paper: a grid of runs at equal compute. Run again with the same `out`, it resumes.
@@ -79,17 +82,42 @@ def study(
         variants: Run only these; by default all.
         finetune_seeds: Fine-tuning runs of each task; their median counts.
         workers: Runs at a time, each in a process of its own; they share the CPU's threads.
+        rates: Peak learning rates by objective, as the study learning-rate finds them: "electra=2e-3", "mlm=1e-3".
         dry_run: Only say which runs there are, and what they cost by a measured step.
 
     Returns:
-        The budget, and a row for each run (each variant, of a dry run).
+        The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
     """
     from electra.studies.run import Order, run_study
 
     order = Order(
-        name, data, glue, Path(out), scale, seeds, hours, several(tasks), several(variants), finetune_seeds, workers
+        name,
+        data,
+        glue,
+        Path(out),
+        scale,
+        seeds,
+        hours,
+        several(tasks),
+        several(variants),
+        finetune_seeds,
+        workers,
+        dict(map(rate_of, several(rates))),
     )
     return run_study(order, dry_run)
+
+
+def rate_of(word: str) -> tuple[str, float]:
+    """An objective and its learning rate, out of `mlm=1e-3`.
+
+    Raises:
+        UsageError: it is not of this form.
+    """
+    name, _, number = word.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise UsageError(f"--rates {word}: expected an objective and a number, as in mlm=1e-3") from None
 
 
 def several(names: Iterable[str] | str) -> tuple[str, ...]:

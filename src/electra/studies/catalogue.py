@@ -13,16 +13,19 @@ from electra.studies.scales import Scale
 from electra.studies.study import Axis, Study, Variant
 
 ELECTRA, BERT = "ELECTRA", "BERT"
+BERT_FRACTION = 0.15
+"""Of a sequence's tokens BERT masks so many, at every size (section 3.1)."""
 
 
 def objectives(scale: Scale) -> Study:
     """Table 5: the stepping stones between BERT and ELECTRA (section 3.5)."""
+    share = scale.config.masking.fraction
     labels = {
         "electra": ELECTRA,
         "all-tokens-mlm": "All-Tokens MLM",
         "replace-mlm": "Replace MLM",
-        "electra-15": "ELECTRA 15%",
-        "electra-other-15": "ELECTRA other 15%",
+        "electra-15": f"ELECTRA {share:.0%}",
+        "electra-other-15": f"ELECTRA other {share:.0%}",
         "mlm": BERT,
     }
     variants = [
@@ -183,7 +186,7 @@ def small_score(scale: Scale, variant: Variant) -> float | None:
 
 def negative_results(scale: Scale) -> Study:
     """Appendix H: what did not help, beside what it was meant to help."""
-    config, generator, masking = scale.config, scale.config.generator, scale.config.masking
+    config, generator = scale.config, scale.config.generator
     bert = with_objective(config, "mlm")
     ideas = {
         "electra": (ELECTRA, config),
@@ -192,8 +195,8 @@ def negative_results(scale: Scale) -> Study:
         "never-original": ("ELECTRA, never the original", replace(config, generator=replace(generator, never_original=True))),
         "contrast": ("ELECTRA, sentence-level contrast", replace(config, contrast=replace(config.contrast, weight=1.0))),
         "mlm": (BERT, bert),
-        "mlm-rare": ("BERT, rare tokens masked", replace(bert, masking=replace(masking, strategy="rare"))),
-        "mlm-hard": ("BERT, hard tokens masked", replace(bert, masking=replace(masking, strategy="hard"))),
+        "mlm-rare": ("BERT, rare tokens masked", replace(bert, masking=replace(bert.masking, strategy="rare"))),
+        "mlm-hard": ("BERT, hard tokens masked", replace(bert, masking=replace(bert.masking, strategy="hard"))),
     }  # fmt: skip
     return Study(
         "negative-results",
@@ -251,9 +254,13 @@ def both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
 
 
 def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
-    """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other."""
+    """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other.
+
+    BERT masks 15 % as in the paper, also beside an ELECTRA whose generator gets more.
+    """
     weight = config.loss_weight if OBJECTIVES[name].prediction == "replaced" else None
-    return replace(config, objective=name, loss_weight=weight)
+    masking = replace(config.masking, fraction=BERT_FRACTION) if name == "mlm" else config.masking
+    return replace(config, objective=name, loss_weight=weight, masking=masking)
 
 
 def over_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:

@@ -17,6 +17,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.grid import main_score
 from electra.finetuning.hub import model_directory
 from electra.finetuning.run import finetune
+from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.storage import write_atomically
@@ -82,8 +83,8 @@ class Cell:
         return [task for task in self.scoring.tasks if runs.get(task, 0) < self.scoring.finetune_seeds]
 
     def fail(self, reason: str) -> None:
-        """Record that the cell failed, in one line."""
-        self.write({"failed": reason})
+        """Record that the cell failed, in one line; what an earlier call has scored stays."""
+        self.write({**(self.record() or {}), "failed": reason})
 
     def write(self, record: dict[str, Any]) -> None:
         """Write the record."""
@@ -115,7 +116,12 @@ def run_cell(cell: Cell) -> None:
 def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
     """Median and values of the task's main metric on dev over the fine-tuning seeds."""
     config = FinetuneConfig(
-        task=task, model=str(cell.run), data=cell.scoring.glue, seed=cell.config.seed, runtime=cell.config.runtime
+        task=task,
+        model=str(cell.run),
+        data=cell.scoring.glue,
+        seed=cell.config.seed,
+        max_length=finetuning_length(cell.config),
+        runtime=cell.config.runtime,
     )
     out = cell.out / "finetuned" / cell.variant / f"seed-{cell.config.seed}" / task
     summary = finetune(config, out, cell.scoring.finetune_seeds)
@@ -123,6 +129,11 @@ def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
         shutil.rmtree(model)
     score = main_score(summary)
     return {"metric": summary["main_metric"], "median": score["median"], "values": score["values"]}
+
+
+def finetuning_length(config: PretrainConfig) -> int:
+    """Tokens of an example: fine-tuning's own, but none at positions that pre-training never reached."""
+    return min(SentenceTask.max_length, config.seq_len)
 
 
 def probed(cell: Cell, tasks: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:

@@ -14,6 +14,7 @@ from electra.finetuning.sentences import SentenceTask
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
 from electra.runtime import RuntimeConfig
+from electra.studies.cell import finetuning_length
 from electra.studies.compute import Step, measured_finetuning_step, measured_step
 from electra.studies.study import Study, Variant
 
@@ -94,13 +95,14 @@ class Stopwatch:
             self.steps[config] = measured_step(replace(config, runtime=self.device))
         return self.steps[config]
 
-    def finetuning_seconds(self, task: SentenceTask, model: EncoderConfig) -> float:
+    def finetuning_seconds(self, task: SentenceTask, pretraining: PretrainConfig) -> float:
         """Of one run of a task, at the mean length of its examples."""
         config, examples = FinetuneConfig(task=task.name), task.read("train")
         texts = [examples.first, *([examples.second] if examples.second is not None else [])]
         words = sum(len(text.split()) for column in texts for text in column) / len(examples)
         length = next((each for each in LENGTHS if each >= words * TOKENS_A_WORD), LENGTHS[-1])
-        key = (model, min(length, model.max_positions))
+        model = pretraining.model
+        key = (model, min(length, finetuning_length(pretraining)))
         if key not in self.finetuning_steps:
             self.finetuning_steps[key] = measured_finetuning_step(*key, config.batch_size, self.device)
         passes = Protocol.of(config, model).epochs * (2 if task.swap_pairs else 1)
@@ -115,7 +117,7 @@ def planned(
     for variant in study.variants:
         step, target = watch.step(variant.config), study.target(variant)
         steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
-        scoring = sum(watch.finetuning_seconds(task, variant.config.model) for task in tasks.values())
+        scoring = sum(watch.finetuning_seconds(task, variant.config) for task in tasks.values())
         rows.append(Planned(variant, step, max(1.0, steps), scoring * finetune_seeds))
     return Plan(study, tuple(rows), seeds, workers)
 

@@ -45,11 +45,8 @@ def run_cells(
                 for process in [each for each in running if each.exitcode is not None]:
                     cell, connection = running.pop(process)
                     connection.close()
-                    if process.exitcode and process.exitcode < 0:
-                        cell.fail(
-                            f"killed by signal {-process.exitcode} "
-                            "(often because memory ran out: fewer --workers need less)"
-                        )
+                    if (reason := unsaid(process.exitcode or 0, cell)) is not None:
+                        cell.fail(reason)
                     ended(cell)
         finally:
             for process in running:
@@ -59,6 +56,15 @@ def run_cells(
         if number := stop_signal():
             console.print("Stopped; the same command goes on from there.")
             raise SystemExit(128 + number)
+
+
+def unsaid(exitcode: int, cell: Cell) -> str | None:
+    """Why a process failed that could not record it; None of one that could, or that was asked to stop."""
+    if exitcode < 0:
+        return f"killed by signal {-exitcode} (often because memory ran out: fewer --workers need less)"
+    if exitcode in (0, 128 + signal.SIGTERM, 128 + signal.SIGINT):
+        return None
+    return f"its process ended with code {exitcode} ({cell.log})"
 
 
 def start(cell: Cell) -> tuple[BaseProcess, Connection]:

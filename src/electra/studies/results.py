@@ -39,7 +39,7 @@ class Outcome:
 
     variant: Variant
     records: tuple[dict[str, Any], ...]
-    """Of the seeds that are done."""
+    """Of the seeds that are scored."""
     failed: Mapping[int, str]
     """The seeds that failed, and why."""
     missing: tuple[int, ...]
@@ -73,7 +73,7 @@ class Results:
             records = {cell.config.seed: cell.record() for cell in cells[variant.name]}
             known = {seed: record for seed, record in records.items() if record is not None}
             failed = {seed: record["failed"] for seed, record in known.items() if "failed" in record}
-            done = tuple(record for seed, record in known.items() if seed not in failed)
+            done = tuple(record for record in known.values() if "finetuned" in record)
             missing = tuple(seed for seed in records if seed not in known)
             outcomes.append(Outcome(variant, done, failed, missing))
         return cls(study, scale, tasks, tuple(outcomes))
@@ -163,8 +163,11 @@ def csv_rows(results: Results) -> Iterator[dict[str, Any]]:
             spent = {name: record[name] for name in ("flops", "step", "tokens", "seconds")}
             heldout = {f"heldout_{name}": value for name, value in record["heldout"].items()}
             given = {name: score(record) for name, score in scores.items()}
-            yield {**about, "seed": record["seed"], "status": "done", **spent, **given, **heldout}
-        for seed, reason in outcome.failed.items():
+            reason = outcome.failed.get(record["seed"])
+            status = "done" if reason is None else f"failed: {reason}"
+            yield {**about, "seed": record["seed"], "status": status, **spent, **given, **heldout}
+        scored = {record["seed"] for record in outcome.records}
+        for seed, reason in ((seed, reason) for seed, reason in outcome.failed.items() if seed not in scored):
             yield {**about, "seed": seed, "status": f"failed: {reason}"}
         for seed in outcome.missing:
             yield {**about, "seed": seed, "status": "not run"}

@@ -9,7 +9,7 @@ OUT/table.md figure.png figure.svg  written anew after each cell, with what is t
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import torch
 
 from electra.console import console, counted, decided, warned
 from electra.errors import RunError, UsageError
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.directory import RunDirectory
 from electra.runtime import RuntimeConfig
 from electra.storage import check_writable, write_atomically
 from electra.studies.catalogue import STUDIES
@@ -48,6 +50,7 @@ class Order:
     variants: tuple[str, ...]
     finetune_seeds: int
     workers: int
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
@@ -70,11 +73,12 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
 
     Raises:
         ElectraError: see `electra.errors`. A cell that fails does not raise: its row says why.
+        RunError: the directory holds another study, or runs of another configuration.
         SystemExit: a signal asked to stop; the same call goes on.
     """
     scale = fitted(SCALES[order.scale](), order.data)
     tasks = check_tasks(order.tasks or scale.tasks, order.glue)
-    study = STUDIES[order.name](scale)
+    study = with_rates(STUDIES[order.name](scale), order.rates)
     chosen = chosen_variants(study, order.variants)
     known = standing_study(order)
     if known is not None:
@@ -91,7 +95,8 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
         if dry_run:
             return {"budget": study.budget, "hours": plan.training_hours + plan.finetuning_hours, "rows": plan.facts()}
     check_writable(order.out)
-    write_atomically(order.out / STUDY, (json.dumps(facts(order, study), indent=2) + "\n").encode())
+    if known is None:
+        write_atomically(order.out / STUDY, (json.dumps(facts(order, study), indent=2) + "\n").encode())
     return run_grid(order, study, chosen, scale, tuple(tasks))
 
 
@@ -107,6 +112,8 @@ def run_grid(
         ]
         for variant in study.variants
     }
+    for cell in (each for row in cells.values() for each in row):
+        RunDirectory(cell.run).check(cell.config)
     names = {variant.name for variant in chosen}
     # Seed by seed, so that what is there so far compares all variants.
     wanted = sorted(
@@ -125,19 +132,20 @@ def run_grid(
         console.print(f"  {cell.name} begins; {cell.log} says how it goes", markup=False)
 
     def ended(cell: Cell) -> None:
-        results = collected()
+        collected()
         record = cell.record() or {}
         if "failed" in record:
             warned(f"{cell.name} failed: {record['failed']}")
         elif record:
             console.print(f"  {cell.name}: {told(record, tasks)}", markup=False)
-        done = sum(len(outcome.records) for outcome in results.outcomes)
+        done = sum(each.is_finished() for each in wanted)
         console.print(f"  {done} of {len(wanted)} done", markup=False)
 
     run_cells(left, order.workers, started, ended)
     results = collected()
     console.print((order.out / "table.md").read_text(), markup=False)
-    return {"budget": study.budget, "rows": list(csv_rows(results))}
+    failed = [cell.name for cell in wanted if "failed" in (cell.record() or {})]
+    return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
 
 
 def told(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
@@ -185,16 +193,43 @@ def chosen_variants(study: Study, names: Sequence[str]) -> tuple[Variant, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) or study.variants
 
 
+def with_rates(study: Study, rates: Mapping[str, float]) -> Study:
+    """The study with the peak learning rates of these objectives, as a search found them.
+
+    Raises:
+        UsageError: no variant has such an objective, or the study is the search.
+    """
+    known = dict.fromkeys(variant.config.objective for variant in study.variants)
+    for name in rates:
+        if name not in known:
+            raise UsageError(f"--rates: {study.name} has no objective {name!r}; it has {', '.join(known)}")
+    if rates and study.name == "learning-rate":
+        raise UsageError("--rates: learning-rate is the study that searches them")
+
+    def at_its_rate(config: PretrainConfig) -> PretrainConfig:
+        rate = rates.get(config.objective, config.optimizer.learning_rate)
+        return replace(config, optimizer=replace(config.optimizer, learning_rate=rate))
+
+    return replace(study, variants=tuple(replace(each, config=at_its_rate(each.config)) for each in study.variants))
+
+
 def facts(order: Order, study: Study) -> dict[str, Any]:
     """What decides what the runs of a study are."""
     return {
         "study": order.name,
         "scale": order.scale,
-        "data": str(Path(order.data).absolute()) if Path(order.data).exists() else order.data,
+        "data": located(order.data),
+        "glue": located(order.glue),
+        "rates": dict(order.rates),
         "equal": study.equal,
         "budget": study.budget,
         "hours": order.hours,
     }
+
+
+def located(place: str) -> str:
+    """A path from the root; a name on the hub as it is."""
+    return str(Path(place).absolute()) if Path(place).exists() else place
 
 
 def standing_study(order: Order) -> float | None:
@@ -205,12 +240,14 @@ def standing_study(order: Order) -> float | None:
     """
     path = order.out / STUDY
     if not path.exists():
-        if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
+        if order.out.exists() and (
+            not order.out.is_dir() or any(not each.name.startswith(".") for each in order.out.iterdir())
+        ):
             raise RunError(f"{order.out}: not empty and not a study; choose another --out")
         return None
     saved = json.loads(path.read_text())
     now = facts(order, Study("", "", (), Published("")))
-    for name in ("study", "scale", "data", *(["hours"] if order.hours is not None else [])):
-        if saved[name] != now[name]:
+    for name in ("study", "scale", "data", "glue", "rates", *(["hours"] if order.hours is not None else [])):
+        if saved.get(name, now[name]) != now[name]:
             raise RunError(f"{order.out}: its {name} is {saved[name]}, not {now[name]}; choose another --out")
     return float(saved["budget"])

@@ -38,15 +38,15 @@ def tiny_scale() -> Scale:
     """A few hours on two CPU cores, in a regime where pre-training shows at all (LOG.md).
 
     The tiny preset's network, kernels fitted to its width, with words enough for GLUE and sequences long enough for its
-    sentences; many small updates.
+    sentences and most of its pairs; many small updates.
     """
     base = tiny()
     config = replace(
         base,
         steps=10_000,
-        seq_len=32,
+        seq_len=64,
         model=replace(base.model, vocab_size=4_096),
-        training=replace(base.training, batch_size=32, log_every=100, checkpoint_every=2_000),
+        training=replace(base.training, batch_size=16, log_every=100, checkpoint_every=2_000),
     )
     return Scale(
         "tiny",

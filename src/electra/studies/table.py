@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from electra.finetuning.grid import COLUMNS
+from electra.studies.cell import finetuning_length
 from electra.studies.results import (
     TOLERANCE,
     Number,
@@ -40,7 +41,7 @@ def to_markdown(results: Results) -> str:
         markdown(score_rows(results, best_layer)),
         "## Held-out text",
         markdown(heldout_rows(results)),
-        bullets(reading_notes()),
+        bullets(reading_notes(results)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -105,13 +106,19 @@ def mean_of(outcome: Outcome, name: str, shown: Callable[[float], str]) -> str:
 
 
 def compute_notes(results: Results) -> Iterator[str]:
-    """What was to be equal, and whether it was."""
+    """What was to be equal, and whether it was; and the learning rates, which were chosen."""
     study = results.study
     unit = "FLOPs" if study.equal == "flops" else "updates"
     amount = f"{study.budget:.3g}" if study.equal == "flops" else f"{study.budget:,.0f}"
     shares = {outcome.variant.share for outcome in results.outcomes} - {0.0}
     times = "" if shares == {1.0} else ", times its share"
     yield f"Equal {unit}: {amount} for each run{times}. FLOPs are counted as in Appendix E of the paper."
+    rates: dict[str, set[float]] = {}
+    for outcome in results.outcomes:
+        config = outcome.variant.config
+        rates.setdefault(config.objective, set()).add(config.optimizer.learning_rate)
+    shown = (f"{name} {', '.join(f'{rate:g}' for rate in sorted(each))}" for name, each in rates.items())
+    yield f"Peak learning rates: {'; '.join(shown)}."
     off = results.off_budget()
     if off:
         yield f"Not equal: {'; '.join(off)} (more than {TOLERANCE:.0%} beside it). These rows do not compare with the others."
@@ -139,11 +146,15 @@ def published_notes(results: Results) -> Iterator[str]:
         yield f"The paper, {name}: " + ", ".join(f"{score} at {place:.3g}" for place, score in points)
 
 
-def reading_notes() -> Iterator[str]:
+def reading_notes(results: Results) -> Iterator[str]:
     """What a reader has to know of the numbers."""
     yield (
         "Percent; means ± standard deviations over pre-training seeds. Matthews correlation for CoLA, Spearman for STS, "
         "accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
+    )
+    yield (
+        f"Fine-tuning reads {finetuning_length(results.study.variants[0].config)} tokens of an example at most, as positions "
+        "that pre-training never reached mean nothing: longer pairs are cut."
     )
     yield (
         "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
