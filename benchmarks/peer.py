@@ -19,7 +19,6 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
-from electra.model.layers import gather_positions
 from electra.model.weights import CONFIG_NAMES
 from electra.pretraining.objectives import Vocabulary
 from electra.runtime import Runtime
@@ -93,11 +92,9 @@ class HuggingFaceElectra(nn.Module):
     def generator_logits(self, masked: Tensor, context: dict[str, Tensor | None], positions: Tensor) -> Tensor:
         """Logits [B, K, V] at `positions`."""
         if not self.config.chosen_only:
-            return gather_positions(self.generator(input_ids=masked, **context).logits, positions)
+            return vectors_at(self.generator(input_ids=masked, **context).logits, positions)
         hidden = self.generator.electra(input_ids=masked, **context).last_hidden_state
-        return self.generator.generator_lm_head(
-            self.generator.generator_predictions(gather_positions(hidden, positions))
-        )
+        return self.generator.generator_lm_head(self.generator.generator_predictions(vectors_at(hidden, positions)))
 
 
 class PeerStep:
@@ -135,6 +132,11 @@ class PeerStep:
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+def vectors_at(x: Tensor, positions: Tensor) -> Tensor:
+    """The vectors [B, K, H] of `x` [B, L, H] at `positions` [B, K]."""
+    return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
 def to_length(batch: Batch, length: int, pad_id: int) -> Batch:

@@ -3,11 +3,11 @@
     python benchmarks/prepare.py [--text FILES] [--megabytes 20 222] [--rounds 3]
 
 Every run is a process of its own on one core, with one thread; imports are not timed, and the processes of the sides
-alternate. Ours is `electra.data.prepare.prepare`, from a file to examples on the disk. The bare library encodes the same lines,
-ten thousand at a time, and throws the ids away; the file is read by then. The recipe is the usual one of masked language
-modelling: `load_dataset("text")`, `map` with a fast tokenizer, `map` that joins a batch's tokens and cuts them into rows; its
-cache is new every time. The peers are measured at the first size, ours at all of them: memory and cost per MB are to stay
-flat. Text that is not long enough is repeated; 1 MB is 10^6 bytes.
+alternate. Ours is `electra.data.prepare.prepare`, from a file to examples on the disk. The bare library encodes the same
+lines, ten thousand at a time, and throws the ids away; the file is read by then. The recipe is the usual one of masked
+language modelling: `load_dataset("text")`, `map` with a fast tokenizer, `map` that joins a batch's tokens and cuts them into
+rows; its cache is new every time. The peers are measured at the first size, ours at all of them: memory and cost per MB are
+to stay flat. Text that is not long enough is repeated; 1 MB is 10^6 bytes.
 """
 
 import json

@@ -41,7 +41,9 @@ def random_model(directory: Path, text: Path, preset: str) -> Path:
     """A classifier of random weights in Hugging Face's format, with a tokenizer trained on `text`."""
     sizes = PRESETS[preset]().model
     transformers.set_seed(0)
-    ElectraForSequenceClassification(hf_config(sizes)).save_pretrained(directory)
+    config = hf_config(sizes)
+    config.id2label = {0: "negative", 1: "positive"}
+    ElectraForSequenceClassification(config).save_pretrained(directory)
     tokenizer_of(text, sizes.vocab_size).save(directory, sizes.max_positions)
     return directory
 
