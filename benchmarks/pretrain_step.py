@@ -13,6 +13,7 @@ The limit is the rate of a large matrix product (`electra.runtime.matmul_rate`),
 what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass of two forwards
 (`PretrainingModel.utilised_share`). The table shows the share by Appendix E's own count too: it has look-ups as
 products with one-hot vectors, which no one computes, so it is not a share of the machine.
+Either count has the generator's last layer whole, though ours works at the chosen positions only there: under 1 % of Small.
 Tokens are real ones; padding is computed, and counted as FLOPs, but is no token.
 """
 

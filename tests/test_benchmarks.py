@@ -14,7 +14,6 @@ import finetune
 import loader
 import measuring
 import peer
-import prepare
 import pretrain_step
 import run_all
 import serve
@@ -93,9 +92,10 @@ def test_a_batch_of_full_length_has_the_same_loss() -> None:
     assert torch.allclose(plain, padded[:, :12], atol=1e-5)
 
 
-def test_prepare(text: Path, tmp_path: Path) -> None:
+def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("datasets")
-    prepare.main(toy("prepare", text, tmp_path))
+    assert run_all.main(["--smoke", "--only", "prepare", "finetune", "--text", str(text), f"--out={tmp_path}"]) == 0
+    assert "finetune is left out" in capsys.readouterr().out
     found = result(tmp_path, "prepare")
     assert set(found["peak_bytes"]) == {"electra 0.02", "tokenizers 0.02", "datasets 0.02", "electra 0.2"}
     bare, ours = (0.02 / found["rounds"][f"{side} 0.02"][0] for side in ("tokenizers", "electra"))
@@ -123,13 +123,6 @@ def test_finetune(tmp_path: Path) -> None:
     finetune.main([*run_all.SMOKE["finetune"][0], *data, f"--out={tmp_path}", "--threads=1"])
     (row,) = result(tmp_path, "finetune")["rows"]
     assert row["ratio"] == pytest.approx(row["rounds"]["electra"][0] / row["rounds"]["Trainer"][0])
-
-
-def test_all(text: Path, tmp_path: Path, capsys) -> None:
-    options = ["--smoke", "--only", "loader", "finetune", "--text", str(text), "--threads=1", f"--out={tmp_path}"]
-    assert run_all.main(options) == 0
-    assert "finetune is left out" in capsys.readouterr().out
-    assert result(tmp_path, "loader")["shards"] == 10
 
 
 def test_a_benchmark_that_fails_is_told(tmp_path: Path, capsys) -> None:
