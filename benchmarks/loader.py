@@ -1,0 +1,129 @@
+"""The loader: its share of a training step, and how long a run on many shards takes to start.
+
+    python benchmarks/loader.py [--batch-size 16 --seq-len 128] [--shards 1000 --examples 8000] [--rounds 5] [--threads 2]
+
+The batches of a turn are made alone, in the thread that asks for them; in training, a thread makes them ahead while the step
+computes. They alternate with as many steps of our training loop, and the mark is that a batch takes under 2 % of a step.
+Starting is: opening prepared data of `--shards` shards, which compares every byte with its checksum, making the loader, and
+its first batch. The shards are random tokens, of the size that a chunk of text gives (about a million tokens), in a
+temporary folder; they were just written, so the system has them in memory as far as it has room.
+"""
+
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from corpora import prepared
+from measuring import Mark, interleaved, options, report
+from pretrain_step import OURS, Case, case_of, take_turns
+
+from electra.data.examples import Examples
+from electra.data.loader import BatchLoader
+from electra.data.manifest import MANIFEST, Manifest, save_json
+from electra.data.shards import PreparedData, write_shard, write_unigrams
+from electra.presets import PRESETS
+from electra.runtime import RuntimeConfig, runtime
+
+STEP_SHARE, START_SECONDS = 0.02, 2.0
+MEGABYTES = 4
+
+
+def share_of_step(case: Case) -> dict[str, object]:
+    """Seconds of a batch and of a step, in turns."""
+    loader, made = case.loader(), 0
+
+    def batches() -> float:
+        nonlocal made
+        start = time.perf_counter()
+        for step in range(made, made + case.steps):
+            loader.batches(step)
+        made += case.steps
+        return time.perf_counter() - start
+
+    turns = take_turns(case, case.model(), {"loader": batches})
+    shares = [a / b for a, b in zip(turns.seconds["loader"], turns.seconds[OURS], strict=True)]
+    return {
+        "batches_per_second": case.steps / statistics.median(turns.seconds["loader"]),
+        "steps_per_second": case.steps / statistics.median(turns.seconds[OURS]),
+        "share": statistics.median(shares),
+        "rounds": shares,
+    }
+
+
+def many_shards(folder: Path, like: PreparedData, shards: int, examples: int) -> Path:
+    """Prepared data of `shards` shards of full random examples, with the tokenizer and settings of `like`."""
+    settings = like.manifest.settings
+    draw = np.random.default_rng(0)
+    offsets = np.arange(examples + 1, dtype=np.int64) * settings.seq_len
+    halves = np.full(examples, settings.seq_len // 2, np.int32)
+
+    def shard(number: int):
+        ids = draw.integers(settings.vocab_size, size=examples * settings.seq_len, dtype=np.uint16)
+        return write_shard(folder, "train", number, Examples(ids, offsets, halves))
+
+    shutil.copytree(like.tokenizer_path, folder / "tokenizer")
+    train = [shard(number) for number in range(shards)]
+    heldout = write_shard(
+        folder, "heldout", 0, Examples(np.zeros(settings.seq_len, np.uint16), offsets[:2], halves[:1])
+    )
+    unigrams = write_unigrams(folder, train[:1], settings.vocab_size, ())
+    save_json(folder / MANIFEST, Manifest(settings, shards, "documents", train, [heldout], unigrams))
+    return folder
+
+
+def start(path: Path, batch_size: int) -> float:
+    """Seconds from a directory to the first batch."""
+    began = time.perf_counter()
+    data = PreparedData.open(path)
+    loader = BatchLoader(data.train, batch_size=batch_size, micro_batch_size=batch_size, pad_id=0, seed=0)
+    loader.batches(0)
+    return time.perf_counter() - began
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, write the JSON."""
+    parser = options(__doc__)
+    parser.add_argument("--preset", default="small", choices=PRESETS)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--seq-len", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=4, help="steps of a turn, and batches")
+    parser.add_argument("--shards", type=int, default=1000)
+    parser.add_argument("--examples", type=int, default=8000, help="in each shard")
+    parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches of the steps are made of")
+    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="how much of the text")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--threads", type=int)
+    given = parser.parse_args(argv)
+    with (
+        runtime(RuntimeConfig(given.device, threads=given.threads)) as where,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        vocab_size = PRESETS[given.preset]().model.vocab_size
+        data = prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
+        case = case_of(SimpleNamespace(**vars(given), backend=None), data, where)
+        step = share_of_step(case)
+        path = many_shards(Path(folder) / "shards", data, given.shards, given.examples)
+        seconds = interleaved({"start": lambda: start(path, given.batch_size)}, given.rounds)["start"]
+        print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {where.describe()}")
+        print(f"{step['batches_per_second']:,.0f} batches/s, {step['steps_per_second']:,.2f} steps/s")
+        print(
+            f"{given.shards:,} shards of {given.examples:,} examples: first batch after {statistics.median(seconds):.2f} s"
+        )
+        marks = [
+            Mark("seconds of a batch for each of a step", step["share"], STEP_SHARE, at_most=True),
+            Mark(
+                f"seconds to start on {given.shards:,} shards", statistics.median(seconds), START_SECONDS, at_most=True
+            ),
+        ]
+        sizes = {name: getattr(given, name) for name in ("preset", "batch_size", "seq_len", "shards", "examples")}
+        result = {**sizes, "device": where.describe(), "step": step, "start_seconds": seconds}
+        report("loader", given.out, marks, result, torch.get_num_threads())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What the benchmarks share: sides that take turns, marks, memory of a process of its own, and the JSON with its origin.
+
+A benchmark is `main(argv)` in a file of this folder. It prints a table and its marks, says which of them it misses, and
+writes a JSON file to the folder `--out`.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """A parser with the options that every benchmark has; the first line of `description` is its help."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each side, of which the median counts")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the JSON file")
+    return parser
+
+
+def interleaved(sides: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
+    """What each side returns, round by round. They take turns, so that other work on the machine hits all alike.
+
+    The first `warm_up` rounds are not kept.
+    """
+    kept: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(warm_up + rounds):
+        for name, side in sides.items():
+            value = side()
+            if number >= warm_up:
+                kept[name].append(value)
+    return kept
+
+
+def ratio(of: Sequence[float], to: Sequence[float]) -> float:
+    """The median over the rounds of the quotient of two sides: what slows a round down slows both of its sides."""
+    return statistics.median(a / b for a, b in zip(of, to, strict=True))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A number that a benchmark is to reach."""
+
+    what: str
+    """What was measured, with its unit."""
+    value: float
+    bound: float
+    """The least that will do; with `at_most`, the most."""
+    at_most: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether it is reached."""
+        return self.value <= self.bound if self.at_most else self.value >= self.bound
+
+    def __str__(self) -> str:
+        relation = "at most" if self.at_most else "at least"
+        return f"{self.what}: {self.value:,.3g} ({relation} {self.bound:,.3g}){'' if self.met else '   MARK MISSED'}"
+
+
+def report(name: str, out: Path, marks: Iterable[Mark], result: Mapping[str, Any], threads: int | None = None) -> None:
+    """Print the marks, and write everything with machine, versions and commit to `out`/`name`.json."""
+    marks = list(marks)
+    print("\n".join(map(str, marks)) if marks else "no mark is set for these sizes on this device")
+    whole = {
+        **environment(),
+        **({"threads": threads} if threads else {}),
+        **result,
+        "marks": [asdict(mark) | {"met": mark.met} for mark in marks],
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(whole, indent=2) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """The machine, the versions of what takes part, and the commit, with a plus if files of it were changed."""
+    import torch
+
+    import electra
+    from electra.runtime import cpu_name
+
+    versions = {"python": platform.python_version(), "electra": electra.__version__}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {"machine": cpu_name(), **gpu, "versions": versions, "commit": commit()}
+
+
+def commit() -> str | None:
+    """Of this folder, "+" behind it if tracked files differ; None outside a repository."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def in_own_process(script: str, arguments: Iterable[object]) -> dict[str, Any]:
+    """Run a script of this folder; returns the JSON on the last line that it prints.
+
+    Raises:
+        RuntimeError: it failed; the message is the end of what it wrote.
+    """
+    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{script} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def peak_memory() -> int:
+    """Bytes of main memory that this process had at most, with all that it imported.
+
+    Linux tells it of the process alone; what `getrusage` says there began with the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

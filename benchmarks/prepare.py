@@ -1,0 +1,167 @@
+"""MB of text per second and core from text to shards, against the bare tokenizers library and a `datasets` recipe.
+
+    python benchmarks/prepare.py [--text FILES] [--megabytes 20 222] [--rounds 3]
+
+Every run is a process of its own on one core, with one thread; imports are not timed, and the processes of the sides
+alternate. Ours is `electra.data.prepare.prepare`, from a file to examples on the disk. The bare library encodes the same
+lines, ten thousand at a time, and throws the ids away; the file is read by then. The recipe is the usual one of masked
+language modelling: `load_dataset("text")`, `map` with a fast tokenizer, `map` that joins a batch's tokens and cuts them into
+rows; its cache is new every time. The peers are measured at the first size, ours at all of them: memory and cost per MB are
+to stay flat. Text that is not long enough is repeated; 1 MB is 10^6 bytes.
+"""
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from corpora import tokenizer_of, write_text
+from measuring import Mark, in_own_process, interleaved, options, peak_memory, ratio, report
+
+from electra.data.prepare import prepare
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import load_tokenizer
+
+SEQ_LEN = 128
+LINES = 10_000
+OURS, BARE, RECIPE = "electra", "tokenizers", "datasets"
+BARE_SHARE, RECIPE_TIMES = 0.8, 2.0
+FLAT = 1.1
+"""What memory and cost per MB may grow by, and still be called flat."""
+
+
+def ours(text: Path, tokenizer: Path, folder: Path) -> float:
+    """Seconds from text to shards."""
+    loaded = load_tokenizer(tokenizer)
+    start = time.perf_counter()
+    prepare(Corpus((str(text),)), loaded, folder / "data", seq_len=SEQ_LEN, workers=1)
+    return time.perf_counter() - start
+
+
+def bare(text: Path, tokenizer: Path, folder: Path) -> float:
+    """Seconds of encoding alone."""
+    from tokenizers import Tokenizer
+
+    loaded = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    lines = [line for line in text.read_text().splitlines() if line]
+    start = time.perf_counter()
+    for first in range(0, len(lines), LINES):
+        loaded.encode_batch_fast(lines[first : first + LINES], add_special_tokens=False)
+    return time.perf_counter() - start
+
+
+def recipe(text: Path, tokenizer: Path, folder: Path) -> float:
+    """Seconds of loading, tokenising and grouping."""
+    import datasets
+    from transformers import AutoTokenizer
+
+    datasets.disable_progress_bars()
+    loaded = AutoTokenizer.from_pretrained(tokenizer)
+
+    def tokenise(rows: dict[str, list[str]]) -> dict[str, Any]:
+        return loaded(rows["text"], return_special_tokens_mask=True)
+
+    def group(rows: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+        joined = {name: list(chain.from_iterable(values)) for name, values in rows.items()}
+        total = len(joined["input_ids"]) // SEQ_LEN * SEQ_LEN
+        return {name: [ids[i : i + SEQ_LEN] for i in range(0, total, SEQ_LEN)] for name, ids in joined.items()}
+
+    start = time.perf_counter()
+    lines = datasets.load_dataset("text", data_files=str(text), split="train", cache_dir=str(folder))
+    tokens = lines.map(tokenise, batched=True, remove_columns=["text"])
+    tokens.map(group, batched=True)
+    return time.perf_counter() - start
+
+
+SIDES = {OURS: ours, BARE: bare, RECIPE: recipe}
+
+
+def one_core() -> None:
+    """Keep this process, and all that it starts, to one core and thread."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def run_alone(side: str, text: Path, tokenizer: Path) -> dict[str, float]:
+    """One run of a side in this process, which is kept to a core."""
+    one_core()
+    with tempfile.TemporaryDirectory() as folder:
+        return {"seconds": SIDES[side](text, tokenizer, Path(folder)), "peak_bytes": peak_memory()}
+
+
+def measure(texts: dict[float, Path], tokenizer: Path, sides: list[str], rounds: int) -> tuple[dict, dict]:
+    """Seconds of each round and the largest peak memory, by side and megabytes ("electra 20")."""
+    peaks: dict[str, float] = {}
+    smallest = next(iter(texts))
+
+    def run(side: str, megabytes: float) -> Callable[[], float]:
+        def seconds() -> float:
+            arguments = [f"--alone={side}", f"--text={texts[megabytes]}", f"--tokenizer={tokenizer}"]
+            done = in_own_process("prepare.py", arguments)
+            name = f"{side} {megabytes:g}"
+            peaks[name] = max(peaks.get(name, 0), done["peak_bytes"])
+            return done["seconds"]
+
+        return seconds
+
+    runs = {f"{side} {smallest:g}": run(side, smallest) for side in sides}
+    runs |= {f"{OURS} {megabytes:g}": run(OURS, megabytes) for megabytes in list(texts)[1:]}
+    return interleaved(runs, rounds, warm_up=0), peaks
+
+
+def marks_of(seconds: dict, peaks: dict, sizes: dict[float, int], sides: list[str]) -> list[Mark]:
+    """Against the peers at the first size, and of the first size against the last."""
+    first, last = next(iter(sizes)), list(sizes)[-1]
+    small, large = f"{OURS} {first:g}", f"{OURS} {last:g}"
+    marks = []
+    if BARE in sides:
+        speed = ratio(seconds[f"{BARE} {first:g}"], seconds[small])
+        marks.append(Mark("times the bare tokenizers library", speed, BARE_SHARE))
+    if RECIPE in sides:
+        speed = ratio(seconds[f"{RECIPE} {first:g}"], seconds[small])
+        marks.append(Mark("times the datasets recipe", speed, RECIPE_TIMES))
+    growth = ratio(seconds[large], seconds[small]) * sizes[first] / sizes[last]
+    marks.append(Mark(f"cost per MB at {last:g} MB for that at {first:g} MB", growth, FLAT, at_most=True))
+    grown = peaks[large] / peaks[small]
+    marks.append(Mark(f"peak memory at {last:g} MB for that at {first:g} MB", grown, FLAT, at_most=True))
+    return marks
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, write the JSON."""
+    parser = options(__doc__)
+    parser.add_argument("--text", nargs="+", default=["builtin"])
+    parser.add_argument("--megabytes", nargs="+", type=float, default=[20, 222], help="sizes of the corpus")
+    parser.add_argument("--vocab-size", type=int, default=30_522)
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer directory; by default one is trained on the text")
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES, help="electra always takes part")
+    parser.add_argument("--alone", choices=SIDES, help="one run of this side on --text, in this process, as JSON")
+    given = parser.parse_args(argv)
+    if given.alone:
+        print(json.dumps(run_alone(given.alone, Path(given.text[0]), given.tokenizer)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        texts = {megabytes: Path(folder) / f"{megabytes:g}.txt" for megabytes in sorted(given.megabytes)}
+        sizes = {megabytes: write_text(file, given.text, megabytes) for megabytes, file in texts.items()}
+        tokenizer = given.tokenizer or Path(folder) / "tokenizer"
+        if not given.tokenizer:
+            tokenizer_of(next(iter(texts.values())), given.vocab_size).save(tokenizer)
+        sides = list(dict.fromkeys([OURS, *given.sides]))
+        seconds, peaks = measure(texts, tokenizer, sides, given.rounds)
+    rates = {name: sizes[float(name.split()[1])] / 1e6 / statistics.median(each) for name, each in seconds.items()}
+    print(f"{'':<12}{'MB':>8}{'MB/s':>10}{'peak memory':>14}   (one core)")
+    for name, rate in rates.items():
+        side, megabytes = name.split()
+        print(f"{side:<12}{megabytes:>8}{rate:>10.2f}{peaks[name] / 1e6:>11,.0f} MB")
+    result = {"seq_len": SEQ_LEN, "megabytes_per_second": rates, "peak_bytes": peaks, "rounds": seconds}
+    report("prepare", given.out, marks_of(seconds, peaks, sizes, sides), result, threads=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""All benchmarks, one after the other: their tables, their JSON files, and at the end the marks that are missed.
+
+    python benchmarks/run_all.py [--glue GLUE_FOLDER --tokenizer DIR] [--only serve loader] [--device cpu] [--smoke]
+
+About an hour on two cores; `--smoke` takes toy sizes, for a look at whether all of it works, and no number of it means
+anything. The fine-tuning benchmark needs GLUE and a tokenizer; without them it is left out, which is said. Each run is a
+process of its own; one that fails does not stop the others, and makes the exit code 1. Missed marks do not.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from measuring import HERE
+
+Runs = dict[str, list[list[str]]]
+
+CPU: Runs = {
+    "pretrain_step": [
+        ["--preset=small", "--batch-size=16", "--seq-len=128", "--device=cpu"],
+        ["--preset=base", "--batch-size=2", "--seq-len=512", "--steps=1", "--rounds=3", "--device=cpu"],
+    ],
+    "prepare": [["--rounds=3"]],
+    "loader": [["--device=cpu"]],
+    "finetune": [["--rounds=3"]],
+    "serve": [["--device=cpu"]],
+}
+GPU: Runs = {
+    "pretrain_step": [
+        ["--preset=small", "--batch-size=128", "--seq-len=128", "--steps=50", "--device=cuda"],
+        ["--preset=small", "--batch-size=512", "--seq-len=128", "--steps=20", "--device=cuda"],
+        ["--preset=base", "--batch-size=32", "--seq-len=512", "--steps=20", "--device=cuda"],
+    ],
+    "loader": [["--batch-size=128", "--steps=50", "--device=cuda"]],
+    "serve": [["--sentences=8192", "--device=cuda"]],
+}
+TOY = ["--rounds=1", "--megabytes=0.05", "--preset=tiny", "--device=cpu"]
+TOY_STEP = [*TOY, "--batch-size=4", "--seq-len=16", "--steps=1"]
+SMOKE: Runs = {
+    "pretrain_step": [[*TOY_STEP, "--backend=eager", "--no-memory"]],
+    "prepare": [["--rounds=1", "--megabytes", "0.02", "0.2", "--vocab-size=300"]],
+    "loader": [[*TOY_STEP, "--shards=10", "--examples=8"]],
+    "finetune": [["--rounds=1", "--layers=1", "--steps=1"]],
+    "serve": [[*TOY, "--sentences=16"]],
+}
+
+
+def missed(out: Path, since: float) -> list[str]:
+    """The marks missed in the files that were written in `out` since then, each with its file's name."""
+    files = [file for file in sorted(out.glob("*.json")) if file.stat().st_mtime >= since]
+    return [
+        f"{file.stem}: {mark['what']}: {mark['value']:.3g}, {'at most' if mark['at_most'] else 'at least'} {mark['bound']:g}"
+        for file in files
+        for mark in json.loads(file.read_text())["marks"]
+        if not mark["met"]
+    ]
+
+
+def run(name: str, arguments: Sequence[str]) -> bool:
+    """Whether a benchmark came through; what it prints is shown."""
+    print(f"\n== {name} {' '.join(arguments)}", flush=True)
+    return subprocess.run([sys.executable, str(HERE / f"{name}.py"), *arguments], check=False).returncode == 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run them; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=CPU, help="these benchmarks")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="which sizes to run, and where")
+    parser.add_argument("--smoke", action="store_true", help="toy sizes")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--text", nargs="+", help="by default the built-in text")
+    parser.add_argument("--glue", help="folder in GLUE's layout, for finetune")
+    parser.add_argument("--tokenizer", help="tokenizer directory, for finetune")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the JSON files")
+    given = parser.parse_args(argv)
+    runs = SMOKE if given.smoke else GPU if given.device == "cuda" else CPU
+    began, failed = time.time(), []
+    for name in given.only or runs:
+        more = [f"--out={given.out}"]
+        if given.threads and name != "prepare":
+            more.append(f"--threads={given.threads}")
+        if name == "finetune":
+            if not (given.glue and given.tokenizer):
+                print("\n== finetune is left out: it needs --glue and --tokenizer")
+                continue
+            more += [f"--data={given.glue}", f"--tokenizer={given.tokenizer}"]
+        elif given.text:
+            more += ["--text", *given.text]
+        failed += [name for arguments in runs.get(name, []) if not run(name, [*arguments, *more])]
+    print("\n" + "\n".join(["marks missed:", *(missed(given.out, began) or ["none"])]))
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

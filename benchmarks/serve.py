@@ -1,0 +1,147 @@
+"""Sentences per second of `electra predict`, against the `transformers` pipeline on the same fine-tuned model.
+
+    python benchmarks/serve.py [--model DIR] [--sentences 512] [--rounds 5] [--threads 2]
+
+Sentences of mixed lengths (3 to 100 words of running text, short ones more often) are classified from a file. Ours is what
+`electra predict` runs once the model is loaded: the file read, tokenised, sorted by length, predicted, and a record made of
+each. The pipeline gets the same sentences as a list, with truncation; one at a time, which is its default, and in batches
+of 32, where it pads to the longest of each. The mark counts against the faster of the two. By default the model is an
+ELECTRA-Small of random weights with a classifier of two labels: its speed is that of any. PyTorch only: ONNX Runtime is not
+built yet.
+"""
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from corpora import tokenizer_of, write_text
+from measuring import Mark, interleaved, options, ratio, report
+from peer import hf_config
+from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
+
+from electra.presets import PRESETS
+from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.serving.config import PredictConfig
+from electra.serving.finetuned import load_finetuned
+from electra.serving.predict import predictions
+
+MARK = 3.0
+OURS, ONE, BATCHES = "electra", "pipeline", "pipeline-batches"
+SHORTEST, LONGEST = 3, 100  # words
+MEGABYTES = 4
+
+
+def random_model(directory: Path, text: Path, preset: str) -> Path:
+    """A classifier of random weights in Hugging Face's format, with a tokenizer trained on `text`."""
+    sizes = PRESETS[preset]().model
+    transformers.set_seed(0)
+    config = hf_config(sizes)
+    config.id2label = {0: "negative", 1: "positive"}
+    ElectraForSequenceClassification(config).save_pretrained(directory)
+    tokenizer_of(text, sizes.vocab_size).save(directory, sizes.max_positions)
+    return directory
+
+
+def mixed_sentences(text: Path, number: int) -> list[str]:
+    """Stretches of running text; the logarithm of their lengths is uniform."""
+    words = text.read_text().split()
+    draw = random.Random(0)
+    sentences, start = [], 0
+    for _ in range(number):
+        length = round(SHORTEST * (LONGEST / SHORTEST) ** draw.random())
+        sentences.append(" ".join(words[i % len(words)] for i in range(start, start + length)))
+        start += length
+    return sentences
+
+
+def ours(model: Path, file: Path, where: Runtime) -> Callable[[], list[str]]:
+    """Labels of the file's sentences, by `electra predict`."""
+    finetuned = load_finetuned(str(model))
+    return lambda: [str(row["label"]) for row in predictions(finetuned, str(file), PredictConfig(), where)]
+
+
+def theirs(model: Path, sentences: list[str], where: Runtime, batch_size: int) -> Callable[[], list[str]]:
+    """Labels of the sentences, by the pipeline."""
+    classify = pipeline(
+        "text-classification",
+        model=ElectraForSequenceClassification.from_pretrained(model, dtype=where.dtype),
+        tokenizer=AutoTokenizer.from_pretrained(model),
+        device=where.device,
+        batch_size=batch_size,
+    )
+    return lambda: [said["label"] for said in classify(sentences, truncation=True, max_length=128)]
+
+
+def timed(side: Callable[[], Any], where: Runtime) -> Callable[[], float]:
+    """The side as one that returns its seconds."""
+
+    def seconds() -> float:
+        where.synchronise()
+        start = time.perf_counter()
+        side()
+        where.synchronise()
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def measure(model: Path, sentences: list[str], file: Path, rounds: int, where: Runtime) -> dict[str, Any]:
+    """Medians, ratios, and the share of the sentences on which both sides say the same."""
+    sides = {
+        OURS: ours(model, file, where),
+        ONE: theirs(model, sentences, where, 1),
+        BATCHES: theirs(model, sentences, where, 32),
+    }
+    said, expected = sides[OURS](), sides[BATCHES]()
+    seconds = interleaved({name: timed(side, where) for name, side in sides.items()}, rounds)
+    rates = {name: [len(sentences) / each for each in times] for name, times in seconds.items()}
+    return {
+        "sentences_per_second": {name: statistics.median(each) for name, each in rates.items()},
+        "ratio": {name: ratio(rates[OURS], rates[name]) for name in (ONE, BATCHES)},
+        "same_label": statistics.mean(a == b for a, b in zip(said, expected, strict=True)),
+        "rounds": rates,
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, write the JSON."""
+    parser = options(__doc__)
+    parser.add_argument("--model", type=Path, help="fine-tuned sequence classifier; by default random weights")
+    parser.add_argument("--preset", default="small", choices=PRESETS, help="sizes of the random weights")
+    parser.add_argument("--sentences", type=int, default=512)
+    parser.add_argument("--text", nargs="+", default=["builtin"], help="what the sentences are made of")
+    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="how much of the text")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--threads", type=int)
+    given = parser.parse_args(argv)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with (
+        runtime(RuntimeConfig(given.device, threads=given.threads)) as where,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        text, file = Path(folder) / "text.txt", Path(folder) / "sentences.txt"
+        write_text(text, given.text, given.megabytes)
+        model = given.model or random_model(Path(folder) / "model", text, given.preset)
+        sentences = mixed_sentences(text, given.sentences)
+        file.write_text("\n".join(sentences) + "\n")
+        found = measure(model, sentences, file, given.rounds, where)
+        print(f"{len(sentences):,} sentences of {SHORTEST} to {LONGEST} words, on {where.describe()}")
+        print(f"{'':<20}{'sentences/s':>12}{'electra is':>12}")
+        for name, rate in found["sentences_per_second"].items():
+            times = f"{found['ratio'][name]:.2f} x" if name in found["ratio"] else ""
+            print(f"{name:<20}{rate:>12,.1f}{times:>12}")
+        print(f"the same label for {found['same_label']:.1%} of the sentences")
+        mark = Mark("times the faster pipeline", min(found["ratio"].values()), MARK)
+        about = {"model": str(given.model) if given.model else f"{given.preset}, random", "sentences": len(sentences)}
+        report("serve", given.out, [mark], about | {"device": where.describe()} | found, torch.get_num_threads())
+
+
+if __name__ == "__main__":
+    main()

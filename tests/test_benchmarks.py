@@ -1,0 +1,152 @@
+"""Every benchmark at toy sizes: it runs, and what it writes adds up. The numbers mean nothing here."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from toy_tasks import toy_tokenizer, write_glue
+
+pytest.importorskip("transformers")
+
+import finetune
+import loader
+import measuring
+import peer
+import pretrain_step
+import run_all
+import serve
+
+from electra.data.loader import padded_batch
+from electra.model.encoder import EncoderConfig
+from electra.presets import small
+from electra.pretraining.build import build_shapes
+from electra.pretraining.networks import generator_sizes
+from electra.pretraining.objectives import Vocabulary
+
+ORIGIN = {"machine", "threads", "commit", "versions", "marks"}
+
+
+def result(folder: Path, name: str) -> dict:
+    found = json.loads((folder / f"{name}.json").read_text())
+    assert found.keys() >= ORIGIN
+    return found
+
+
+def toy(name: str, text: Path, out: Path) -> list[str]:
+    return [*run_all.SMOKE[name][0], "--text", str(text), f"--out={out}"]
+
+
+def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
+    pretrain_step.main([*toy("pretrain_step", text, tmp_path), "--threads=1"])
+    found = result(tmp_path, "pretrain_step_tiny_4x16_cpu")
+    assert set(found["tokens_per_second"]) == set(pretrain_step.SIDES)
+    for side in set(pretrain_step.SIDES) - {"electra"}:
+        rates = (found["rounds"][each][0] for each in ("electra", side))
+        assert found["ratio"][side] == pytest.approx(math.prod((next(rates), 1 / next(rates))))
+    assert 0 < found["utilisation"] < found["utilisation_by_appendix_e"] < 1
+    assert "no mark is set" in capsys.readouterr().out
+
+
+def test_peak_memory_of_one_side(text: Path, tmp_path: Path, capsys) -> None:
+    pretrain_step.main([*toy("pretrain_step", text, tmp_path), "--threads=1", "--peak-of=transformers"])
+    assert 10**8 < json.loads(capsys.readouterr().out.splitlines()[-1]) < 10**10
+
+
+def peer_config(sizes: EncoderConfig, chosen_only: bool = False) -> peer.PeerConfig:
+    generator = generator_sizes(sizes, small().generator)
+    return peer.PeerConfig(sizes, generator, 0.15, Vocabulary(sizes.vocab_size, 4, (0, 2, 3, 4)), 24, chosen_only)
+
+
+def test_the_peer_has_as_many_parameters_as_we_have() -> None:
+    config = small()
+    with torch.device("meta"):
+        theirs = peer.HuggingFaceElectra(peer_config(config.model))
+    count = [sum(p.numel() for p in model.parameters()) for model in (theirs, build_shapes(config))]
+    assert count[0] == count[1]
+
+
+def test_the_peer_computes_the_loss_of_an_untrained_electra() -> None:
+    sizes = EncoderConfig(500, 32, 64, 2, 4, 128, dropout=0.0, attention_dropout=0.0)
+    rows = [[2, *range(10, 20 + row), 3] for row in range(4)]
+    batch = padded_batch(rows, [len(row) for row in rows], 0)
+    losses = []
+    for chosen_only in (False, True):
+        torch.manual_seed(0)
+        model = peer.HuggingFaceElectra(peer_config(sizes, chosen_only))
+        torch.manual_seed(1)
+        losses.append(model(batch.input_ids, batch.token_type_ids, batch.attention_mask).item())
+    assert losses[0] == pytest.approx(math.log(500) + 50 * math.log(2), rel=0.02)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
+def test_a_batch_of_full_length_has_the_same_loss() -> None:
+    sizes = EncoderConfig(500, 32, 64, 2, 4, 128, dropout=0.0, attention_dropout=0.0)
+    batch = padded_batch([[2, *range(10, 20), 3]], [12], 0)
+    longer = peer.to_length(batch, 24, 0)
+    assert longer.input_ids.shape == (1, 24)
+    model = peer.HuggingFaceElectra(peer_config(sizes)).discriminator
+    plain = model(batch.input_ids, token_type_ids=batch.token_type_ids).logits
+    padded = model(longer.input_ids, attention_mask=longer.attention_mask, token_type_ids=longer.token_type_ids).logits
+    assert torch.allclose(plain, padded[:, :12], atol=1e-5)
+
+
+def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("datasets")
+    assert run_all.main(["--smoke", "--only", "prepare", "finetune", "--text", str(text), f"--out={tmp_path}"]) == 0
+    assert "finetune is left out" in capsys.readouterr().out
+    found = result(tmp_path, "prepare")
+    assert set(found["peak_bytes"]) == {"electra 0.02", "tokenizers 0.02", "datasets 0.02", "electra 0.2"}
+    bare, ours = (0.02 / found["rounds"][f"{side} 0.02"][0] for side in ("tokenizers", "electra"))
+    assert found["marks"][0]["value"] == pytest.approx(ours / bare)
+
+
+def test_loader(text: Path, tmp_path: Path) -> None:
+    loader.main([*toy("loader", text, tmp_path), "--threads=1"])
+    found = result(tmp_path, "loader")
+    assert found["step"]["share"] == pytest.approx(found["step"]["rounds"][0])
+    assert [mark["value"] for mark in found["marks"]] == [found["step"]["share"], found["start_seconds"][0]]
+
+
+def test_serve(text: Path, tmp_path: Path) -> None:
+    serve.main([*toy("serve", text, tmp_path), "--threads=1"])
+    found = result(tmp_path, "serve")
+    assert found["same_label"] == 1
+    assert found["marks"][0]["value"] == min(found["ratio"].values())
+
+
+def test_finetune(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    toy_tokenizer().save(tmp_path / "tokenizer")
+    data = [f"--data={write_glue(tmp_path / 'glue')}", f"--tokenizer={tmp_path / 'tokenizer'}", "--tasks=rte"]
+    finetune.main([*run_all.SMOKE["finetune"][0], *data, f"--out={tmp_path}", "--threads=1"])
+    (row,) = result(tmp_path, "finetune")["rows"]
+    assert row["ratio"] == pytest.approx(row["rounds"]["electra"][0] / row["rounds"]["Trainer"][0])
+
+
+def test_a_benchmark_that_fails_is_told(tmp_path: Path, capsys) -> None:
+    options = ["--smoke", "--only", "prepare", "--text", str(tmp_path / "none"), f"--out={tmp_path}"]
+    assert run_all.main(options) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "failed: prepare"
+
+
+def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
+    marks = [measuring.Mark("speed", 1.0, 2.0), measuring.Mark("memory", 1.0, 2.0, at_most=True)]
+    measuring.report("this", tmp_path, marks, {}, threads=1)
+    assert capsys.readouterr().out.splitlines() == [
+        "speed: 1 (at least 2)   MARK MISSED",
+        "memory: 1 (at most 2)",
+    ]
+    assert run_all.missed(tmp_path, 0.0) == ["this: speed: 1, at least 2"]
+
+
+def test_sides_take_turns_and_ratios_are_of_rounds() -> None:
+    order: list[str] = []
+    clock = {"a": iter([9.0, 1.0, 2.0, 30.0]), "b": iter([9.0, 2.0, 4.0, 10.0])}
+    measured = measuring.interleaved(
+        {name: lambda name=name: order.append(name) or next(clock[name]) for name in "ab"}, 3
+    )
+    assert order == list("abababab")
+    assert measured == {"a": [1.0, 2.0, 30.0], "b": [2.0, 4.0, 10.0]}
+    assert measuring.ratio(measured["a"], measured["b"]) == 0.5
