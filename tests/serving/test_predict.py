@@ -122,12 +122,13 @@ def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
         assert len(said[0]["n_best"]) == len(expected[0]["n_best"])
 
 
-def test_a_stranger_s_classifier(tmp_path: Path) -> None:
+@pytest.mark.parametrize("labels", [2, 3])
+def test_a_stranger_s_classifier(labels: int, tmp_path: Path) -> None:
     """One made by transformers, with a hidden layer of its own and no task.json."""
     torch.manual_seed(0)
     config = ElectraConfig(
         vocab_size=TINY.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, num_labels=3,
+        intermediate_size=64, max_position_embeddings=64, num_labels=labels,
     )  # fmt: skip
     stranger = ElectraForSequenceClassification(config).eval()
     stranger.save_pretrained(tmp_path / "model")
@@ -139,7 +140,7 @@ def test_a_stranger_s_classifier(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = stranger(torch.tensor([ids])).logits[0].softmax(-1).tolist()
     assert list(said["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
-    assert said["label"] == f"LABEL_{max(range(3), key=expected.__getitem__)}"
+    assert said["label"] == f"LABEL_{max(range(labels), key=expected.__getitem__)}"
 
 
 def test_output_file_is_whole_or_not_there(runs: Path, tmp_path: Path) -> None:

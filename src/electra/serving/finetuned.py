@@ -70,7 +70,8 @@ def read_settings(directory: Path, hf_config: dict[str, Any], architecture: str)
         return json.loads((directory / "task.json").read_text())
     if architecture not in KINDS:
         raise ModelError(f"{directory}: {architecture}, not a fine-tuned model; fine-tune it with electra finetune")
-    names = hf_config.get("id2label") or {}
+    # Two labels of no name are Hugging Face's default, which its configurations leave out.
+    names = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     labels = [names[i] for i in sorted(names, key=int)]
     limit = hf_config["max_position_embeddings"]
     if KINDS[architecture] == "sentences":
