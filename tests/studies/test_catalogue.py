@@ -131,6 +131,10 @@ def test_generators() -> None:
     assert kinds["d768-gunigram"].kind == "unigram"
     assert kinds["d768-g256"].size == pytest.approx(1 / 3)
     assert kinds["d256-g512"].size == 2.0
+    assert kinds["d768-g256"].initializer_range == 0.02
+    tiny = {variant.name: variant.config for variant in study("generator-size", "tiny").variants}
+    kernels = [tiny[f"d64-g{hidden}"].generator.initializer_range for hidden in (16, 64, 128)]
+    assert kernels == pytest.approx([0.24, 0.12, 0.12 / 2**0.5]), "fitted to the generator's own width"
     costs = {variant.name: step_flops(variant.config) for variant in whole.variants if variant.line.endswith("256")}
     assert costs["d256-gunigram"] < costs["d256-g64"] < costs["d256-g256"] < costs["d256-g768"]
 

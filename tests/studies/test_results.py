@@ -102,6 +102,31 @@ def test_spreads_and_gaps(tmp_path: Path) -> None:
     assert float(rows[0]["probe_layer_sst2"]) == 2
 
 
+def tuned(values: list[float]):
+    """Records whose every task was fine-tuned so often; BERT's always once."""
+
+    def scores(study: Study, variant, seed: int) -> dict:
+        score = {"metric": "accuracy", "median": statistics.median(values), "values": values}
+        known = good(study, variant, seed)
+        return known if variant.line == "BERT" else {**known, "finetuned": dict.fromkeys(TASKS, score)}
+
+    return scores
+
+
+def test_fine_tuning_runs_are_counted_and_their_spread_is_shown(tmp_path: Path) -> None:
+    equal = to_markdown(results_of("convergence", tmp_path / "equal", good))
+    assert "- A fine-tuned score is of one run." in equal
+    assert "over the fine-tuning runs of one encoder" not in equal
+    several = results_of("convergence", tmp_path / "several", tuned([50.0, 60.0, 61.0]))
+    page = to_markdown(several)
+    assert "- Not equal: the fine-tuning runs behind a score (ELECTRA, 0.25 of the budget 3," in page
+    assert "BERT, 4 of the budget 1)" in page
+    assert "| ELECTRA, 4 of the budget | 6.1 ± 0.0 | 6.1 ± 0.0 |" in page
+    row, *_ = csv.DictReader(io.StringIO(to_csv(several)))
+    assert float(row["finetuning_runs"]) == 3
+    assert float(row["finetuning_std_sst2"]) == pytest.approx(statistics.stdev([50, 60, 61]))
+
+
 def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
     results_of("tying", tmp_path, good, seeds=1)
     study = STUDIES["tying"](toy_scale())

@@ -153,7 +153,7 @@ def test_runs_of_another_configuration_are_not_taken_for_these(
 
     monkeypatch.setitem(STUDIES, "toy", changed)
     with pytest.raises(
-        RunError, match="electra/seed-0: a run of another configuration: loss-weight is 5.0 there, 7.0 here"
+        RunError, match="electra/seed-0: a run of another configuration: --loss-weight is 5.0 there, 7.0 here"
     ):
         run_study(order(text, glue, out))
 
@@ -228,10 +228,11 @@ def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Pa
     process.send_signal(how)
     process.wait()
     assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
-    wait_until(lambda: not alive(process.pid))
-    assert not (out / "cells/mlm-seed-0.json").exists()
     first = (out / "cells/electra-seed-0.json").stat().st_mtime_ns
+    # At once, though after a SIGKILL the run in hand has an orphan that still saves: the new process waits for it.
     run_study(order(text, glue, out, variants=("electra", "mlm")))
+    wait_until(lambda: not alive(process.pid))
     assert (out / "cells/electra-seed-0.json").stat().st_mtime_ns == first
     assert rows_of(out)["mlm", 0]["status"] == "done"
-    assert "resuming from step" in (out / "logs/mlm-seed-0.log").read_text(), "the second part went on"
+    log = (out / "logs/mlm-seed-0.log").read_text()
+    assert 0 <= log.find("Stopped at step") < log.find("resuming from step"), "the second part went on, after the first"

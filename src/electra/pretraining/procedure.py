@@ -22,29 +22,30 @@ def generator_of(config: PretrainConfig) -> GeneratorConfig:
     return replace(config.generator, tying="none", learning="none")
 
 
+def generator_alone(config: PretrainConfig) -> PretrainConfig:
+    """What the first of two stages trains: a masked language model of the generator's sizes, on the generator's input."""
+    return replace(
+        config,
+        objective="mlm",
+        procedure="joint",
+        model=generator_sizes(config.model, generator_of(config)),
+        generator=GeneratorConfig(),
+        masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
+        contrast=ContrastConfig(),
+    )
+
+
 def stages(
     config: PretrainConfig, model: PretrainingModel, data: PreparedData
 ) -> tuple[PretrainConfig, PretrainConfig]:
     """The configurations of both stages. They share the budget so that each has as many steps."""
-    sizes = generator_sizes(config.model, generator_of(config))
+    sizes = generator_alone(config).model
     length = data.manifest.seq_len
     alone = masked_lm_step_flops(sizes, length, num_chosen_of(length, config.masking.fraction))
     share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
     if config.steps == 1:
         raise UsageError(f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
-    first = replace(
-        budgeted(config, share),
-        objective="mlm",
-        procedure="joint",
-        text=(),
-        data=str(data.path),
-        tokenizer=None,
-        copy=None,
-        model=sizes,
-        generator=GeneratorConfig(),
-        masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
-        contrast=ContrastConfig(),
-    )
+    first = replace(generator_alone(budgeted(config, share)), text=(), data=str(data.path), tokenizer=None, copy=None)
     last = budgeted(config, 1 - share)
     if config.steps is not None:
         last = replace(last, steps=config.steps - (first.steps or 0))

@@ -6,6 +6,7 @@ from typing import Literal
 
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import GeneratorConfig
 from electra.pretraining.objectives import OBJECTIVES
 from electra.studies import paper
 from electra.studies.compute import step_flops
@@ -50,8 +51,8 @@ def generator_size(scale: Scale) -> Study:
     for hidden in scale.discriminators:
         main = with_width(scale.config, hidden)
         for place, name in enumerate(places):
-            change = {"size": int(name) / hidden} if name.isdigit() else {"kind": name}
-            config = replace(main, generator=replace(main.generator, **change))
+            generator = with_generator(main, int(name)) if name.isdigit() else replace(main.generator, kind=name)
+            config = replace(main, generator=generator)
             line = f"discriminator of {hidden}"
             variants.append(Variant(f"d{hidden}-g{name}", f"{name}, {line}", config, line, x=float(place)))
     return Study(
@@ -272,6 +273,18 @@ def over_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[
     ]
 
 
+def with_generator(config: PretrainConfig, hidden: int) -> GeneratorConfig:
+    """The generator in another width; its initial kernels are fitted to it where the main network's are to theirs."""
+    factor = hidden / config.model.hidden_size
+    return replace(config.generator, size=factor, initializer_range=fitted_range(config.model, factor))
+
+
+def fitted_range(model: EncoderConfig, factor: float) -> float:
+    """Deviation of initial kernels at `factor` times the width: fitted to it if it was, BERT's if it is BERT's."""
+    fitted = model.initializer_range != EncoderConfig().initializer_range
+    return model.initializer_range * (factor**-0.5 if fitted else 1.0)
+
+
 def with_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
     """The same model with layers of another width, heads as wide as before (section 3.2: "decreasing the layer sizes").
 
@@ -286,6 +299,4 @@ def with_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
     }
     if model.embedding_size == model.hidden_size:
         sizes["embedding_size"] = hidden
-    fitted = model.initializer_range != EncoderConfig().initializer_range
-    deviation = model.initializer_range * (factor**-0.5 if fitted else 1.0)
-    return replace(config, model=replace(model, **sizes, initializer_range=deviation))
+    return replace(config, model=replace(model, **sizes, initializer_range=fitted_range(model, factor)))

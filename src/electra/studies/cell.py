@@ -6,9 +6,11 @@ OUT/cells/VARIANT-seed-N.json        the record
 OUT/logs/VARIANT-seed-N.log          what the cell had to say
 """
 
+import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,11 @@ class Cell:
         return self.out / "logs" / f"{self.name}.log"
 
     @property
+    def lock(self) -> Path:
+        """Held by the process that works on it."""
+        return self.out / "cells" / f".{self.name}.lock"
+
+    @property
     def path(self) -> Path:
         """The record."""
         return self.out / "cells" / f"{self.name}.json"
@@ -90,6 +97,15 @@ class Cell:
         """Write the record."""
         facts = {"variant": self.variant, "seed": self.config.seed, **record}
         write_atomically(self.path, (json.dumps(facts, indent=2) + "\n").encode())
+
+
+@contextmanager
+def alone(cell: Cell) -> Iterator[None]:
+    """Wait for a process that still works on the cell: one whose study was killed takes a while to save and stop."""
+    cell.lock.parent.mkdir(parents=True, exist_ok=True)
+    with cell.lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it, however the process ends
+        yield
 
 
 def run_cell(cell: Cell) -> None:

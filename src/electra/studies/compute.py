@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -14,8 +14,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.networks import GeneratorConfig, generator_sizes
-from electra.pretraining.procedure import generator_of
+from electra.pretraining.procedure import generator_alone
 from electra.pretraining.run import rows_at_once
 from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
@@ -42,11 +41,7 @@ def step_flops(config: PretrainConfig) -> float:
 
 def stages_of(config: PretrainConfig) -> list[PretrainConfig]:
     """A run as what is trained one after the other; see `electra.pretraining.procedure`."""
-    if config.procedure == "joint":
-        return [config]
-    sizes = generator_sizes(config.model, generator_of(config))
-    alone = replace(config, objective="mlm", procedure="joint", model=sizes, generator=GeneratorConfig())
-    return [alone, config]
+    return [config] if config.procedure == "joint" else [generator_alone(config), config]
 
 
 def measured_step(config: PretrainConfig) -> Step:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from electra.console import console, show_rows
@@ -12,7 +11,7 @@ from electra.model.flops import inference_flops
 from electra.presets import PRESETS
 from electra.pretraining.build import build_shapes
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.masking import num_chosen
+from electra.pretraining.masking import num_chosen_of
 
 
 def preset_config(
@@ -59,7 +58,7 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
         "seq_len": config.seq_len,
         "batch_size": batch,
         "steps": config.steps,
-        "masked": int(num_chosen(torch.tensor([config.seq_len]), config.masking.fraction)),
+        "masked": num_chosen_of(config.seq_len, config.masking.fraction),
         "parameters": {"main network": main, "beside": everything - main, "all": everything},
         "networks": {network: cost.forward for network, cost in costs.items()},
         "inference_flops": inference_flops(config.model, config.seq_len),

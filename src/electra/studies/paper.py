@@ -19,7 +19,9 @@ FIGURE_3_LEFT = Published(
 FIGURE_3_RIGHT = Published(
     "Figure 3, right",
     remark="Joint training is best. Two-stage training gains after the switch but does not outscore it; without the "
-    "generator's weights it may not learn at all. Adversarial training is worse than maximum likelihood, better than BERT.",
+    "generator's weights it may not learn at all. Adversarial training is worse than maximum likelihood, better than BERT; "
+    "its generator is right at 58 % of the masked tokens, one of maximum likelihood at 65 % (Appendix F; here: generator "
+    "accuracy, on held-out text).",
 )
 
 FIGURE_4 = Published(

@@ -14,7 +14,7 @@ from electra.console import console
 from electra.data.workers import without_main
 from electra.errors import ElectraError
 from electra.runtime import stop_on_signal
-from electra.studies.cell import Cell, run_cell
+from electra.studies.cell import Cell, alone, run_cell
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether a signal came."""
@@ -88,7 +88,8 @@ def work(cell: Cell, connection: Connection) -> None:
         os.dup2(log.fileno(), 2)
     threading.Thread(target=stop_without_parent, args=(connection,), daemon=True).start()
     try:
-        run_cell(cell)
+        with alone(cell):
+            run_cell(cell)
     except ElectraError as error:
         console.print(f"{type(error).__name__}: {error}", markup=False)
         cell.fail(str(error))

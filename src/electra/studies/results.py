@@ -89,10 +89,37 @@ class Results:
                     found.append(f"{outcome.variant.label}, seed {record['seed']}: {spent / target:.1%} of its budget")
         return found
 
+    def finetuning_runs(self) -> dict[str, list[int]]:
+        """How many fine-tuning runs the medians of each variant are of, by label; of seeds that differ, all numbers."""
+        number = finetuning_runs(self.tasks)
+        runs = {each.variant.label: sorted({int(value) for value in each.values(number)}) for each in self.outcomes}
+        return {label: counts for label, counts in runs.items() if counts}
+
 
 def finetuned(task: str) -> Number:
     """The fine-tuned score of a task."""
     return lambda record: record["finetuned"].get(task, {}).get("median")
+
+
+def finetuning_runs(tasks: Sequence[str]) -> Number:
+    """Fine-tuning runs whose median counts: the fewest of the tasks that are scored."""
+
+    def fewest(record: Mapping[str, Any]) -> float | None:
+        return min(
+            (float(len(found["values"])) for task, found in record["finetuned"].items() if task in tasks), default=None
+        )
+
+    return fewest
+
+
+def finetuning_std(task: str) -> Number:
+    """Standard deviation over the fine-tuning runs of a task; None of one run."""
+
+    def std(record: Mapping[str, Any]) -> float | None:
+        values = record["finetuned"].get(task, {}).get("values", ())
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    return std
 
 
 def probed(task: str, which: str) -> Number:
@@ -135,6 +162,8 @@ def columns(tasks: Sequence[str]) -> dict[str, Number]:
     return {
         "average": average(finetuned, tasks),
         **{task: finetuned(task) for task in tasks},
+        "finetuning_runs": finetuning_runs(tasks),
+        **{f"finetuning_std_{task}": finetuning_std(task) for task in tasks},
         "probe_average": average(best_probe, tasks),
         **{f"probe_{task}": best_probe(task) for task in tasks},
         "probe_last_average": average(last_probe, tasks),

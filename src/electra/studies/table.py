@@ -14,6 +14,7 @@ from electra.studies.results import (
     best_layer,
     best_probe,
     finetuned,
+    finetuning_std,
     heldout,
     last_probe,
 )
@@ -29,9 +30,10 @@ def to_markdown(results: Results) -> str:
         f"# {study.title}",
         f"{study.published.source} of the paper, at scale `{results.scale}`.",
         markdown([list(column) for column in zip(*summary, strict=True)] if study.across else summary),
-        bullets([*compute_notes(results), *gaps(results), *published_notes(results)]),
+        bullets([*compute_notes(results), *finetuning_notes(results), *gaps(results), *published_notes(results)]),
         "## Fine-tuned, dev",
         markdown(score_rows(results, finetuned)),
+        *finetuning_spread(results),
         "## Linear probe of the frozen encoder, dev",
         "The layer that is best in cross-validation on training examples:",
         markdown(score_rows(results, best_probe)),
@@ -73,12 +75,19 @@ def summary_rows(results: Results) -> Rows:
 def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
     """One kind of score of every task."""
     numbers = {COLUMNS.get(task, task.upper()): kind(task) for task in results.tasks}
-    if kind is not best_layer:
+    if kind not in (best_layer, finetuning_std):
         numbers["Avg."] = average(kind, results.tasks)
     return [["Model", *numbers]] + [
         [outcome.variant.label, *(cell(outcome.spread(number)) for number in numbers.values())]
         for outcome in results.outcomes
     ]
+
+
+def finetuning_spread(results: Results) -> Iterator[str]:
+    """How far the fine-tuning runs of one encoder are apart, where there are several."""
+    if any(runs != [1] for runs in results.finetuning_runs().values()):
+        yield "Standard deviations over the fine-tuning runs of one encoder, whose median stands above:"
+        yield markdown(score_rows(results, finetuning_std))
 
 
 def heldout_rows(results: Results) -> Rows:
@@ -126,6 +135,22 @@ def compute_notes(results: Results) -> Iterator[str]:
         yield f"Every run has spent its part within {TOLERANCE:.0%}."
     if any(outcome.variant.share == 0 for outcome in results.outcomes):
         yield "One update is a control, next to random weights; it has no part of the budget."
+
+
+def finetuning_notes(results: Results) -> Iterator[str]:
+    """How many fine-tuning runs a score is the median of, and a warning where that is not the same for all."""
+    runs = results.finetuning_runs()
+    different = {tuple(each) for each in runs.values()}
+    if len(different) > 1 or any(len(each) > 1 for each in different):
+        shown = ", ".join(f"{label} {' and '.join(map(str, each))}" for label, each in runs.items())
+        yield f"Not equal: the fine-tuning runs behind a score ({shown}). A median of several is steadier than one run."
+    elif different:
+        (number,) = different.pop()
+        yield (
+            "A fine-tuned score is of one run."
+            if number == 1
+            else f"A fine-tuned score is the median of {number} runs."
+        )
 
 
 def gaps(results: Results) -> Iterator[str]:
