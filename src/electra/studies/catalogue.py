@@ -49,11 +49,14 @@ def generator_size(scale: Scale) -> Study:
     places = ("uniform", "unigram", *map(str, scale.generators))
     variants = []
     for hidden in scale.discriminators:
-        main = with_width(scale.config, hidden)
-        for place, name in enumerate(places):
-            generator = with_generator(main, int(name)) if name.isdigit() else replace(main.generator, kind=name)
+        main, line = with_width(scale.config, hidden), f"discriminator of {hidden}"
+        generators = (
+            replace(main.generator, kind="uniform"),
+            replace(main.generator, kind="unigram"),
+            *(with_generator(main, width) for width in scale.generators),
+        )
+        for place, (name, generator) in enumerate(zip(places, generators, strict=True)):
             config = replace(main, generator=generator)
-            line = f"discriminator of {hidden}"
             variants.append(Variant(f"d{hidden}-g{name}", f"{name}, {line}", config, line, x=float(place)))
     return Study(
         "generator-size",
