@@ -37,6 +37,11 @@ def check_writable(directory: Path) -> None:
         raise StorageError(f"{directory}: cannot be written: no permission to make files in {standing}")
 
 
+def holds_files(directory: Path) -> bool:
+    """Whether anything stands there. Hidden files do not count: an interrupted write leaves its partial one."""
+    return directory.is_dir() and any(not path.name.startswith(".") for path in directory.iterdir())
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """The file is whole or not there, whatever happens meanwhile. Raises StorageError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

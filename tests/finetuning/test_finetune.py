@@ -218,6 +218,14 @@ def test_another_configuration_in_the_same_place(model, glue, tmp_path) -> None:
         finetune(config(model, glue), tmp_path / "other")
 
 
+def test_a_run_that_was_killed_while_it_began_begins_again(model, glue, tmp_path) -> None:
+    """The partial file of an interrupted write is nobody's work."""
+    (tmp_path / "out" / "seed-0").mkdir(parents=True)
+    (tmp_path / "out" / "seed-0" / ".config.yaml.123.partial").write_text("ta")
+    (tmp_path / "out" / "seed-0" / "inputs.json").write_text("{}")
+    assert finetune(config(model, glue, epochs=1.0), tmp_path / "out")["metrics"]
+
+
 def test_files_that_changed_since(model, tmp_path) -> None:
     rows = [{"t": "the cat", "y": "kind"}, {"t": "the dog", "y": "rude"}] * 8
     train = write_jsonl(tmp_path / "train.jsonl", rows)

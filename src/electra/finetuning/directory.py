@@ -17,6 +17,7 @@ from electra.config import difference_to
 from electra.errors import RunError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.glue import GLUE
+from electra.storage import holds_files
 from electra.train.checkpoint import checksum
 
 
@@ -48,7 +49,8 @@ class RunInputs:
         """
         saved = out / "config.yaml"
         if not saved.exists():
-            if out.exists() and (not out.is_dir() or any(path.name != "inputs.json" for path in out.iterdir())):
+            # inputs.json is written before config.yaml: a run that was killed between the two has begun nothing.
+            if out.is_file() or (holds_files(out) and {path.name for path in out.glob("[!.]*")} != {"inputs.json"}):
                 raise RunError(f"{out}: not empty and not a run; choose another --out")
             return
         if (difference := difference_to(saved, config, ("runtime.",))) is not None:

@@ -22,7 +22,7 @@ from typing import Any
 from electra.config import difference_to, to_yaml
 from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
-from electra.storage import check_writable, write_atomically
+from electra.storage import check_writable, holds_files, write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt.
 FREE = (
@@ -101,7 +101,7 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: not a directory")
         if not self.config.exists():
-            if self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir()):
+            if holds_files(self.path):
                 raise RunError(f"{self.path}: not empty and not a run; choose another --out")
             return
         if (difference := difference_to(self.config, config, FREE)) is not None:

@@ -20,7 +20,7 @@ from electra.errors import RunError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.runtime import RuntimeConfig
-from electra.storage import check_writable, write_atomically
+from electra.storage import check_writable, holds_files, write_atomically
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring
 from electra.studies.figures import write_figures
@@ -240,9 +240,7 @@ def standing_study(order: Order) -> float | None:
     """
     path = order.out / STUDY
     if not path.exists():
-        if order.out.exists() and (
-            not order.out.is_dir() or any(not each.name.startswith(".") for each in order.out.iterdir())
-        ):
+        if holds_files(order.out) or order.out.is_file():
             raise RunError(f"{order.out}: not empty and not a study; choose another --out")
         return None
     saved = json.loads(path.read_text())
