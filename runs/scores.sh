@@ -4,7 +4,7 @@
 #   runs/scores.sh ENCODER DATA OUT
 #
 # DATA holds glue/ (GLUE's layout), squad/ (train and dev of version 1.1) and chunk/ (CoNLL-2000: train.txt, test.txt).
-# One thread each, two at a time: on two cores about two hours. What came out: README.md.
+# One thread each, two at a time. What came out of these commands, run one by one (SQuAD without --from-scratch): README.md.
 set -euo pipefail
 encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue, squad and chunk}; out=${3:?a folder for the results}
 tasks="cola sst2 mrpc stsb rte"

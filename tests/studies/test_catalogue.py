@@ -10,11 +10,12 @@ from electra.config import flat, to_yaml
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.studies import paper
-from electra.studies.catalogue import STUDIES, with_width
+from electra.studies.catalogue import STUDIES
 from electra.studies.compute import step_flops
 from electra.studies.run import chosen_variants
 from electra.studies.scales import SCALES
 from electra.studies.study import Study
+from electra.studies.widths import with_width
 
 
 def study(name: str, scale: str = "small") -> Study:
