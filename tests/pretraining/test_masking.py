@@ -6,7 +6,7 @@ from scipy.stats import chisquare
 from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose
 
 from electra.errors import UsageError
-from electra.pretraining.corruption import mask_for_generator, mask_like_bert, sample_tokens
+from electra.pretraining.corruption import mask_for_generator, mask_like_bert
 from electra.pretraining.masking import Chosen, MaskingConfig, num_chosen, write_tokens
 
 
@@ -100,27 +100,6 @@ def test_bert_sees_80_10_10(mask: float, random: float) -> None:
     by_chance = random / 64  # a random token may be [MASK] or the original
     assert found["mask"] == pytest.approx(mask + by_chance, abs=0.015)
     assert found["kept"] == pytest.approx(1 - mask - random + by_chance, abs=0.015)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_samples_follow_the_softmax(temperature: float) -> None:
-    torch.manual_seed(3)
-    logits = torch.randn(12) * 2
-    expected = (logits / temperature).softmax(0)
-    samples = sample_tokens(logits.expand(100, 400, 12), temperature)
-    counts = torch.bincount(samples.flatten(), minlength=12)
-    assert (
-        chisquare(
-            counts.numpy(), (expected * 40_000).double().numpy() * 40_000 / float((expected * 40_000).double().sum())
-        ).pvalue
-        > 1e-3
-    )
-
-
-def test_a_token_that_must_never_come_up() -> None:
-    logits = torch.zeros(10, 100, 8)
-    assert (sample_tokens(logits, 1.0) == 3).any()
-    assert not (sample_tokens(logits, 1.0, never=3) == 3).any()
 
 
 @pytest.mark.parametrize(

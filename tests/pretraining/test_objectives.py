@@ -99,7 +99,7 @@ def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     electra.generator.head.bias.data[7] = 6.0  # a generator that nearly always says 7, unless it is hot
     shares = {}
     for temperature in (1.0, 100.0):
-        electra.corruption.temperature = temperature
+        electra.corruption.sampling.temperature = temperature
         chosen, corrupted, *_ = electra.run(inputs)
         at = corrupted.input_ids.gather(1, chosen.positions)[chosen.used]
         shares[temperature] = float((at == 7).double().mean())

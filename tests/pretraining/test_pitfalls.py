@@ -18,6 +18,7 @@ from electra.pretraining.masking import choose_positions, num_chosen, write_toke
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.prediction import Predicted
+from electra.pretraining.token_scores import Sampling, TokenScores
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -52,15 +53,7 @@ def check_a_correct_sample_is_original() -> None:
     """With a generator that is always right nothing is replaced."""
     electra, inputs = model(), batch()
     right = pytest.MonkeyPatch()
-    right.setattr(generators, "sample_tokens", lambda *_, **__: right_tokens[0])
-    original_forward = GeneratorSamples.forward
-    right_tokens = [None]
-
-    def forward(self, inputs, chosen):
-        right_tokens[0] = inputs.input_ids.gather(1, chosen.positions)
-        return original_forward(self, inputs, chosen)
-
-    right.setattr(GeneratorSamples, "forward", forward)
+    right.setattr(Sampling, "draw", lambda self, weights, targets, u: targets)
     scores: list[torch.Tensor] = []
     electra.prediction.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:
@@ -119,19 +112,21 @@ def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> N
 def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
     electra, inputs = model(), batch()
     shapes = []
-    electra.generator.head.register_forward_pre_hook(lambda _, arguments: shapes.append(arguments[0].shape))
+    electra.generator.head.dense.register_forward_pre_hook(lambda _, arguments: shapes.append(arguments[0].shape))
     electra(inputs, electra.counts(inputs))
     slots = int(num_chosen(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
     assert [tuple(shape[:2]) for shape in shapes] == [(len(inputs.lengths), slots)]
 
 
 def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    def predict(self, hidden):
-        """As many times as there are tokens for each that was chosen."""
-        logits = self.head(hidden.repeat_interleave(7, dim=1), self.encoder.embeddings.word.weight)
-        return logits[:, ::7]
+    original = generators.score_tokens
 
-    monkeypatch.setattr(objectives.MaskedLM, "predict", predict)
+    def score_tokens(network, hidden, targets, sampling):
+        """As many times as there are tokens for each that was chosen."""
+        scores = original(network, *(each.repeat_interleave(7, dim=1) for each in (hidden, targets)), sampling)
+        return TokenScores(*(each[:, ::7] for each in scores))
+
+    monkeypatch.setattr(generators, "score_tokens", score_tokens)
 
 
 def check_the_whole_embedding_block_is_tied() -> None:

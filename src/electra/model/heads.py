@@ -19,7 +19,11 @@ class MaskedLMHead(nn.Module):
         self, hidden: Float[Tensor, "*rows H"], word_embeddings: Float[Tensor, "V E"]
     ) -> Float[Tensor, "*rows V"]:
         """Logits over the vocabulary for each hidden vector; evaluate it only where a token is to be predicted."""
-        return F.linear(self.norm(F.gelu(self.dense(hidden))), word_embeddings, self.bias)
+        return F.linear(self.transform(hidden), word_embeddings, self.bias)
+
+    def transform(self, hidden: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows E"]:
+        """The vector whose products with the word embeddings are the logits."""
+        return self.norm(F.gelu(self.dense(hidden)))
 
 
 class ReplacedTokenHead(nn.Module):

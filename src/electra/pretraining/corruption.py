@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
@@ -13,6 +12,7 @@ from electra.data.loader import Batch
 from electra.model.flops import Cost
 from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
 from electra.pretraining.networks import GeneratorConfig
+from electra.pretraining.token_scores import Sampling
 
 
 def mask_for_generator(
@@ -35,42 +35,10 @@ def mask_like_bert(
     return write_tokens(input_ids, chosen, torch.where(draw < config.mlm_mask, mask_id, tokens))
 
 
-@torch.no_grad()
-def sample_tokens(
-    logits: Float[Tensor, "B K V"],
-    temperature: float,
-    never: int | None = None,
-    never_original: Int64[Tensor, "B K"] | None = None,
-) -> Int64[Tensor, "B K"]:
-    """One token a position from softmax(logits / temperature), as the argmax after Gumbel noise, in float32.
-
-    The token `never` does not come up, nor do those of `never_original` at their positions. No gradient flows back.
-    """
-    # -log(-log(u)) is Gumbel noise. Drawing exponentials instead saves a logarithm but takes three times as long on a CPU.
-    noise = torch.rand_like(logits, dtype=torch.float32).log_().neg_().log_()
-    return allowed(logits, temperature, never, never_original).sub_(noise).argmax(dim=-1)
-
-
-def allowed(
-    logits: Float[Tensor, "B K V"],
-    temperature: float,
-    never: int | None = None,
-    never_original: Int64[Tensor, "B K"] | None = None,
-) -> Float[Tensor, "B K V"]:
-    """The logits that are sampled from: over the temperature, and without what must not come up."""
-    scores = logits.float() / temperature
-    if never is not None:
-        scores[..., never] = -math.inf
-    if never_original is not None:
-        scores.scatter_(-1, never_original.unsqueeze(-1), -math.inf)
-    return scores
-
-
 class Generated(NamedTuple):
     """What a generator did at the chosen positions."""
 
     hidden: Float[Tensor, "B K H"]
-    logits: Float[Tensor, "B K V"]
     nll: Float[Tensor, "B K"]
     """-log p(original token); 0 where a slot is unused."""
     sampled: Int64[Tensor, "B K"]
@@ -115,16 +83,17 @@ class FrequencySamples(nn.Module):
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
         original = batch.input_ids.gather(1, chosen.positions)
+        p = (self.log_p / self.temperature).softmax(-1)
         if self.never_original:
-            logits = self.log_p.expand(*original.shape, -1)
-            sampled = sample_tokens(logits, self.temperature, never_original=original)
-        else:  # one distribution for all positions needs no noise for each word of the vocabulary
-            p = (self.log_p / self.temperature).softmax(-1)
+            u = torch.rand(original.numel(), device=original.device)
+            weights = p.repeat(original.numel(), 1)
+            sampled = Sampling(never_original=True).draw(weights, original.flatten(), u).view_as(original)
+        else:
             sampled = torch.multinomial(p, original.numel(), replacement=True).view_as(original)
         correct = ((sampled == original) & chosen.used).sum()
         return Corrupted(write_tokens(batch.input_ids, chosen, sampled), None, {"sampled_correct": correct})
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
         """Nothing."""
         return NOTHING
 
@@ -154,7 +123,7 @@ class Masks(nn.Module):
         ids = mask_like_bert(batch.input_ids, chosen, self.mask_id, self.vocab_size, self.masking)
         return Corrupted(ids, None, {})
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
         """Nothing."""
         return NOTHING
 
@@ -176,11 +145,6 @@ def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Fl
     weights = counts.double() + 0.5
     weights[list(special_ids)] = 0.0
     return (weights / weights.sum()).float()
-
-
-def token_nll(logits: Float[Tensor, "B K V"], tokens: Int64[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-    """-log p(token) at each position, in float32."""
-    return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="none").view_as(tokens)
 
 
 def ratio(a: Tensor, b: Tensor) -> float:

@@ -96,6 +96,7 @@ def samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtim
     with torch.no_grad(), runtime.autocast():
         done = model.run(batch)
     model.train(was_training)
+    assert done.predicted.scores is not None
     rows = []
     for row, length in enumerate(batch.lengths.tolist()):
         seen = done.corrupted.input_ids[row, :length].tolist()

@@ -13,14 +13,12 @@ from electra.pretraining.corruption import (
     Corrupted,
     Generated,
     Learnt,
-    allowed,
     mask_for_generator,
     ratio,
-    sample_tokens,
-    token_nll,
 )
 from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
 from electra.pretraining.networks import GeneratorConfig, MaskedLM
+from electra.pretraining.token_scores import Sampling, score_tokens
 
 
 class GeneratorSamples(nn.Module):
@@ -29,28 +27,27 @@ class GeneratorSamples(nn.Module):
     def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
         super().__init__()
         self.generator = generator
-        self.temperature = config.temperature
-        self.never_original = config.never_original
+        # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
+        self.sampling = Sampling(config.temperature, never=mask_id, never_original=config.never_original)
         self.masking = masking
         self.mask_id = mask_id
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
         masked_ids = mask_for_generator(batch.input_ids, chosen, self.mask_id, self.masking)
         hidden = self.generator.encoder(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
-        logits = self.generator.predict(hidden).float()
         original = batch.input_ids.gather(1, chosen.positions)
-        # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
-        sampled = sample_tokens(logits, self.temperature, self.mask_id, original if self.never_original else None)
-        nll = token_nll(logits, original) * chosen.used
+        scores = score_tokens(self.generator, hidden, original, self.sampling)
+        sampled, nll = scores.sampled, scores.nll * chosen.used
+        assert sampled is not None
         sums = {
             "generator_nll": nll.sum(),
-            "generator_correct": ((logits.argmax(-1) == original) & chosen.used).sum(),
+            "generator_correct": (scores.correct & chosen.used).sum(),
             "sampled_correct": ((sampled == original) & chosen.used).sum(),
         }
-        generated = Generated(hidden, logits, nll, sampled)
+        generated = Generated(hidden, nll, sampled)
         return Corrupted(write_tokens(batch.input_ids, chosen, sampled), generated, sums)
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
         """The generator's own loss: -log p(original token)."""
         assert corrupted.generated is not None
         return Learnt(corrupted.generated.nll, {})
@@ -79,7 +76,7 @@ class FrozenSamples(GeneratorSamples):
         super().__init__(generator, config, masking, mask_id)
         generator.requires_grad_(False)
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
         return NOTHING
 
     def learnt(self, metrics: Mapping[str, float]) -> float:
@@ -101,10 +98,11 @@ class AdversarialSamples(GeneratorSamples):
         super().__init__(generator, config, masking, mask_id)
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor) -> Learnt:
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
         """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
         generated = corrupted.generated
         assert generated is not None
+        assert scores is not None
         original = batch.input_ids.gather(1, chosen.positions)
         read = corrupted.input_ids.gather(1, chosen.positions)
         # An input that was left unchanged, or a position drawn twice, shows another token than the sample.
@@ -114,10 +112,9 @@ class AdversarialSamples(GeneratorSamples):
         # The encoder learns from the policy alone; the paper does not say whether the baseline's loss reaches it too.
         z = self.baseline(generated.hidden.detach()).squeeze(-1).float()
         expected = -F.logsigmoid(z)
-        sampled_from = allowed(
-            generated.logits, self.temperature, self.mask_id, original if self.never_original else None
-        )
-        policy = token_nll(sampled_from, generated.sampled) * (reward - expected.detach()) * used
+        log_p = self.sampling.scores(self.generator.predict(generated.hidden).float(), original).log_softmax(-1)
+        of_sample = log_p.gather(-1, generated.sampled.unsqueeze(-1)).squeeze(-1)
+        policy = -of_sample * (reward - expected.detach()) * used
         # The baseline is -log of a probability, and the probability that would give the reward is its target.
         baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * used
         sums = {"policy_loss": policy.sum(), "baseline_loss": baseline.sum(), "reward": (reward * used).sum()}

@@ -90,9 +90,14 @@ class MaskedLM(nn.Module):
         """Logits at `positions` only: that, and the last layer's work there, is all that is computed."""
         return self.predict(self.encoder(input_ids, token_type_ids, attention_mask, positions))
 
-    def predict(self, hidden: Float[Tensor, "B Q H"]) -> Float[Tensor, "B Q V"]:
+    def predict(self, hidden: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows V"]:
         """Logits over the vocabulary for vectors of the encoder."""
         return self.head(hidden, self.encoder.embeddings.word.weight)
+
+    def logits_of(self, hidden: Float[Tensor, "*rows H"], tokens: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
+        """The logit of one token at each vector."""
+        word = self.encoder.embeddings.word(tokens)
+        return (self.head.transform(hidden) * word).sum(-1).float() + self.head.bias[tokens]
 
 
 def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encoder) -> MaskedLM:

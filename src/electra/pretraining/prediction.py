@@ -6,16 +6,17 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
-from electra.pretraining.corruption import Corrupted, ratio, token_nll
+from electra.pretraining.corruption import Corrupted, ratio
 from electra.pretraining.detection import detection_metrics, score_histogram
 from electra.pretraining.masking import Chosen, real_tokens
 from electra.pretraining.networks import Discriminator, MaskedLM
+from electra.pretraining.token_scores import TokenScores, score_tokens
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class ContrastConfig:
 
 
 class Predicted(NamedTuple):
-    """What the main network said of a batch: `scores` are its logits, `loss` is 0 where it is not scored."""
+    """What the main network said of a batch."""
 
-    scores: Float[Tensor, "..."]
+    scores: Float[Tensor, "B L"] | None
+    """A discriminator's logits; those over a vocabulary are not kept."""
     loss: Float[Tensor, "B _"]
+    """0 where it is not scored."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
     sentence_loss: Float[Tensor, " B"] | None = None
@@ -101,11 +104,11 @@ class WhichToken(nn.Module):
 
     def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
         assert at is not None
-        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions).float()
-        original = batch.input_ids.gather(1, at.positions)
-        loss = token_nll(logits, original) * at.used
-        correct = (logits.argmax(-1) == original) & at.used
-        return Predicted(logits, loss, {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()})
+        hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
+        said = score_tokens(self.network, hidden, batch.input_ids.gather(1, at.positions))
+        loss = said.nll * at.used
+        correct = said.correct & at.used
+        return Predicted(None, loss, {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()})
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """The masked-LM loss and accuracy."""
@@ -123,7 +126,7 @@ class EveryToken(nn.Module):
     """Which token stood at every position, replaced or not (section 3.5, All-Tokens MLM)?
 
     With the copy mechanism the answer is D times the token that is read plus 1 - D times the softmax, D from a sigmoid
-    layer of its own. Logits over the vocabulary stand at every token here, so a micro-batch takes far more memory.
+    layer of its own.
     """
 
     architecture = "ElectraForMaskedLM"
@@ -135,17 +138,17 @@ class EveryToken(nn.Module):
 
     def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
         hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
-        logits = self.network.predict(hidden).float()
-        log_p = -token_nll(logits, batch.input_ids)
+        said = score_tokens(self.network, hidden, batch.input_ids)
+        log_p, correct, read_right = -said.nll, said.correct, corrupted.input_ids == batch.input_ids
         if self.copy is not None:
             z = self.copy(hidden).squeeze(-1).float()
-            log_p = copied_log_p(log_p, z, corrupted.input_ids == batch.input_ids)
-            best = most_likely(logits.detach(), z.detach(), corrupted.input_ids)
-        else:
-            best = logits.argmax(-1)
+            log_p = copied_log_p(log_p, z, read_right)
+            with torch.no_grad():
+                at_read = self.network.logits_of(hidden, corrupted.input_ids)
+                correct = torch.where(copies(said, z, at_read), read_right, correct)
         real = real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
-        return Predicted(logits, loss, self.sums(loss, (best == batch.input_ids) & real, batch, corrupted))
+        return Predicted(None, loss, self.sums(loss, correct & real, batch, corrupted))
 
     def sums(
         self, loss: Float[Tensor, "B L"], correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted
@@ -181,12 +184,7 @@ def copied_log_p(
     return torch.where(read, torch.logaddexp(F.logsigmoid(z), written), written)
 
 
-def most_likely(
-    logits: Float[Tensor, "B L V"], z: Float[Tensor, "B L"], read: Int64[Tensor, "B L"]
-) -> Int64[Tensor, "B L"]:
-    """The token that copying and softmax together make most likely."""
-    score, best = logits.max(-1)
-    at_read = logits.gather(-1, read.unsqueeze(-1)).squeeze(-1)
+def copies(said: TokenScores, z: Float[Tensor, "B L"], at_read: Float[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
+    """Whether copying and softmax together make the token that is read the likeliest; its logit is `at_read`."""
     # In units of the softmax's share, both over its normaliser: e^z = D / (1 - D).
-    copied = torch.logaddexp(at_read, z + logits.logsumexp(-1))
-    return torch.where(copied >= score, read, best)
+    return torch.logaddexp(at_read, z + said.log_normaliser) >= said.best

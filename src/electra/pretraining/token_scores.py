@@ -1,0 +1,151 @@
+"""What a masked language model says over the vocabulary, without keeping its logits.
+
+Logits are the largest tensor of a training step by far. Here they live for a block of rows at a time: the loss, the likeliest
+token and a sample are taken from them, and the backward pass makes them again, which costs one more matrix product and
+spares writing, reading and (on a CPU) mapping all that memory several times over. `tests/pretraining/test_token_scores.py`
+has the plain way beside it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from electra.pretraining.networks import MaskedLM
+
+BLOCK = {"cpu": 2**18, "cuda": 2**28}
+"""Logits that exist at once: what stays in a core's cache; what a GPU hardly notices, for few and large kernels."""
+LEAST_ROWS = 64
+"""Rows of a block, at least: with fewer a matrix product reads the vocabulary's weights too often."""
+TINY = 1e-30
+"""Least weight of a token that may be sampled, so that a row has one even if all are far below one that may not."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one token a row is drawn: from softmax(logits / temperature), without what must not come up."""
+
+    temperature: float = 1.0
+    never: int | None = None
+    """A token that does not come up at all."""
+    never_original: bool = False
+    """The original token does not come up at its position."""
+
+    def scores(self, logits: Float[Tensor, "*rows V"], targets: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows V"]:
+        """The logits of the distribution that is drawn from."""
+        scores = logits / self.temperature
+        if self.never is not None:
+            scores[..., self.never] = -math.inf
+        return scores.scatter(-1, targets.unsqueeze(-1), -math.inf) if self.never_original else scores
+
+    def draw(self, weights: Float[Tensor, "N V"], targets: Int64[Tensor, " N"], u: Float[Tensor, " N"]) -> Tensor:
+        """One token a row by inverting the cumulative distribution at `u`; `weights` are overwritten."""
+        weights.clamp_(min=TINY)
+        if self.never is not None:
+            weights[:, self.never] = 0.0
+        if self.never_original:
+            weights.scatter_(1, targets.unsqueeze(1), 0.0)
+        cumulative = weights.cumsum_(1)
+        return torch.searchsorted(cumulative, u.unsqueeze(1) * cumulative[:, -1:], right=True).squeeze(1)
+
+
+class TokenScores(NamedTuple):
+    """What is known of the tokens at each row. Only `nll` carries a gradient."""
+
+    nll: Float[Tensor, "*rows"]
+    """-log p(target), in float32."""
+    correct: Bool[Tensor, "*rows"]
+    """The target is the likeliest token."""
+    log_normaliser: Float[Tensor, "*rows"]
+    """log of the sum of the exponentials of the logits."""
+    best: Float[Tensor, "*rows"]
+    """The largest logit."""
+    sampled: Int64[Tensor, "*rows"] | None
+    """A token drawn as `Sampling` says."""
+
+
+def score_tokens(
+    network: MaskedLM,
+    hidden: Float[Tensor, "*rows H"],
+    targets: Int64[Tensor, "*rows"],
+    sampling: Sampling | None = None,
+) -> TokenScores:
+    """Compare what `network` says after `hidden` with the tokens `targets`, and draw a token if `sampling` says how."""
+    where = hidden.device.type
+    dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else hidden.dtype
+    rows, u = targets.shape, None if sampling is None else torch.rand(targets.numel(), device=targets.device)
+    nll, correct, log_normaliser, best, sampled = SoftmaxOverVocabulary.apply(
+        network.head.transform(hidden).flatten(0, -2).to(dtype),
+        network.encoder.embeddings.word.weight.to(dtype),
+        network.head.bias.to(dtype),
+        targets.flatten(),
+        sampling,
+        u,
+    )
+    return TokenScores(
+        nll.view(rows),
+        correct.view(rows),
+        log_normaliser.view(rows),
+        best.view(rows),
+        None if sampled is None else sampled.view(rows),
+    )
+
+
+def blocks_of(said: Float[Tensor, "N E"], vocab_size: int) -> Iterator[slice]:
+    """Rows whose logits exist at once."""
+    rows = max(LEAST_ROWS, BLOCK["cpu" if said.device.type == "cpu" else "cuda"] // vocab_size)
+    return (slice(start, start + rows) for start in range(0, len(said), rows))
+
+
+class SoftmaxOverVocabulary(torch.autograd.Function):
+    """`TokenScores` of all rows, block by block, and the gradient of `nll` with respect to vectors, weights and bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        said: Float[Tensor, "N E"],
+        word: Float[Tensor, "V E"],
+        bias: Float[Tensor, " V"],
+        targets: Int64[Tensor, " N"],
+        sampling: Sampling | None,
+        u: Float[Tensor, " N"] | None,
+    ) -> tuple[Tensor | None, ...]:
+        at_target, best, log_sum = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
+        sampled = None if sampling is None else torch.empty_like(targets)
+        for rows in blocks_of(said, len(bias)):
+            logits = torch.addmm(bias, said[rows], word.t()).float()
+            at_target[rows] = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)
+            best[rows] = logits.amax(1)
+            shifted = logits.sub_(best[rows].unsqueeze(1))
+            tempered = (
+                None if sampling is None or sampling.temperature == 1 else (shifted / sampling.temperature).exp_()
+            )
+            weights = shifted.exp_()
+            log_sum[rows] = weights.sum(1).log()
+            if sampling is not None and sampled is not None and u is not None:
+                sampled[rows] = sampling.draw(weights if tempered is None else tempered, targets[rows], u[rows])
+        log_normaliser = best + log_sum
+        ctx.save_for_backward(said, word, bias, targets, log_normaliser)
+        correct = at_target == best
+        ctx.mark_non_differentiable(correct, log_normaliser, best, *([] if sampled is None else [sampled]))
+        return log_normaliser - at_target, correct, log_normaliser, best, sampled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        said, word, bias, targets, log_normaliser = ctx.saved_tensors
+        to_said, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (said, word, bias))
+        for rows in blocks_of(said, len(bias)):
+            logits = torch.addmm(bias, said[rows], word.t()).float()
+            slope = logits.sub_(log_normaliser[rows].unsqueeze(1)).exp_().mul_(gradient[rows].unsqueeze(1))
+            slope.scatter_add_(1, targets[rows].unsqueeze(1), -gradient[rows].unsqueeze(1))
+            to_bias += slope.sum(0)
+            slope = slope.to(word.dtype)
+            to_said[rows] = (slope @ word).float()
+            to_word += slope.t() @ said[rows]
+        return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None

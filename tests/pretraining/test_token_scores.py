@@ -1,0 +1,121 @@
+"""The softmax over the vocabulary, block by block, against the plain way: all logits, torch's loss, argmax."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import chisquare
+
+from electra.model.encoder import EncoderConfig, initialise
+from electra.pretraining import token_scores
+from electra.pretraining.networks import MaskedLM
+from electra.pretraining.token_scores import Sampling, score_tokens
+
+SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
+MASK = 3
+
+
+@pytest.fixture
+def network() -> MaskedLM:
+    torch.manual_seed(0)
+    network = MaskedLM(SIZES)
+    initialise(network, 0.5)
+    torch.nn.init.normal_(network.encoder.embeddings.word.weight)
+    torch.nn.init.normal_(network.head.bias)
+    return network
+
+
+@pytest.fixture
+def hidden() -> torch.Tensor:
+    return torch.randn(50, 6, SIZES.hidden_size, requires_grad=True)
+
+
+@pytest.fixture
+def targets() -> torch.Tensor:
+    return torch.randint(SIZES.vocab_size, (50, 6))
+
+
+@pytest.fixture(params=[1, 100, 10**9], ids=["a row a block", "some blocks", "one block"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_scores, "LEAST_ROWS", 1)
+    monkeypatch.setattr(token_scores, "BLOCK", {"cpu": request.param * SIZES.vocab_size})
+
+
+@pytest.mark.usefixtures("blocks")
+def test_loss_and_gradients_are_those_of_the_plain_way(network, hidden, targets) -> None:
+    weights = torch.rand(targets.shape)  # a gradient of its own at every row
+    said = score_tokens(network, hidden, targets)
+    logits = network.predict(hidden)
+    plain = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+    torch.testing.assert_close(said.nll, plain)
+    assert said.sampled is None
+    assert said.correct.any()
+    assert torch.equal(said.correct, logits.argmax(-1) == targets)
+    torch.testing.assert_close(said.log_normaliser, logits.logsumexp(-1))
+    torch.testing.assert_close(said.best, logits.amax(-1))
+    learning = [hidden, *network.head.parameters(), network.encoder.embeddings.word.weight]
+    ours, theirs = (torch.autograd.grad((nll * weights).sum(), learning) for nll in (said.nll, plain))
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(2.5, MASK), Sampling(never=MASK, never_original=True)])
+@torch.no_grad()
+def test_samples_follow_the_softmax(network, sampling) -> None:
+    hidden, targets = torch.randn(1, SIZES.hidden_size), torch.tensor([5])
+    p = sampling.scores(network.predict(hidden), targets).softmax(-1)[0].double()
+    sampled = score_tokens(network, hidden.expand(40_000, -1), targets.expand(40_000), sampling).sampled
+    counts = torch.bincount(sampled, minlength=SIZES.vocab_size)
+    assert not counts[p == 0].any()
+    likely = p > 1e-3
+    seen = torch.stack([*counts[likely], counts[~likely].sum()])
+    expected = torch.stack([*p[likely], p[~likely].sum()]) * 40_000
+    kept = expected > 0
+    assert chisquare(seen[kept].numpy(), (expected[kept] * seen.sum() / expected.sum()).numpy()).pvalue > 1e-3
+
+
+def test_what_may_be_drawn(network) -> None:
+    logits, targets = network.predict(torch.randn(7, SIZES.hidden_size)), torch.arange(7)
+    assert torch.equal(Sampling().scores(logits, targets), logits)
+    scores = Sampling(2.0, MASK, never_original=True).scores(logits, targets)
+    barred = F.one_hot(targets, SIZES.vocab_size).bool()
+    barred[:, MASK] = True
+    assert (scores[barred] == -math.inf).all()
+    torch.testing.assert_close(scores[~barred], logits[~barred] / 2)
+
+
+@pytest.mark.usefixtures("blocks")
+def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
+    torch.manual_seed(1)
+    found = score_tokens(network, hidden, targets, Sampling(never=MASK)).sampled
+    torch.manual_seed(1)
+    cumulative = network.predict(hidden).index_fill(-1, torch.tensor(MASK), -math.inf).softmax(-1).cumsum(-1)
+    u = torch.rand(targets.numel()).view_as(targets)
+    assert torch.equal(found, (cumulative <= u.unsqueeze(-1) * cumulative[..., -1:]).sum(-1))
+
+
+def test_a_token_that_outweighs_all_others_is_not_drawn_where_it_may_not_be() -> None:
+    weights = torch.zeros(1_000, 8)
+    weights[:, 3] = 1.0
+    sampled = Sampling(never=3).draw(weights, torch.zeros(1_000, dtype=torch.long), torch.rand(1_000))
+    assert sorted(set(sampled.tolist())) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_the_ends_of_the_distribution_can_be_drawn() -> None:
+    ends = torch.tensor([0.0, 1 - 2**-24])
+    sampled = Sampling().draw(torch.ones(2, 30_522), torch.zeros(2, dtype=torch.long), ends)
+    assert sampled.tolist() == [0, 30_521]
+
+
+def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_precision(
+    network, hidden, targets
+) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        said = score_tokens(network, hidden, targets)
+    assert said.nll.dtype == torch.float32
+    torch.testing.assert_close(said.nll, score_tokens(network, hidden, targets).nll, rtol=0.05, atol=0.2)
+    said.nll.sum().backward()
+    exact = torch.autograd.grad(score_tokens(network, hidden, targets).nll.sum(), network.head.bias)[0]
+    assert network.head.bias.grad.dtype == torch.float32
+    torch.testing.assert_close(network.head.bias.grad, exact, rtol=0.05, atol=0.5)
