@@ -39,11 +39,9 @@ def tokenizer(
     Returns:
         The directory.
     """
-    from electra.pretraining.sources import train_into
-    from electra.text.corpus import Corpus
+    from electra.pretraining.sources import readable_corpus, train_into
 
-    corpus = Corpus(sources(text), documents, text_field, encoding_errors)
-    corpus.check()
+    corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     train_into(Path(out), corpus, vocab_size, cased, keep_accents)
     return Path(out)
 
@@ -77,12 +75,10 @@ def prepare(
         The directory.
     """
     from electra.console import decided
-    from electra.pretraining.sources import describe, prepare_with_progress
-    from electra.text.corpus import Corpus
+    from electra.pretraining.sources import describe, prepare_with_progress, readable_corpus
     from electra.text.tokenizer import load_tokenizer
 
-    corpus = Corpus(sources(text), documents, text_field, encoding_errors)
-    corpus.check()
+    corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     known = load_tokenizer(tokenizer)
     describe(corpus)
     prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)

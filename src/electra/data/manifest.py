@@ -20,6 +20,11 @@ Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
 
 
+def is_prepared(data: str) -> bool:
+    """Whether `data` is a directory that `electra prepare` made, or began to make."""
+    return any((Path(data) / name).exists() for name in (MANIFEST, SETTINGS))
+
+
 @dataclass(frozen=True)
 class Settings:
     """What decides the content of prepared data. Written first, so that unfinished data says it too."""

@@ -1,8 +1,10 @@
 """From what the user gave to prepared data and a tokenizer: text or data, a tokenizer given, taken over or trained."""
 
 from pathlib import Path
+from typing import Literal
 
 from electra.console import counted, decided, reading_progress, warned
+from electra.data.manifest import is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
 from electra.errors import DataError, TokenizerError, UsageError
@@ -10,7 +12,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import discriminator_directory
 from electra.storage import check_writable
-from electra.text.corpus import Corpus
+from electra.text.corpus import Corpus, Documents
 from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
 from electra.text.vocabulary import train_tokenizer
 
@@ -33,14 +35,32 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
         return enough(data, config), tokenizer
-    corpus = Corpus(config.text, config.documents, config.text_field, config.encoding_errors)
-    corpus.check()
+    corpus = readable_corpus(config.text, config.documents, config.text_field, config.encoding_errors)
     describe(corpus)
     tokenizer = chosen_tokenizer(config, corpus, directory)
     data = prepare_with_progress(
         corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
     )
     return enough(data, config), tokenizer
+
+
+def readable_corpus(
+    text: tuple[str, ...],
+    documents: Documents,
+    text_field: str,
+    encoding_errors: Literal["strict", "replace"],
+) -> Corpus:
+    """Text that can be read.
+
+    Raises:
+        UsageError: it is prepared data, which holds files that would pass for text.
+        TextError: it cannot be read.
+    """
+    for source in filter(is_prepared, text):
+        raise UsageError(f"{source}: is prepared data, not text; electra pretrain takes it as --data {source}")
+    corpus = Corpus(text, documents, text_field, encoding_errors)
+    corpus.check()
+    return corpus
 
 
 def enough(data: PreparedData, config: PretrainConfig) -> PreparedData:

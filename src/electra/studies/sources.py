@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from electra.data.manifest import MANIFEST, SETTINGS, Manifest
+from electra.data.manifest import Manifest, is_prepared
 from electra.errors import DataError, UsageError
 from electra.finetuning.glue import GLUE, glue_task
 from electra.finetuning.sentences import SentenceTask
@@ -12,11 +12,6 @@ from electra.pretraining.sources import prepare_with_progress, train_into
 from electra.studies.scales import Scale
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
-
-
-def is_prepared(data: str) -> bool:
-    """Whether `data` is a directory that `electra prepare` made, or began to make; else it is text."""
-    return any((Path(data) / name).exists() for name in (MANIFEST, SETTINGS))
 
 
 def check_text(data: str) -> Corpus:
