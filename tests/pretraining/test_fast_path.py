@@ -1,0 +1,72 @@
+"""What is done for speed changes nothing that is computed: 50 updates by the quick way and by the plain one, from one seed."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny_models import batch, model
+from torch import Tensor
+
+from electra.model import dropout, layers
+from electra.pretraining import generators, prediction
+from electra.pretraining.networks import MaskedLM
+from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.token_scores import Sampling, TokenScores
+from electra.runtime import seed_everything
+
+STEPS = 50
+QUICK = ("electra", "all-tokens-mlm", "mlm")
+
+
+def score_tokens_plainly(
+    network: MaskedLM, hidden: Tensor, targets: Tensor, sampling: Sampling | None = None
+) -> TokenScores:
+    """All logits at once, torch's cross-entropy, argmax."""
+    logits = network.predict(hidden)
+    nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+    sampled = None
+    if sampling is not None:
+        u = torch.rand(targets.numel()).view_as(targets)
+        cumulative = sampling.scores(logits.detach(), targets).softmax(-1).cumsum(-1)
+        sampled = torch.searchsorted(cumulative, (u * cumulative[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
+    return TokenScores(nll, logits.argmax(-1) == targets, logits.logsumexp(-1), logits.amax(-1), sampled)
+
+
+def dropped_plainly(x: Tensor, p: float) -> Tensor:
+    """A product with the mask, which autograd sees."""
+    zeroed = round(p * dropout.LEVELS)
+    return x * dropout.kept(x, zeroed) * (dropout.LEVELS / (dropout.LEVELS - zeroed))
+
+
+def plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (generators, prediction):
+        monkeypatch.setattr(module, "score_tokens", score_tokens_plainly)
+    for module in (dropout, layers):
+        monkeypatch.setattr(module, "dropped", dropped_plainly)
+
+
+def trained(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:
+    """The losses of all steps, and the gradients of the first."""
+    optimizer = torch.optim.AdamW(electra.parameters(), lr=2e-3)
+    losses, first = [], {}
+    for step in range(STEPS):
+        inputs = batch(seed=step)
+        seed_everything(0, step)
+        loss, _ = electra(inputs, electra.counts(inputs))
+        loss.backward()
+        first = first or {name: p.grad.clone() for name, p in electra.named_parameters() if p.grad is not None}
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses, first
+
+
+@pytest.mark.parametrize("objective", QUICK)
+def test_losses_of_fifty_steps_and_gradients(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, gradients = trained(model(objective))
+    plain_path(monkeypatch)
+    plain, plain_gradients = trained(model(objective))
+    assert quick[-1] < quick[0]
+    assert quick == pytest.approx(plain, rel=1e-4)
+    assert gradients.keys() == plain_gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-5, atol=1e-5, msg=name)
