@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "onnxruntime")
 
 
 def options(description: str) -> argparse.ArgumentParser:

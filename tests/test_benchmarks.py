@@ -17,9 +17,10 @@ import peer
 import pretrain_step
 import run_all
 import serve
+from onnx_encoder import OnnxEncoder
 
 from electra.data.loader import padded_batch
-from electra.model.encoder import EncoderConfig
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import small
 from electra.pretraining.build import build_shapes
 from electra.pretraining.networks import generator_sizes
@@ -113,7 +114,20 @@ def test_serve(text: Path, tmp_path: Path) -> None:
     serve.main([*toy("serve", text, tmp_path), "--threads=1"])
     found = result(tmp_path, "serve")
     assert found["same_label"] == 1
-    assert found["marks"][0]["value"] == min(found["ratio"].values())
+    assert set(found["sentences_per_second"]) == {serve.OURS, serve.ONNX, serve.ONE, serve.BATCHES}
+    assert found["marks"][0]["value"] == min(found["ratio"][name] for name in (serve.ONE, serve.BATCHES))
+
+
+def test_the_encoder_in_onnx_runtime_is_the_encoder() -> None:
+    sizes = EncoderConfig(80, 8, 16, 2, 2, 32, max_positions=24)
+    encoder = Encoder(sizes).eval()
+    exported = OnnxEncoder(encoder, threads=1)
+    for shape in ((3, 11), (1, 24)):
+        ids = torch.randint(80, shape)
+        mask = torch.arange(shape[1]).expand(shape) < shape[1] - torch.arange(shape[0]).unsqueeze(1)
+        for given in (mask, None):
+            inputs = (ids, torch.zeros_like(ids), given)
+            torch.testing.assert_close(exported(*inputs)[mask], encoder(*inputs)[mask])
 
 
 def test_finetune(tmp_path: Path) -> None:

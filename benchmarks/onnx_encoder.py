@@ -1,0 +1,45 @@
+"""Our encoder in ONNX Runtime, in the place of the PyTorch module."""
+
+import warnings
+
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from electra.model.encoder import Encoder
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+class OnnxEncoder(nn.Module):
+    """An encoder exported with rows and length left open; it answers what `encoder` would, on the CPU."""
+
+    def __init__(self, encoder: Encoder, threads: int) -> None:
+        super().__init__()
+        ids = torch.zeros(2, 8, dtype=torch.long)
+        rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=encoder.config.max_positions)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter warns of calls of its own that are deprecated
+            program = torch.onnx.export(
+                encoder.eval(),
+                (ids, torch.zeros_like(ids), torch.ones_like(ids, dtype=torch.bool)),
+                input_names=INPUTS,
+                output_names=["hidden"],
+                dynamic_shapes=({0: rows, 1: length},) * len(INPUTS),
+                dynamo=True,
+                verbose=False,
+            )
+        assert program is not None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self.session = onnxruntime.InferenceSession(
+            program.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """As `Encoder.forward`."""
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids, dtype=torch.bool)
+        given = (input_ids, token_type_ids, attention_mask)
+        (hidden,) = self.session.run(None, {name: each.numpy() for name, each in zip(INPUTS, given, strict=True)})
+        return torch.from_numpy(hidden)
