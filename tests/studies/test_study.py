@@ -92,12 +92,14 @@ def test_the_figure(done) -> None:
         assert words in drawing
 
 
-def test_fine_tuning_reads_no_position_that_pre_training_never_reached(done) -> None:
+def test_fine_tuning_reads_as_much_as_there_are_positions(done) -> None:
     out, _ = done
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
-    assert config["max_length"] == pretrained["seq_len"] == 24
-    assert "reads 24 tokens of an example at most" in (out / "table.md").read_text()
+    assert config["max_length"] == pretrained["model"]["max_positions"] == 64
+    said = "sequences of 24 tokens, the probe as many of a sentence. Fine-tuning reads 64 tokens of an example at most"
+    assert pretrained["seq_len"] == 24
+    assert said in (out / "table.md").read_text()
 
 
 def test_scores_stay_and_large_models_go(done) -> None:
@@ -125,6 +127,20 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
     assert row["rte"] == row["average"]
     record = json.loads((out / "cells/mlm-seed-1.json").read_text())
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
+
+
+def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Path) -> None:
+    words = {"variants": ("untrained",), "tasks": ("sst2",)}
+    run_study(order(text, glue, tmp_path / "study", finetune_seeds=0, **words))
+    row = rows_of(tmp_path / "study")["untrained", 0]
+    assert row["status"] == "done"
+    assert float(row["probe_sst2"]) == float(row["probe_average"])
+    assert not row.get("sst2")
+    assert not (tmp_path / "study/finetuned").exists()
+    probed = json.loads((tmp_path / "study/cells/untrained-seed-0.json").read_text())["probed"]
+    run_study(order(text, glue, tmp_path / "study", **words))
+    assert float(rows_of(tmp_path / "study")["untrained", 0]["sst2"])
+    assert json.loads((tmp_path / "study/cells/untrained-seed-0.json").read_text())["probed"] == probed
 
 
 def test_another_study_does_not_fit_in(done, text: Path, glue: Path, tmp_path: Path) -> None:

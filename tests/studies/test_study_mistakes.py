@@ -16,7 +16,7 @@ MISTAKES = {
     "no hours": ("toy", {"--hours": "0"}, "--hours is 0; it must be more than 0"),
     "no seeds": ("toy", {"--seeds": "0"}, "--seeds is 0; it must be at least 1"),
     "no workers": ("toy", {"--workers": "0"}, "--workers is 0; it must be at least 1"),
-    "no fine-tuning": ("toy", {"--finetune-seeds": "0"}, "--finetune-seeds is 0; it must be at least 1"),
+    "less than no fine-tuning": ("toy", {"--finetune-seeds": "-1"}, "--finetune-seeds is -1; it must be at least 0"),
     "no GLUE": ("toy", {"--glue": "nowhere"}, "nowhere: no SST-2/train.tsv here; it is not a folder in the layout"),
     "no text": ("toy", {"--data": "nowhere"}, "nowhere"),
     "no data at all": ("toy", {"--data": None}, "--data is missing; electra study --help explains it"),

@@ -80,7 +80,8 @@ def study(
         hours: Choose the budget so that the whole grid takes about this long, by measured steps.
         tasks: Tasks of GLUE; by default the paper's eight, and five small ones at scale tiny.
         variants: Run only these; by default all.
-        finetune_seeds: Fine-tuning runs of each task; their median counts.
+        finetune_seeds: Fine-tuning runs of each task; their median counts. 0: only the linear probe; fine-tuning can follow
+            later, by the same call with more.
         workers: Runs at a time, each in a process of its own; they share the CPU's threads.
         rates: Peak learning rates by objective, as the study learning-rate finds them: "electra=2e-3", "mlm=1e-3".
         dry_run: Only say which runs there are, and what they cost by a measured step.

@@ -35,7 +35,7 @@ class Scoring:
     tasks: tuple[str, ...]
     """Tasks of GLUE."""
     finetune_seeds: int = 1
-    """Fine-tuning runs of each task, with seeds from the pre-training seed on; their median counts."""
+    """Fine-tuning runs of each task, with seeds from the pre-training seed on; their median counts. 0: only probes."""
     probe_examples: int = 5_000
     """Training examples that a probe sees at most."""
 
@@ -80,14 +80,16 @@ class Cell:
         return json.loads(self.path.read_text()) if self.path.exists() else None
 
     def is_finished(self) -> bool:
-        """Whether nothing is left to do: all tasks are scored, by as many runs as are wanted."""
+        """Whether nothing is left to do: all tasks are probed, and fine-tuned by as many runs as are wanted."""
         return not self.unscored() and "failed" not in (self.record() or {})
 
     def unscored(self) -> list[str]:
-        """The tasks that are not scored yet, or by fewer runs than are wanted."""
-        scored = (self.record() or {}).get("finetuned", {})
-        runs = {task: len(found["values"]) for task, found in scored.items()}
-        return [task for task in self.scoring.tasks if runs.get(task, 0) < self.scoring.finetune_seeds]
+        """The tasks that are not probed yet, or fine-tuned by fewer runs than are wanted."""
+        record = self.record() or {}
+        probed = record.get("probed", {})
+        runs = {task: len(found["values"]) for task, found in record.get("finetuned", {}).items()}
+        wanted = self.scoring.finetune_seeds
+        return [task for task in self.scoring.tasks if task not in probed or runs.get(task, 0) < wanted]
 
     def fail(self, reason: str) -> None:
         """Record that the cell failed, in one line; what an earlier call has scored stays."""
@@ -117,7 +119,7 @@ def run_cell(cell: Cell) -> None:
     """
     summary = pretrain(cell.config, cell.run)
     before, tasks = cell.record() or {}, cell.unscored()
-    finetuned = {task: finetuned_score(cell, task) for task in tasks}
+    finetuned = {task: finetuned_score(cell, task) for task in tasks if cell.scoring.finetune_seeds}
     facts = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
     cell.write(
         {
@@ -148,8 +150,8 @@ def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
 
 
 def finetuning_length(config: PretrainConfig) -> int:
-    """Tokens of an example: fine-tuning's own, but none at positions that pre-training never reached."""
-    return min(SentenceTask.max_length, config.seq_len)
+    """Tokens of an example: fine-tuning's own, as far as there are positions. It learns those pre-training never reached."""
+    return min(SentenceTask.max_length, config.model.max_positions)
 
 
 def probed(cell: Cell, tasks: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:

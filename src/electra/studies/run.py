@@ -56,9 +56,9 @@ class Order:
         for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
             if value not in table:
                 raise UsageError(f"there is no {kind} {value!r}; there are {', '.join(table)}")
-        for name in ("seeds", "finetune_seeds", "workers"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least 1")
+        for name, least in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
         if self.hours is not None and not self.hours > 0:
             raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
 

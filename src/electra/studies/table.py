@@ -177,9 +177,10 @@ def reading_notes(results: Results) -> Iterator[str]:
         "Percent; means ± standard deviations over pre-training seeds. Matthews correlation for CoLA, Spearman for STS, "
         "accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
     )
+    config = results.study.variants[0].config
     yield (
-        f"Fine-tuning reads {finetuning_length(results.study.variants[0].config)} tokens of an example at most, as positions "
-        "that pre-training never reached mean nothing: longer pairs are cut."
+        f"Pre-training reads sequences of {config.seq_len} tokens, the probe as many of a sentence. Fine-tuning reads "
+        f"{finetuning_length(config)} tokens of an example at most; positions beyond pre-training's it learns by itself."
     )
     yield (
         "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
