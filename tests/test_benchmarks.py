@@ -16,6 +16,7 @@ import measuring
 import peer
 import pretrain_step
 import run_all
+import scaling
 import serve
 from onnx_encoder import OnnxEncoder
 
@@ -128,6 +129,33 @@ def test_the_encoder_in_onnx_runtime_is_the_encoder() -> None:
         for given in (mask, None):
             inputs = (ids, torch.zeros_like(ids), given)
             torch.testing.assert_close(exported(*inputs)[mask], encoder(*inputs)[mask])
+
+
+def test_scaling(tmp_path: Path, capsys) -> None:
+    step = {"threads": 2, "matmul_flops_per_second": 2e11, "utilisation": 0.5}
+    (tmp_path / f"{scaling.STEP}.json").write_text(json.dumps(step))
+    loader = {"step": {"batches_per_second": 100}, "batch_size": 16, "seq_len": 128}
+    (tmp_path / "loader.json").write_text(json.dumps(loader))
+    alone, _, few, many = scaling.machines(tmp_path)
+    model, config = build_shapes(small()), small()
+    operations = 128 * model.row_flops(128) * model.utilised_share(128)
+    on_one, on_eight, on_all = (scaling.cost("small", config, machine) for machine in (alone, few, many))
+    assert on_one.compute == pytest.approx(operations / 1e11)
+    assert on_one.least == on_one.most == pytest.approx(1_000_000 * operations / 1e11 / 86_400)
+    assert on_one.loader == pytest.approx(128 / 16 / 100)
+    assert on_eight.compute == pytest.approx(operations / 8 / (989e12 * 0.45))
+    parameters = sum(p.numel() for p in model.parameters())
+    assert on_eight.traffic == pytest.approx(2 * 7 / 8 * 4 * parameters / 450e9)
+    assert on_all.traffic / on_eight.traffic == pytest.approx(9 * (63 / 64) / (7 / 8))
+    scaling.main([f"--results={tmp_path}"])
+    assert capsys.readouterr().out.count("\n| ") == 13
+
+
+@pytest.mark.parametrize(
+    ("days", "said"), [(800, "2.2 years"), (3, "3.0 days"), (1.5, "36.0 hours"), (0.01, "14 minutes")]
+)
+def test_durations(days: float, said: str) -> None:
+    assert scaling.duration(days) == said
 
 
 def test_finetune(tmp_path: Path) -> None:
