@@ -29,6 +29,15 @@ def test_hidden_states_at_positions_are_those_of_the_whole_sequence(inputs) -> N
 
 
 @torch.no_grad()
+def test_states_end_with_the_encoders_own(inputs) -> None:
+    encoder = Encoder(CONFIG).eval()
+    states = list(encoder.states(*inputs))
+    assert len(states) == CONFIG.num_layers + 1
+    assert torch.equal(states[0], encoder.embedded(*inputs[:2]))
+    assert torch.equal(states[-1], encoder(*inputs))
+
+
+@torch.no_grad()
 def test_padding_changes_nothing(inputs) -> None:
     encoder = Encoder(CONFIG).eval()
     ids, types, mask = inputs

@@ -1,6 +1,6 @@
 """The encoder: embeddings, a projection where embedding and hidden sizes differ, and a stack of layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -100,10 +100,25 @@ class Encoder(nn.Module):
 
         `attention_mask` is true at real tokens; None says that nothing is padded, and costs nothing.
         """
-        x = self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
+        x = self.embedded(input_ids, token_type_ids)
         for layer in self.layers[:-1]:
             x = layer(x, attention_mask)
         return self.layers[-1](x, attention_mask, positions)
+
+    def embedded(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
+        """What the first layer reads."""
+        return self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
+
+    def states(
+        self,
+        input_ids: Int64[Tensor, "B L"],
+        token_type_ids: Int64[Tensor, "B L"],
+        attention_mask: Bool[Tensor, "B L"] | None = None,
+    ) -> Iterator[Float[Tensor, "B L H"]]:
+        """Hidden states after the embeddings, and after each layer."""
+        yield (x := self.embedded(input_ids, token_type_ids))
+        for layer in self.layers:
+            yield (x := layer(x, attention_mask))
 
 
 def initialisers(kernel_std: float) -> dict[str, Callable[[Tensor], object]]:

@@ -118,9 +118,8 @@ def mean_states(
         batch = padded_batch([ids[i] for i in rows], [segment_a[i] for i in rows], tokenizer.pad_id).to(where.device)
         real = torch.arange(batch.input_ids.shape[1], device=where.device) < batch.lengths[:, None]
         with where.autocast():
-            hidden = encoder.project(encoder.embeddings(batch.input_ids, batch.token_type_ids))
-            for depth, layer in enumerate([None, *encoder.layers]):
-                hidden = hidden if layer is None else layer(hidden, batch.attention_mask)
+            states = encoder.states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
+            for depth, hidden in enumerate(states):
                 mean = (hidden.float() * real[..., None]).sum(1) / batch.lengths[:, None]
                 means[depth, rows] = mean.cpu().numpy()
     return means
