@@ -1,5 +1,6 @@
 """Our encoder in ONNX Runtime, in the place of the PyTorch module."""
 
+import logging
 import warnings
 
 import onnxruntime
@@ -18,6 +19,9 @@ class OnnxEncoder(nn.Module):
         super().__init__()
         ids = torch.zeros(2, 8, dtype=torch.long)
         rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=encoder.config.max_positions)
+        logging.getLogger("torch.onnx").setLevel(
+            logging.ERROR
+        )  # it names every operator of packages that are not there
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter warns of calls of its own that are deprecated
             program = torch.onnx.export(

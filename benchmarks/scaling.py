@@ -59,13 +59,13 @@ class Cost:
 
     @property
     def least(self) -> float:
-        """Days, if all traffic is hidden."""
-        return self.steps * max(self.compute, self.traffic, self.loader) / 86_400
+        """Seconds of the whole run, if all traffic is hidden."""
+        return self.steps * max(self.compute, self.traffic, self.loader)
 
     @property
     def most(self) -> float:
-        """Days, if none is."""
-        return self.steps * max(self.compute + self.traffic, self.loader) / 86_400
+        """The same, if none is."""
+        return self.steps * max(self.compute + self.traffic, self.loader)
 
 
 def machines(results: Path) -> list[Machine]:
@@ -100,12 +100,14 @@ def cost(name: str, config: PretrainConfig, machine: Machine) -> Cost:
     )
 
 
-def duration(days: float) -> str:
-    """Years, days, hours or minutes, whichever suits."""
-    for unit, size in (("years", 365.0), ("days", 1.0), ("hours", 1 / 24)):
-        if days >= 2 * size or (unit == "hours" and days >= size):
-            return f"{days / size:,.1f} {unit}"
-    return f"{days * 1440:,.0f} minutes"
+UNITS = {"years": 365 * 86_400, "days": 86_400, "hours": 3600, "minutes": 60, "s": 1, "ms": 1e-3, "µs": 1e-6}
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit of which there is one."""
+    unit = next((unit for unit, size in UNITS.items() if seconds >= size), "µs")
+    amount = seconds / UNITS[unit]
+    return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def table(costs: list[Cost]) -> Iterator[str]:
@@ -115,8 +117,8 @@ def table(costs: list[Cost]) -> Iterator[str]:
     for each in costs:
         shortest, longest = duration(each.least), duration(each.most)
         time = shortest if shortest == longest else f"{shortest} to {longest}"
-        shares = [f"{part * 1e3:,.3g} ms" for part in (each.compute, each.traffic, each.loader)]
-        yield f"| {each.model} | {each.machine} | {time} | {' | '.join(shares)} |"
+        parts = [duration(part) if part else "" for part in (each.compute, each.traffic, each.loader)]
+        yield f"| {each.model} | {each.machine} | {time} | {' | '.join(parts)} |"
 
 
 def main(argv: list[str] | None = None) -> None:

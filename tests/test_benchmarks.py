@@ -141,7 +141,7 @@ def test_scaling(tmp_path: Path, capsys) -> None:
     operations = 128 * model.row_flops(128) * model.utilised_share(128)
     on_one, on_eight, on_all = (scaling.cost("small", config, machine) for machine in (alone, few, many))
     assert on_one.compute == pytest.approx(operations / 1e11)
-    assert on_one.least == on_one.most == pytest.approx(1_000_000 * operations / 1e11 / 86_400)
+    assert on_one.least == on_one.most == pytest.approx(1_000_000 * operations / 1e11)
     assert on_one.loader == pytest.approx(128 / 16 / 100)
     assert on_eight.compute == pytest.approx(operations / 8 / (989e12 * 0.45))
     parameters = sum(p.numel() for p in model.parameters())
@@ -152,10 +152,11 @@ def test_scaling(tmp_path: Path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "said"), [(800, "2.2 years"), (3, "3.0 days"), (1.5, "36.0 hours"), (0.01, "14 minutes")]
+    ("seconds", "said"),
+    [(8e7, "2.54 years"), (90_000, "1.04 days"), (600, "10 minutes"), (0.0026, "2.6 ms"), (0, "0 µs")],
 )
-def test_durations(days: float, said: str) -> None:
-    assert scaling.duration(days) == said
+def test_durations(seconds: float, said: str) -> None:
+    assert scaling.duration(seconds) == said
 
 
 def test_finetune(tmp_path: Path) -> None:

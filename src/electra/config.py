@@ -76,7 +76,7 @@ class Parser(jsonargparse.ArgumentParser):
 
         def understood(before: str, word: str, after: str) -> str:
             name, equals, value = word.partition("=")
-            if word in switches and after.lower() not in ("true", "false", "yes", "no"):
+            if word in switches and after.lower() not in ("true", "false", "yes", "no", "null"):
                 return f"{word}=true"
             if name in counts and equals:
                 return f"{name}={whole(value)}"

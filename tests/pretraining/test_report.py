@@ -49,7 +49,7 @@ def test_a_single_loss_is_not_called_a_total() -> None:
         "masked-LM loss: -log probability of the original token",
         "masked-LM accuracy",
     ]
-    assert next(table(HELDOUT)) == ("total loss: the generator's plus the weighted discriminator's", "3.000")
+    assert next(table(HELDOUT)) == ("total loss, all that is learnt from", "3.000")
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,10 @@ def test_a_command_whose_run_fails_says_so(
     with pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 1
-    assert "0 of 1 done" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "0 of 1 done" in said
+    assert "0 (1 failed)" in said, "the first table"
+    assert f"{tmp_path / 'study'}/table.md" in said.replace("\n", "")
 
 
 def test_a_process_that_could_not_say_why_it_ended(done, text: Path, glue: Path) -> None:

@@ -123,7 +123,7 @@ def check_heldout(step: int, metrics: Mapping[str, float]) -> list[Finding]:
         found.append(
             Finding(
                 step,
-                "the discriminator has not learnt more than token frequency",
+                "the discriminator has hardly learnt more than token frequency",
                 f"its AUC on held-out text is {metrics['auc']:.3f}, and the frequency of the tokens alone reaches "
                 f"{metrics['frequency_auc']:.3f}. {advice}",
             )

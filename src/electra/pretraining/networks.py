@@ -54,9 +54,10 @@ def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConf
     own = main.embedding_size if hidden == main.hidden_size else min(main.embedding_size, hidden)
     heads = max(1, round(main.num_heads * (config.heads or config.size)))
     if hidden < 1 or hidden % heads:
+        own_heads = f" and generator.heads {config.heads:g}" if config.heads else ""
         raise UsageError(
-            f"generator.size {config.size} makes a hidden size of {hidden} with {heads} heads, "
-            "which cannot share it evenly; choose a size that keeps it a multiple"
+            f"generator.size {config.size:g}{own_heads} make{'' if own_heads else 's'} a hidden size of {hidden} with "
+            f"{heads} heads, which cannot share it evenly; choose multipliers that keep it a multiple"
         )
     return replace(
         main,

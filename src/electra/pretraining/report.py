@@ -18,13 +18,13 @@ from electra.storage import writing
 
 # What the metrics mean, in the order in which they are shown.
 MEANINGS = {
-    "loss": "total loss: the generator's plus the weighted discriminator's",
-    "weighted_loss": "... the discriminator's part of it",
+    "loss": "total loss, all that is learnt from",
+    "weighted_loss": "... the main network's part of it",
     "generator_loss": "generator: -log probability of the original token",
-    "generator_accuracy": "generator: masked-LM accuracy, best guess",
+    "generator_accuracy": "generator: accuracy at the chosen tokens, those it sees counted",
     "sampled_accuracy": "generator: share of samples that are the original token",
     "mlm_loss": "masked-LM loss: -log probability of the original token",
-    "mlm_accuracy": "masked-LM accuracy",
+    "mlm_accuracy": "accuracy at the chosen tokens, those it sees counted",
     "all_tokens_loss": "all-tokens loss: -log probability of the original token",
     "all_tokens_accuracy": "share of all tokens said correctly",
     "restored": "share of the replaced tokens restored",
@@ -34,8 +34,8 @@ MEANINGS = {
     "sentence_loss": 'sentence task: cross-entropy of "anything replaced?"',
     "strategy_loss": "masking strategy: error of the expected losses",
     "replaced": "share of tokens replaced",
-    "discriminator_loss": "discriminator: cross-entropy per token",
-    "accuracy": "discriminator: accuracy",
+    "discriminator_loss": "discriminator: cross-entropy per token that it is scored at",
+    "accuracy": "discriminator: accuracy over all tokens",
     "majority": "... majority rate (always the more frequent answer)",
     "precision": "discriminator: precision",
     "recall": "discriminator: recall",

@@ -28,8 +28,9 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
         TextError, TokenizerError, DataError, StorageError: see there.
     """
     if bool(config.text) == (config.data is not None):
+        both = f"; given are the text {' '.join(config.text)} and --data {config.data}" if config.text else ""
         raise UsageError(
-            "say what to train on: text (files, folders, hf://owner/name or builtin), or --data DIR, not both"
+            f"say what to train on: text (files, folders, hf://owner/name or builtin), or --data DIR, not both{both}"
         )
     if config.data is not None:
         data, tokenizer = opened_data(config, Path(config.data))

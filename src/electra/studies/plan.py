@@ -131,7 +131,7 @@ def budget_for(plan: Plan, hours: float) -> float:
     scoring = plan.finetuning_hours
     if hours <= scoring:
         raise UsageError(
-            f"--hours {hours:g}: fine-tuning alone takes about {scoring:.2g}; "
+            f"--hours {hours:g}: fine-tuning alone takes about {scoring:.2g} h; "
             "give more hours, or fewer --tasks, --seeds or --variants"
         )
     budget = plan.study.budget * (hours - scoring) / plan.training_hours
@@ -142,7 +142,7 @@ def show(plan: Plan) -> None:
     """The plan on the terminal."""
     grid = Table(title=f"{plan.study.title}: {len(plan.rows)} variants x {plan.seeds} seeds", title_justify="left")
     for name in ("variant", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"):
-        grid.add_column(name, justify="left" if name == "variant" else "right")
+        grid.add_column(name, justify="left" if name == "variant" else "right", overflow="fold")
     for row in plan.rows:
         cells = (f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
         grid.add_row(row.variant.name, *cells, *(minutes(each) for each in (row.seconds, row.finetuning_seconds)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from electra.console import console, counted, decided, warned
+from electra.console import console, counted, decided, show_rows, warned
 from electra.errors import RunError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
@@ -30,7 +30,7 @@ from electra.studies.results import Results, average, best_probe, csv_rows, fine
 from electra.studies.scales import SCALES, Scale
 from electra.studies.sources import check_tasks, fitted, shared_data
 from electra.studies.study import Published, Study, Variant
-from electra.studies.table import to_markdown
+from electra.studies.table import summary_rows, to_markdown
 
 STUDY = "study.json"
 
@@ -143,7 +143,8 @@ def run_grid(
 
     run_cells(left, order.workers, started, ended)
     results = collected()
-    console.print((order.out / "table.md").read_text(), markup=False)
+    show_rows(summary_rows(results))
+    console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
     failed = [cell.name for cell in wanted if "failed" in (cell.record() or {})]
     return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
 

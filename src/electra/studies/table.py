@@ -174,8 +174,8 @@ def published_notes(results: Results) -> Iterator[str]:
 def reading_notes(results: Results) -> Iterator[str]:
     """What a reader has to know of the numbers."""
     yield (
-        "Percent; means ± standard deviations over pre-training seeds. Matthews correlation for CoLA, Spearman for STS, "
-        "accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
+        "Scores in percent; means ± standard deviations over pre-training seeds. Matthews correlation for CoLA, Spearman "
+        "for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
     )
     config = results.study.variants[0].config
     yield (
