@@ -47,7 +47,7 @@ def legend(axes: object) -> list[str]:
 def test_a_single_loss_is_not_called_a_total() -> None:
     assert [meaning for meaning, _ in table({"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4})] == [
         "masked-LM loss: -log probability of the original token",
-        "masked-LM accuracy",
+        "accuracy at the chosen tokens, those it sees counted",
     ]
     assert next(table(HELDOUT)) == ("total loss, all that is learnt from", "3.000")
 
