@@ -264,6 +264,7 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
     }
     ElectraForSequenceClassification(ElectraConfig(**sizes)).save_pretrained(folder / "finetuned")
     electra.tokenizer(str(text), out=str(folder / "cased"), vocab_size=160, cased=True)
+    shutil.rmtree(retold(runs / "electra", folder / "drawn", **{"generator.kind": "unigram"}) / "generator")
     shutil.copytree(runs / "electra/discriminator", folder / "mixed/discriminator")
     for source, name in (("electra/generator", "mixed/generator"), ("bert/masked_lm", "cased_bert")):
         shutil.copytree(runs / source, folder / name)
@@ -280,6 +281,7 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
         ("{wrong}/finetuned", "finetuned: has no head of pre-training; it is an encoder alone, or a fine-tuned model"),
         ("{wrong}/alone", "alone: a discriminator, which only judges what its generator proposes; name a folder with "),
         ("{runs}/electra/discriminator", "proposes; name {runs}/electra, which holds both"),
+        ("{wrong}/drawn", "drawn: its generator is unigram draws, no network that could propose tokens for a context"),
         (
             "{wrong}/pair",
             "pair: has no config.yaml that says which share of the tokens was masked in pre-training; say ",

@@ -106,7 +106,7 @@ def run_pretrain(words: list[str]) -> None:
     """`electra pretrain`: the defaults of its options depend on others of them, the preset and the config file."""
     import argparse
 
-    from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget
+    from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget, warn_of_idle
     from electra.config import underscored
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
@@ -126,7 +126,9 @@ def run_pretrain(words: list[str]) -> None:
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
     for name, value in settle_budget({name: values[name] for name in BUDGETS if name in names}).items():
         values[name] = value
-    pretrain(build(parser, values), out)
+    config = build(parser, values)
+    warn_of_idle(sorted(names), config)
+    pretrain(config, out)
 
 
 def run_finetune(words: list[str]) -> None:

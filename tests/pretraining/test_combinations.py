@@ -4,7 +4,9 @@ import shlex
 
 import pytest
 
+import electra
 from electra import cli
+from electra.commands import pretraining as commands
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
 
@@ -96,3 +98,55 @@ def test_what_is_advised_works(options: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
     cli.main(["pretrain", "text", "--preset", "tiny", "--out", "out", *shlex.split(options)])
     assert len(seen) == 1
+
+
+IDLE = [
+    ("--objective mlm --generator.size 0.5", "--generator.size has no effect: --objective mlm has no generator"),
+    ("--objective mlm --loss-weight 5", "--loss-weight has no effect: --objective mlm has no generator"),
+    (
+        "--objective mlm --masking.generator-mask 0.5",
+        "--masking.generator-mask has no effect: --objective mlm has no gen",
+    ),
+    (
+        "--generator.kind unigram --generator.size 0.5",
+        "--generator.size has no effect: generator.kind unigram is no net",
+    ),
+    (
+        "--masking.mlm-mask 0.7",
+        "--masking.mlm-mask has no effect: --objective electra masks nothing that the main network",
+    ),
+    ("--masking.rarity 2", "--masking.rarity has no effect: masking.strategy is uniform"),
+    ("--contrast.unchanged 0.5", "--contrast.unchanged has no effect: contrast.weight is 0"),
+]
+EFFECTIVE = (
+    "--generator.kind uniform --generator.temperature 2",
+    "--objective mlm --masking.mlm-mask 0.7 --masking.strategy rare --masking.rarity 2",
+    "--contrast.weight 1 --contrast.unchanged 0.5 --generator.size 0.5 --loss-weight 7 --masking.generator-mask 0.9",
+)
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `electra pretrain` warns of before it trains, which it does not here."""
+    said: list[str] = []
+    monkeypatch.setattr(commands, "warned", said.append)
+    monkeypatch.setattr(run, "pretrain", lambda config, out: {})
+    return said
+
+
+@pytest.mark.parametrize(("options", "message"), IDLE)
+def test_options_without_effect_are_told(options: str, message: str, warnings: list[str]) -> None:
+    cli.main(["pretrain", "builtin", "--out", "nowhere", "--preset", "tiny", *shlex.split(options)])
+    (line,) = warnings
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize("options", EFFECTIVE)
+def test_options_with_an_effect_are_not(options: str, warnings: list[str]) -> None:
+    cli.main(["pretrain", "builtin", "--out", "nowhere", "--preset", "tiny", *shlex.split(options)])
+    assert warnings == []
+
+
+def test_keyword_arguments_without_effect_are_told_too(warnings: list[str]) -> None:
+    electra.pretrain("builtin", out="nowhere", preset="tiny", masking={"rarity": 2.0})
+    assert warnings == ["--masking.rarity has no effect: masking.strategy is uniform"]

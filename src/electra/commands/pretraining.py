@@ -5,11 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.config import Parser, load
+from electra.config import Parser, flat, load
+from electra.console import warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.presets import PRESETS
-from electra.pretraining.config import build, options
+from electra.pretraining.combinations import without_effect
+from electra.pretraining.config import PretrainConfig, build, options
 from electra.train.schedule import Budget
 
 
@@ -112,7 +114,15 @@ def pretrain(
 
     given = others | ({"text": list(sources(text))} if text else {}) | ({"preset": preset} if preset else {})
     parser = pretrain_parser(given, config, Path(out))
-    return run(build(parser, parser.take(settle_budget(given))), Path(out))
+    built = build(parser, parser.take(settle_budget(given)))
+    warn_of_idle(flat(given), built)
+    return run(built, Path(out))
+
+
+def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
+    """Say which of the options that were given change nothing."""
+    for line in without_effect(names, config.objective, config.generator, config.masking, config.contrast):
+        warned(line)
 
 
 def sources(text: Iterable[str] | str) -> tuple[str, ...]:

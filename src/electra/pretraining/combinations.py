@@ -1,6 +1,6 @@
 """Settings that exclude each other: each clash is named in one line, with what would work instead."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from electra.errors import UsageError
 from electra.pretraining.masking import MaskingConfig
@@ -131,3 +131,28 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
             ),
         ]
     )
+
+
+def without_effect(
+    names: Iterable[str], objective: str, generator: GeneratorConfig, masking: MaskingConfig, contrast: ContrastConfig
+) -> Iterator[str]:
+    """The options among `names` that change nothing beside the others, each with the reason."""
+    has_generator = OBJECTIVES[objective].corruption == "generator"
+    network = ("size", "depth", "heads", "ffn", "tying", "learning", "initializer_range")
+    reasons = {
+        **dict.fromkeys(
+            ("generator.", "loss_weight", "masking.generator_mask"),
+            None if has_generator else f"--objective {objective} has no generator",
+        ),
+        **dict.fromkeys(
+            (f"generator.{name}" for name in network if has_generator),
+            None if generator.kind == "masked-lm" else f"generator.kind {generator.kind} is no network",
+        ),
+        "masking.mlm_": f"--objective {objective} masks nothing that the main network sees" if has_generator else None,
+        "masking.rarity": None if masking.strategy == "rare" else f"masking.strategy is {masking.strategy}",
+        "contrast.unchanged": None if contrast.weight else "contrast.weight is 0",
+    }
+    for name in names:
+        for beginning, reason in reasons.items():
+            if reason is not None and name.startswith(beginning):
+                yield f"--{name.replace('_', '-')} has no effect: {reason}"

@@ -92,6 +92,11 @@ def electra_filler(
         advice = (
             f"name {main.parent}, which holds both" if beside else "name a folder with discriminator/ and generator/"
         )
+        kind = RunDirectory(model).saved().generator.kind if RunDirectory(model).config.exists() else "masked-lm"
+        if kind != "masked-lm":
+            raise ModelError(
+                f"{model}: its generator is {kind} draws, no network that could propose tokens for a context"
+            )
         raise ModelError(f"{main}: a discriminator, which only judges what its generator proposes; {advice}")
     if load_tokenizer(directory).fingerprint != tokenizer.fingerprint:
         raise ModelError(f"{directory}: its tokenizer is not that of {main}; they are no pair")
