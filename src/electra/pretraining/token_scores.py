@@ -20,7 +20,7 @@ from electra.pretraining.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
 """Logits that exist at once: what stays in a core's cache; what a GPU hardly notices, for few and large kernels."""
-LEAST_ROWS = 64
+LEAST_ROWS = 128
 """Rows of a block, at least: with fewer a matrix product reads the vocabulary's weights too often."""
 TINY = 1e-30
 """Least weight of a token that may be sampled, so that a row has one even if all are far below one that may not."""
@@ -96,10 +96,15 @@ def score_tokens(
     )
 
 
-def blocks_of(said: Float[Tensor, "N E"], vocab_size: int) -> Iterator[slice]:
-    """Rows whose logits exist at once."""
-    rows = max(LEAST_ROWS, BLOCK["cpu" if said.device.type == "cpu" else "cuda"] // vocab_size)
-    return (slice(start, start + rows) for start in range(0, len(said), rows))
+def blocks_of_logits(
+    said: Float[Tensor, "N E"], word: Float[Tensor, "V E"], bias: Float[Tensor, " V"]
+) -> Iterator[tuple[slice, Float[Tensor, "_ V"]]]:
+    """Blocks of rows with their logits in float32, which may be overwritten; the next block may stand in the same memory."""
+    most = max(LEAST_ROWS, BLOCK["cpu" if said.device.type == "cpu" else "cuda"] // len(bias))
+    memory = said.new_empty(min(most, len(said)), len(bias))
+    for start in range(0, len(said), most):
+        some = said[start : start + most]
+        yield slice(start, start + most), torch.addmm(bias, some, word.t(), out=memory[: len(some)]).float()
 
 
 class SoftmaxOverVocabulary(torch.autograd.Function):
@@ -117,8 +122,7 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         at_target, best, log_sum = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
         sampled = None if sampling is None else torch.empty_like(targets)
-        for rows in blocks_of(said, len(bias)):
-            logits = torch.addmm(bias, said[rows], word.t()).float()
+        for rows, logits in blocks_of_logits(said, word, bias):
             at_target[rows] = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)
             best[rows] = logits.amax(1)
             shifted = logits.sub_(best[rows].unsqueeze(1))
@@ -140,12 +144,14 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
     def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor | None) -> tuple[Tensor | None, ...]:
         said, word, bias, targets, log_normaliser = ctx.saved_tensors
         to_said, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (said, word, bias))
-        for rows in blocks_of(said, len(bias)):
-            logits = torch.addmm(bias, said[rows], word.t()).float()
+        for rows, logits in blocks_of_logits(said, word, bias):
             slope = logits.sub_(log_normaliser[rows].unsqueeze(1)).exp_().mul_(gradient[rows].unsqueeze(1))
             slope.scatter_add_(1, targets[rows].unsqueeze(1), -gradient[rows].unsqueeze(1))
             to_bias += slope.sum(0)
             slope = slope.to(word.dtype)
-            to_said[rows] = (slope @ word).float()
-            to_word += slope.t() @ said[rows]
+            to_said[rows] = slope @ word
+            if word.dtype == to_word.dtype:
+                to_word.addmm_(slope.t(), said[rows])  # no memory for the product
+            else:
+                to_word += slope.t() @ said[rows]
         return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None
