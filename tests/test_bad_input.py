@@ -43,7 +43,7 @@ BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no such path": (lambda d: d / "nowhere.txt", "nowhere.txt: "),
     "unknown kind": (lambda d: broken(d, "a.pdf", b"%PDF"), "a.pdf: not a kind of text file that is known"),
     "prepared data": (
-        lambda d: broken(d, "settings.json", b"{}").parent,
+        lambda d: broken(d, "settings.json", b'{"seq_len": 24}').parent,
         "is prepared data, not text; electra pretrain takes it as --data",
     ),
     "empty file": (lambda d: broken(d, "a.txt", b""), "a.txt"),

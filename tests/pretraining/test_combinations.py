@@ -120,6 +120,7 @@ IDLE = [
 ]
 EFFECTIVE = (
     "--generator.kind uniform --generator.temperature 2",
+    "--copy null",
     "--objective mlm --masking.mlm-mask 0.7 --masking.strategy rare --masking.rarity 2",
     "--contrast.weight 1 --contrast.unchanged 0.5 --generator.size 0.5 --loss-weight 7 --masking.generator-mask 0.9",
 )

@@ -75,6 +75,14 @@ def test_a_discriminator_that_has_not_learnt_is_named_at_the_end(changes: dict, 
     assert all("train longer" in finding.advice and finding.step == 500 for finding in findings)
 
 
+def test_detection_over_all_tokens_is_not_held_against_who_was_scored_at_some() -> None:
+    worst = LEARNT | {"auc": 0.5, "recall": 0.0}
+    assert len(check_heldout(500, worst)) == 1
+    assert check_heldout(500, worst, everywhere=False) == []
+    assert [each.problem for each in Health(30_522).check(900, 0.5, HEALTHY | worst)] != []
+    assert Health(30_522, everywhere=False).check(900, 0.5, HEALTHY | worst) == []
+
+
 def test_a_bert_has_no_discriminator_to_judge() -> None:
     assert check_heldout(500, {"mlm_loss": 3.0}) == []
 

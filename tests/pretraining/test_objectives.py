@@ -81,6 +81,11 @@ def test_the_table_uses_all_its_parts() -> None:
 
 
 @torch.no_grad()
+def test_where_an_objective_is_scored() -> None:
+    scored = {name: model(name).scored_everywhere for name in OBJECTIVES}
+    assert [name for name in scored if scored[name]] == ["electra", "all-tokens-mlm"]
+
+
 def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     inputs = batch(lengths=(40,) * 50)
     torch.manual_seed(0)
@@ -99,7 +104,7 @@ def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     electra.generator.head.bias.data[7] = 6.0  # a generator that nearly always says 7, unless it is hot
     shares = {}
     for temperature in (1.0, 100.0):
-        electra.corruption.sampling.temperature = temperature
+        electra.corruption.sampling = replace(electra.corruption.sampling, temperature=temperature)
         chosen, corrupted, *_ = electra.run(inputs)
         at = corrupted.input_ids.gather(1, chosen.positions)[chosen.used]
         shares[temperature] = float((at == 7).double().mean())

@@ -18,7 +18,7 @@ from electra.pretraining.masking import choose_positions, num_chosen, write_toke
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.prediction import Predicted
-from electra.pretraining.token_scores import Sampling, TokenScores
+from electra.pretraining.token_scores import TokenScores
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -53,7 +53,12 @@ def check_a_correct_sample_is_original() -> None:
     """With a generator that is always right nothing is replaced."""
     electra, inputs = model(), batch()
     right = pytest.MonkeyPatch()
-    right.setattr(Sampling, "draw", lambda self, weights, targets, u: targets)
+    original = generators.score_tokens
+
+    def score_tokens(network, hidden, targets, sampling):
+        return original(network, hidden, targets, sampling)._replace(sampled=targets)
+
+    right.setattr(generators, "score_tokens", score_tokens)
     scores: list[torch.Tensor] = []
     electra.prediction.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:

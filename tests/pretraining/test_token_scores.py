@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from electra.model.encoder import EncoderConfig, initialise
 from electra.pretraining import token_scores
 from electra.pretraining.networks import MaskedLM
-from electra.pretraining.token_scores import Sampling, score_tokens
+from electra.pretraining.token_scores import Sampling, draw, score_tokens
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
@@ -95,17 +95,43 @@ def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
     assert torch.equal(found, (cumulative <= u.unsqueeze(-1) * cumulative[..., -1:]).sum(-1))
 
 
-def test_a_token_that_outweighs_all_others_is_not_drawn_where_it_may_not_be() -> None:
-    weights = torch.zeros(1_000, 8)
-    weights[:, 3] = 1.0
-    sampled = Sampling(never=3).draw(weights, torch.zeros(1_000, dtype=torch.long), torch.rand(1_000))
-    assert sorted(set(sampled.tolist())) == [0, 1, 2, 4, 5, 6, 7]
+def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> None:
+    """All other exponentials are 0 in float32 beside that of the token which may not come up."""
+    network = MaskedLM(EncoderConfig(4, 4, 4, 1, 1, 4, max_positions=4))
+    with torch.no_grad():
+        network.encoder.embeddings.word.weight.zero_()
+        network.head.bias.copy_(torch.tensor([10.0, 0.2, 0.1, 0.0]))
+    hidden, targets = torch.zeros(20_000, 4), torch.zeros(20_000, dtype=torch.long)
+    sampled = score_tokens(network, hidden, targets, Sampling(0.1, never_original=True)).sampled
+    p = torch.tensor([2.0, 1.0, 0.0]).softmax(0).double()
+    assert chisquare(torch.bincount(sampled - 1, minlength=3).numpy(), (p * 20_000).numpy()).pvalue > 1e-3
 
 
-def test_the_ends_of_the_distribution_can_be_drawn() -> None:
+def test_the_ends_of_the_distribution() -> None:
     ends = torch.tensor([0.0, 1 - 2**-24])
-    sampled = Sampling().draw(torch.ones(2, 30_522), torch.zeros(2, dtype=torch.long), ends)
-    assert sampled.tolist() == [0, 30_521]
+    assert draw(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
+    weights = torch.tensor([[0.0, 0.0, 1.0, 0.0, 1.0, 0.0]]).repeat(2, 1)
+    assert draw(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
+
+
+def test_weights_that_are_not_numbers_give_a_token_all_the_same() -> None:
+    """The run is stopped with advice when its gradients are seen; an index out of range would hide why."""
+    assert draw(torch.full((1, 6), float("nan")), torch.tensor([0.5])).tolist() == [5]
+
+
+def test_ties_in_half_precision(network, hidden) -> None:
+    with torch.no_grad():
+        network.encoder.embeddings.word.weight.zero_()
+        network.head.bias.zero_()
+    with torch.autocast("cpu", torch.bfloat16):
+        right = score_tokens(network, hidden, torch.arange(300).view(50, 6) % SIZES.vocab_size).correct
+    assert int(right.sum()) <= 4, "all tokens tie, and one of them is the likeliest"
+
+
+def test_no_rows(network) -> None:
+    said = score_tokens(network, torch.zeros(0, SIZES.hidden_size), torch.zeros(0, dtype=torch.long), Sampling())
+    assert said.nll.shape == said.sampled.shape == (0,)
+    assert said.nll.sum().requires_grad
 
 
 def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_precision(
@@ -115,7 +141,8 @@ def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_
         said = score_tokens(network, hidden, targets)
     assert said.nll.dtype == torch.float32
     torch.testing.assert_close(said.nll, score_tokens(network, hidden, targets).nll, rtol=0.05, atol=0.2)
-    said.nll.sum().backward()
-    exact = torch.autograd.grad(score_tokens(network, hidden, targets).nll.sum(), network.head.bias)[0]
-    assert network.head.bias.grad.dtype == torch.float32
-    torch.testing.assert_close(network.head.bias.grad, exact, rtol=0.05, atol=0.5)
+    learning = [hidden, network.encoder.embeddings.word.weight, network.head.bias]
+    found = torch.autograd.grad(said.nll.sum(), learning)
+    exact = torch.autograd.grad(score_tokens(network, hidden, targets).nll.sum(), learning)
+    for ours, theirs in zip(found, exact, strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.03

@@ -58,6 +58,7 @@ def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
     assert rows["untrained"].steps == 1
     assert rows["mlm"].seconds == pytest.approx(rows["mlm"].steps * 0.005)
     assert {row.finetuning_seconds for row in plan.rows} == {18.0}
+    assert {row.finetuning_seconds for row in plan_of(study, glue, finetune_seeds=0).rows} == {0.0}
     assert plan.finetuning_hours == pytest.approx(3 * 4 * 18 / 3600 / 2)
     steps = replace(study, equal="steps", budget=50.0)
     assert [row.steps for row in plan_of(steps, glue).rows] == [50, 50, 50, 1]

@@ -21,8 +21,9 @@ SPLITS: tuple[Split, ...] = ("train", "heldout")
 
 
 def is_prepared(data: str) -> bool:
-    """Whether `data` is a directory that `electra prepare` made, or began to make."""
-    return any((Path(data) / name).exists() for name in (MANIFEST, SETTINGS))
+    """Whether `data` is a directory that `electra prepare` made, or began to make: others have files of these names too."""
+    files = (Path(data) / name for name in (MANIFEST, SETTINGS))
+    return any(file.is_file() and '"seq_len"' in file.read_text(errors="replace") for file in files)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class Health:
     """Looks at each row of metrics as it comes."""
 
     vocab_size: int
+    everywhere: bool = True
+    """Whether a discriminator is scored at all tokens. Its detection is measured over all of them, and says little if not."""
     norms: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
@@ -83,7 +85,7 @@ class Health:
                 )
         if "auc" not in metrics:
             return found
-        if metrics["auc"] < 0.55:
+        if self.everywhere and metrics["auc"] < 0.55:
             found["the discriminator only says original"] = (
                 f"its AUC is {metrics['auc']:.3f} (0.5 is guessing) and its recall {metrics['recall']:.3f}. Normal early in "
                 "a long run; if it stays, lower optimizer.learning_rate, enlarge training.batch_size, or check that "
@@ -113,9 +115,9 @@ def check_samples(metrics: Mapping[str, float]) -> dict[str, str]:
     }
 
 
-def check_heldout(step: int, metrics: Mapping[str, float]) -> list[Finding]:
-    """What the held-out metrics of a finished run say against its discriminator."""
-    if "auc" not in metrics:
+def check_heldout(step: int, metrics: Mapping[str, float], everywhere: bool = True) -> list[Finding]:
+    """What the held-out metrics of a finished run say against its discriminator; `everywhere` as in `Health`."""
+    if "auc" not in metrics or not everywhere:
         return []
     advice = "Normal at the end of a short run: train longer, or try another optimizer.learning_rate or loss_weight"
     found = []

@@ -153,6 +153,11 @@ class PretrainingModel(nn.Module):
         """Whether the main network tells replaced tokens."""
         return isinstance(self.prediction, ReplacedOrOriginal)
 
+    @property
+    def scored_everywhere(self) -> bool:
+        """Whether the main network is scored at all tokens."""
+        return self.setting.objective.scored == "tokens"
+
     def summary(self) -> str:
         """Its size in a few words."""
         main = self.setting.main

@@ -47,9 +47,7 @@ def finish(
     if not where.is_main:
         return {}
     evaluation = score(model, data, tokenizer, where)
-    # Detection is measured over all tokens; one who was scored at some of them did not learn that.
-    everywhere = model.setting.objective.scored == "tokens"
-    at_the_end = check_heldout(state.step, evaluation.metrics) if everywhere else []
+    at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
     findings = findings + at_the_end
     shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
     save_networks(directory, model, tokenizer)

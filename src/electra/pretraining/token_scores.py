@@ -19,11 +19,9 @@ from torch.autograd.function import once_differentiable
 from electra.pretraining.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
-"""Logits that exist at once: what stays in a core's cache; what a GPU hardly notices, for few and large kernels."""
+"""Logits that exist at once: what stays in a core's cache; on a GPU few kernels matter more (1 GiB, not measured)."""
 LEAST_ROWS = 128
-"""Rows of a block, at least: with fewer a matrix product reads the vocabulary's weights too often."""
-TINY = 1e-30
-"""Least weight of a token that may be sampled, so that a row has one even if all are far below one that may not."""
+"""Rows of a block, at least, however large the vocabulary: with fewer a product reads its weights too often."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,20 @@ class Sampling:
             scores[..., self.never] = -math.inf
         return scores.scatter(-1, targets.unsqueeze(-1), -math.inf) if self.never_original else scores
 
-    def draw(self, weights: Float[Tensor, "N V"], targets: Int64[Tensor, " N"], u: Float[Tensor, " N"]) -> Tensor:
-        """One token a row by inverting the cumulative distribution at `u`; `weights` are overwritten."""
-        weights.clamp_(min=TINY)
-        if self.never is not None:
-            weights[:, self.never] = 0.0
-        if self.never_original:
-            weights.scatter_(1, targets.unsqueeze(1), 0.0)
-        cumulative = weights.cumsum_(1)
-        return torch.searchsorted(cumulative, u.unsqueeze(1) * cumulative[:, -1:], right=True).squeeze(1)
+    @property
+    def reuses_softmax(self) -> bool:
+        """Whether the exponentials of the loss serve, without the one token that does not come up."""
+        return self.temperature == 1 and not self.never_original
+
+
+def draw(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
+    """One token a row in proportion to the weights, where the cumulative distribution passes `u`; overwrites the weights.
+
+    A weight of 0 never comes up. Weights that are not numbers give the last token: a diverged run is stopped elsewhere.
+    """
+    cumulative = weights.cumsum_(1)
+    drawn = torch.searchsorted(cumulative, u.unsqueeze(1) * cumulative[:, -1:], right=True).squeeze(1)
+    return drawn.clamp_(max=weights.shape[1] - 1)
 
 
 class TokenScores(NamedTuple):
@@ -60,7 +63,7 @@ class TokenScores(NamedTuple):
     nll: Float[Tensor, "*rows"]
     """-log p(target), in float32."""
     correct: Bool[Tensor, "*rows"]
-    """The target is the likeliest token."""
+    """The target is the likeliest token, or as likely as any."""
     log_normaliser: Float[Tensor, "*rows"]
     """log of the sum of the exponentials of the logits."""
     best: Float[Tensor, "*rows"]
@@ -78,7 +81,7 @@ def score_tokens(
     """Compare what `network` says after `hidden` with the tokens `targets`, and draw a token if `sampling` says how."""
     where = hidden.device.type
     dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else hidden.dtype
-    rows, u = targets.shape, None if sampling is None else torch.rand(targets.numel(), device=targets.device)
+    rows, u = targets.shape, torch.rand(0 if sampling is None else targets.numel(), device=targets.device)
     nll, correct, log_normaliser, best, sampled = SoftmaxOverVocabulary.apply(
         network.head.transform(hidden).flatten(0, -2).to(dtype),
         network.encoder.embeddings.word.weight.to(dtype),
@@ -92,7 +95,7 @@ def score_tokens(
         correct.view(rows),
         log_normaliser.view(rows),
         best.view(rows),
-        None if sampled is None else sampled.view(rows),
+        None if sampling is None else sampled.view(rows),
     )
 
 
@@ -118,30 +121,33 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
         bias: Float[Tensor, " V"],
         targets: Int64[Tensor, " N"],
         sampling: Sampling | None,
-        u: Float[Tensor, " N"] | None,
-    ) -> tuple[Tensor | None, ...]:
-        at_target, best, log_sum = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
-        sampled = None if sampling is None else torch.empty_like(targets)
+        u: Float[Tensor, " _"],
+    ) -> tuple[Tensor, ...]:
+        at_target, best, log_normaliser = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
+        correct, sampled = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
         for rows, logits in blocks_of_logits(said, word, bias):
             at_target[rows] = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)
             best[rows] = logits.amax(1)
-            shifted = logits.sub_(best[rows].unsqueeze(1))
-            tempered = (
-                None if sampling is None or sampling.temperature == 1 else (shifted / sampling.temperature).exp_()
-            )
-            weights = shifted.exp_()
-            log_sum[rows] = weights.sum(1).log()
-            if sampling is not None and sampled is not None and u is not None:
-                sampled[rows] = sampling.draw(weights if tempered is None else tempered, targets[rows], u[rows])
-        log_normaliser = best + log_sum
+            # argmax is slow on a CPU; ties, which it would break, are for lower precisions.
+            exact = said.dtype == torch.float32
+            correct[rows] = at_target[rows] == best[rows] if exact else logits.argmax(1) == targets[rows]
+            weights = None
+            if sampling is not None and not sampling.reuses_softmax:
+                scores = sampling.scores(logits, targets[rows])
+                weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
+            exponentials = logits.sub_(best[rows].unsqueeze(1)).exp_()
+            log_normaliser[rows] = best[rows] + exponentials.sum(1).log()
+            if sampling is not None:
+                if weights is None and sampling.never is not None:
+                    exponentials[:, sampling.never] = 0.0
+                sampled[rows] = draw(exponentials if weights is None else weights, u[rows])
         ctx.save_for_backward(said, word, bias, targets, log_normaliser)
-        correct = at_target == best
-        ctx.mark_non_differentiable(correct, log_normaliser, best, *([] if sampled is None else [sampled]))
+        ctx.mark_non_differentiable(correct, log_normaliser, best, sampled)
         return log_normaliser - at_target, correct, log_normaliser, best, sampled
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor) -> tuple[Tensor | None, ...]:
         said, word, bias, targets, log_normaliser = ctx.saved_tensors
         to_said, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (said, word, bias))
         for rows, logits in blocks_of_logits(said, word, bias):

@@ -119,6 +119,7 @@ def run_cell(cell: Cell) -> None:
     """
     summary = pretrain(cell.config, cell.run)
     before, tasks = cell.record() or {}, cell.unscored()
+    known = before.get("probed", {})
     finetuned = {task: finetuned_score(cell, task) for task in tasks if cell.scoring.finetune_seeds}
     facts = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
     cell.write(
@@ -126,7 +127,7 @@ def run_cell(cell: Cell) -> None:
             **{name: summary[name] for name in facts},
             "findings": [finding["problem"] for finding in summary["findings"]],
             "finetuned": before.get("finetuned", {}) | finetuned,
-            "probed": before.get("probed", {}) | dict(probed(cell, tasks)),
+            "probed": known | dict(probed(cell, [task for task in tasks if task not in known])),
         }
     )
 

@@ -117,8 +117,9 @@ def planned(
     for variant in study.variants:
         step, target = watch.step(variant.config), study.target(variant)
         steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
-        scoring = sum(watch.finetuning_seconds(task, variant.config) for task in tasks.values())
-        rows.append(Planned(variant, step, max(1.0, steps), scoring * finetune_seeds))
+        scored = tasks.values() if finetune_seeds else ()
+        scoring = finetune_seeds * sum(watch.finetuning_seconds(task, variant.config) for task in scored)
+        rows.append(Planned(variant, step, max(1.0, steps), scoring))
     return Plan(study, tuple(rows), seeds, workers)
 
 

@@ -35,7 +35,7 @@ PAPER_STEPS = 500_000
 
 
 def tiny_scale() -> Scale:
-    """Two hours a study on two CPU cores, in a regime where pre-training shows at all (LOG.md).
+    """For two CPU cores, in a regime where pre-training shows at all (LOG.md).
 
     The tiny preset's network and its sequences of 16: at 64 nothing but frequencies is learnt in the time. Words enough for
     GLUE, and half of the run behind the plateau that masked language models start with.

@@ -31,9 +31,7 @@ def to_markdown(results: Results) -> str:
         f"{study.published.source} of the paper, at scale `{results.scale}`.",
         markdown([list(column) for column in zip(*summary, strict=True)] if study.across else summary),
         bullets([*compute_notes(results), *finetuning_notes(results), *gaps(results), *published_notes(results)]),
-        "## Fine-tuned, dev",
-        markdown(score_rows(results, finetuned)),
-        *finetuning_spread(results),
+        *finetuning_parts(results),
         "## Linear probe of the frozen encoder, dev",
         "The layer that is best in cross-validation on training examples:",
         markdown(score_rows(results, best_probe)),
@@ -81,6 +79,14 @@ def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
         [outcome.variant.label, *(cell(outcome.spread(number)) for number in numbers.values())]
         for outcome in results.outcomes
     ]
+
+
+def finetuning_parts(results: Results) -> Iterator[str]:
+    """What fine-tuning scored, if there was any."""
+    if any(record.get("finetuned") for outcome in results.outcomes for record in outcome.records):
+        yield "## Fine-tuned, dev"
+        yield markdown(score_rows(results, finetuned))
+        yield from finetuning_spread(results)
 
 
 def finetuning_spread(results: Results) -> Iterator[str]:
