@@ -118,7 +118,7 @@ def planned(
         step, target = watch.step(variant.config), study.target(variant)
         steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
         scored = tasks.values() if finetune_seeds else ()
-        scoring = finetune_seeds * sum(watch.finetuning_seconds(task, variant.config) for task in scored)
+        scoring = finetune_seeds * sum((watch.finetuning_seconds(task, variant.config) for task in scored), 0.0)
         rows.append(Planned(variant, step, max(1.0, steps), scoring))
     return Plan(study, tuple(rows), seeds, workers)
 
