@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The studies of docs/results.md: runs/studies.sh TEXT GLUE OUT
+# The studies of docs/results.md: runs/studies.sh TEXT GLUE OUT [SCALE]
 #
 # TEXT: a file or folder of text. GLUE: a folder in GLUE's layout. OUT: where the studies go. Two runs at a time with a thread
 # each; every command goes on where it was stopped, and --finetune-seeds 1 adds fine-tuning later.
 set -euo pipefail
-text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the studies}
-study() { electra study "$@" --glue "$glue" --scale tiny --workers 2 --finetune-seeds 0; }
+text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the studies}; scale=${4:-tiny}
+study() { electra study "$@" --glue "$glue" --scale "$scale" --workers 2 --finetune-seeds 0; }
 
 study learning-rate --data "$text" --out "$out/learning-rate" --seeds 1
 # The rate of both sides is the scale's own, 2e-3; docs/results.md says what was found for others.

@@ -138,6 +138,7 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert not row.get("sst2")
     assert not (tmp_path / "study/finetuned").exists()
     assert "Fine-tuned" not in (tmp_path / "study/table.md").read_text()
+    assert "fine-tuned" not in (tmp_path / "study/figure.svg").read_text()
     path = tmp_path / "study/cells/untrained-seed-0.json"
     record = json.loads(path.read_text())
     record["probed"]["sst2"]["best"] = 12.5  # a probe that ran again would find another number
@@ -146,6 +147,7 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert float(rows_of(tmp_path / "study")["untrained", 0]["sst2"])
     assert float(rows_of(tmp_path / "study")["untrained", 0]["probe_sst2"]) == 12.5
     assert "## Fine-tuned" in (tmp_path / "study/table.md").read_text()
+    assert "fine-tuned" in (tmp_path / "study/figure.svg").read_text()
 
 
 def test_another_study_does_not_fit_in(done, text: Path, glue: Path, tmp_path: Path) -> None:

@@ -39,11 +39,14 @@ def write_figures(results: Results, directory: Path) -> None:
 
 
 def draw(results: Results) -> Figure:
-    """A panel for each kind of score, one for differences where two lines are compared, one for the paper."""
+    """A panel for each kind of score there is, one for differences where two lines are compared, one for the paper."""
     study = results.study
+    numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()}
+    found = {title for title in numbers if any(each.spread(numbers[title]) for each in results.outcomes)}
     panels: list[Callable[[Axes], None]] = [
-        partial(draw_scores, results=results, title=title, number=average(kind, results.tasks))
-        for title, kind in PANELS.items()
+        partial(draw_scores, results=results, title=title, number=numbers[title])
+        for title in numbers
+        if title in (found or numbers)
     ]
     if study.compared is not None:
         panels.append(partial(draw_difference, results=results))
