@@ -80,12 +80,12 @@ def test_the_table_uses_all_its_parts() -> None:
     assert {row.prediction for row in rows} == set(PREDICTIONS)
 
 
-@torch.no_grad()
 def test_where_an_objective_is_scored() -> None:
     scored = {name: model(name).scored_everywhere for name in OBJECTIVES}
     assert [name for name in scored if scored[name]] == ["electra", "all-tokens-mlm"]
 
 
+@torch.no_grad()
 def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     inputs = batch(lengths=(40,) * 50)
     torch.manual_seed(0)
