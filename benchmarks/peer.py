@@ -70,7 +70,7 @@ class HuggingFaceElectra(nn.Module):
         targets = original.masked_fill(~used, -100)
         generator_loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
         with torch.no_grad():
-            gumbel = -torch.empty_like(logits).exponential_().log()
+            gumbel = -torch.rand_like(logits).log().neg().log()  # exponential_ would be slower on a CPU
             samples = torch.where(used, (logits + gumbel).argmax(-1), original)
         corrupted = input_ids.scatter(1, positions, samples)
         scores = self.discriminator(input_ids=corrupted, **context).logits
