@@ -19,9 +19,8 @@ class OnnxEncoder(nn.Module):
         super().__init__()
         ids = torch.zeros(2, 8, dtype=torch.long)
         rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=encoder.config.max_positions)
-        logging.getLogger("torch.onnx").setLevel(
-            logging.ERROR
-        )  # it names every operator of packages that are not there
+        # It names every operator of packages that are not there.
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter warns of calls of its own that are deprecated
             program = torch.onnx.export(

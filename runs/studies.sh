@@ -8,6 +8,6 @@ text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:
 study() { electra study "$@" --glue "$glue" --scale "$scale" --workers 2 --finetune-seeds 0; }
 
 study learning-rate --data "$text" --out "$out/learning-rate" --seeds 1
-# The rate of both sides is the scale's own, 2e-3; docs/results.md says what was found for others.
+# Both sides take the scale's own rate (tiny: 2e-3, see docs/results.md) unless --rates electra=... mlm=... are added here.
 study objectives --data "$out/learning-rate/data" --out "$out/objectives" --seeds 2
 study generator-size --data "$out/learning-rate/data" --out "$out/generator-size" --seeds 2

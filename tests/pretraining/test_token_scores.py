@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from electra.model.encoder import EncoderConfig, initialise
 from electra.pretraining import token_scores
 from electra.pretraining.networks import MaskedLM
-from electra.pretraining.token_scores import Sampling, draw, score_tokens
+from electra.pretraining.token_scores import Sampling, draw_tokens, score_tokens
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
@@ -109,14 +109,14 @@ def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> 
 
 def test_the_ends_of_the_distribution() -> None:
     ends = torch.tensor([0.0, 1 - 2**-24])
-    assert draw(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
+    assert draw_tokens(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
     weights = torch.tensor([[0.0, 0.0, 1.0, 0.0, 1.0, 0.0]]).repeat(2, 1)
-    assert draw(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
+    assert draw_tokens(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
 
 
 def test_weights_that_are_not_numbers_give_a_token_all_the_same() -> None:
     """The run is stopped with advice when its gradients are seen; an index out of range would hide why."""
-    assert draw(torch.full((1, 6), float("nan")), torch.tensor([0.5])).tolist() == [5]
+    assert draw_tokens(torch.full((1, 6), float("nan")), torch.tensor([0.5])).tolist() == [5]
 
 
 def test_ties_in_half_precision(network, hidden) -> None:

@@ -47,7 +47,7 @@ class Sampling:
         return self.temperature == 1 and not self.never_original
 
 
-def draw(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
+def draw_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
     """One token a row in proportion to the weights, where the cumulative distribution passes `u`; overwrites the weights.
 
     A weight of 0 never comes up. Weights that are not numbers give the last token: a diverged run is stopped elsewhere.
@@ -125,11 +125,10 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         at_target, best, log_normaliser = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
         correct, sampled = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
+        exact = said.dtype == torch.float32  # argmax is slow on a CPU; ties, which it breaks, are for lower precisions
         for rows, logits in blocks_of_logits(said, word, bias):
             at_target[rows] = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)
             best[rows] = logits.amax(1)
-            # argmax is slow on a CPU; ties, which it would break, are for lower precisions.
-            exact = said.dtype == torch.float32
             correct[rows] = at_target[rows] == best[rows] if exact else logits.argmax(1) == targets[rows]
             weights = None
             if sampling is not None and not sampling.reuses_softmax:
@@ -140,7 +139,7 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
             if sampling is not None:
                 if weights is None and sampling.never is not None:
                     exponentials[:, sampling.never] = 0.0
-                sampled[rows] = draw(exponentials if weights is None else weights, u[rows])
+                sampled[rows] = draw_tokens(exponentials if weights is None else weights, u[rows])
         ctx.save_for_backward(said, word, bias, targets, log_normaliser)
         ctx.mark_non_differentiable(correct, log_normaliser, best, sampled)
         return log_normaliser - at_target, correct, log_normaliser, best, sampled
