@@ -45,7 +45,7 @@ def task_over(name: str, options: SpanConfig, **paths: Path) -> QuestionAnswerin
 def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
     torch.manual_seed(0)
     encoder = Encoder(ENCODER)
-    initialise(encoder, kernel_std=0.15)
+    initialise(encoder, std=0.15)
     model = FinetunedModel(encoder, task.head(ENCODER)).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
     loader = FeatureLoader(task.features("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)

@@ -39,7 +39,8 @@ class EncoderConfig:
     layer_norm_eps: float = 1e-12
     """Epsilon of every LayerNorm."""
     initializer_range: float = 0.02
-    """Deviation of the initial kernels. BERT's suits widths from 256; a narrow model needs about 1 / sqrt(hidden_size)."""
+    """Deviation of the initial kernels and embeddings. BERT's suits widths from 256; a narrow model needs about
+    1 / sqrt(hidden_size)."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
@@ -121,7 +122,7 @@ class Encoder(nn.Module):
             yield (x := layer(x, attention_mask))
 
 
-def initialisers(kernel_std: float) -> dict[str, Callable[[Tensor], object]]:
+def initialisers(std: float) -> dict[str, Callable[[Tensor], object]]:
     """How every parameter starts, by the end of its name; the first match counts.
 
     Glorot stands where the original code names no initialiser, so that TensorFlow's default applied.
@@ -131,15 +132,12 @@ def initialisers(kernel_std: float) -> dict[str, Callable[[Tensor], object]]:
         "bias": nn.init.zeros_,
         "project.weight": nn.init.xavier_uniform_,
         "score.weight": nn.init.xavier_uniform_,
-        "word.weight": truncated_normal_,
-        "position.weight": truncated_normal_,
-        "token_type.weight": truncated_normal_,
-        "weight": partial(truncated_normal_, std=kernel_std),
+        "weight": partial(truncated_normal_, std=std),
     }
 
 
-def initialise(module: nn.Module, kernel_std: float = 0.02) -> None:
+def initialise(module: nn.Module, std: float = 0.02) -> None:
     """Give every parameter of a network its initial value, drawn from torch's default generator."""
-    table = initialisers(kernel_std)
+    table = initialisers(std)
     for name, parameter in module.named_parameters():
         next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)

@@ -129,6 +129,6 @@ class TransformerLayer(nn.Module):
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
 
 
-def truncated_normal_(weight: Tensor, std: float = 0.02) -> None:
+def truncated_normal_(weight: Tensor, std: float) -> None:
     """BERT's initial values: normal, cut at two deviations."""
     torch.nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
