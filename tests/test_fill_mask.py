@@ -69,7 +69,9 @@ def hf_answers(pair: tuple, ids: torch.Tensor, types: torch.Tensor, position: in
     tokenizer, generator, discriminator = pair
     p_g = generator(ids[None], token_type_ids=types[None]).logits[0, position].double().softmax(0)
     p_g[tokenizer.mask_token_id] = 0
-    p_g, candidates = (p_g / p_g.sum()).topk(CANDIDATES)
+    p_g /= p_g.sum()
+    p_g[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0  # never masked, so no answers
+    p_g, candidates = p_g.topk(CANDIDATES)
     rows = ids.repeat(CANDIDATES, 1)
     rows[:, position] = candidates
     d = 1 - discriminator(rows, token_type_ids=types.repeat(CANDIDATES, 1)).logits[:, position].double().sigmoid()
@@ -127,6 +129,15 @@ def test_where_the_formula_is_an_approximation_it_is_said(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["electra", "bert"])
+def test_a_text_longer_than_those_of_pretraining_is_answered_with_a_warning(
+    runs: Path, name: str, capsys: pytest.CaptureFixture
+) -> None:
+    for birds, said in ((20, False), (21, True)):  # with [CLS], [MASK], "." and [SEP]: 24 tokens, then 25
+        assert electra.fill_mask(f"[MASK] {'cat ' * birds}.", model=str(runs / name))
+        assert ("pre-trained on up to 24" in capsys.readouterr().out) == said
+
+
 @pytest.mark.parametrize("name", ["bert", "bert/masked_lm", "electra/generator"])
 def test_a_masked_language_model_answers_as_hugging_faces_pipeline(runs: Path, name: str) -> None:
     directory = runs / name if "/" in name else runs / name / "masked_lm"
@@ -134,7 +145,8 @@ def test_a_masked_language_model_answers_as_hugging_faces_pipeline(runs: Path, n
     model, tokenizer = ElectraForMaskedLM.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
     guesses = pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=len(tokenizer))("the cat [MASK] mice .")
     never = next(guess["score"] for guess in guesses if guess["token_str"] == "[MASK]")
-    expected = [guess for guess in guesses if guess["token_str"] != "[MASK]"][:5]
+    special = {"[PAD]", "[CLS]", "[SEP]", "[MASK]"}
+    expected = [guess for guess in guesses if guess["token_str"] not in special][:5]
     assert [answer["token"] for answer in row["answers"]] == [
         tokenizer.convert_ids_to_tokens(guess["token"]) for guess in expected
     ]

@@ -24,7 +24,8 @@ from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 CONLL_2000 = Path(__file__).resolve().parents[2] / "../shared/data/chunk"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "."), Normalisation())
-PAD, UNK, CLS, SEP, _ = TOKENIZER.special_ids
+PAD, CLS, SEP, _ = TOKENIZER.special_ids
+UNK = TOKENIZER.unk_id
 ENCODER = EncoderConfig(
     vocab_size=TOKENIZER.vocab_size, embedding_size=16, hidden_size=32, num_layers=2, num_heads=2, ffn_size=64,
     max_positions=64, dropout=0.0, attention_dropout=0.0, initializer_range=0.15,

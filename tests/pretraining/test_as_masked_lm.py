@@ -1,11 +1,10 @@
 """Appendix G: the formula undoes an optimal discriminator, and the batched networks compute it."""
 
-import math
 from decimal import Decimal, localcontext
 
 import pytest
 import torch
-from tiny_models import MASK, VOCAB, batch, model
+from tiny_models import MASK, SPECIAL, VOCAB, batch, model
 
 from electra.data.loader import Batch
 from electra.pretraining import as_masked_lm
@@ -63,7 +62,9 @@ def electra() -> ElectraAsMaskedLM:
     networks = model()
     for parameter in networks.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
-    pair = ElectraAsMaskedLM(networks.generator, networks.prediction.network, MASK, 17 / 3, temperature=0.7)
+    pair = ElectraAsMaskedLM(
+        networks.generator, networks.prediction.network, networks.setting.vocabulary, 17 / 3, temperature=0.7
+    )
     return pair.eval()
 
 
@@ -93,9 +94,9 @@ def test_over_the_whole_vocabulary_token_by_token(
     monkeypatch.setattr(as_masked_lm, "CHUNK_TOKENS", chunk)
     examples, positions = masked((23, 7, 40), [5, 3, 38])
     guesses = electra(examples, positions, VOCAB)
-    assert guesses.tokens.shape == (3, VOCAB - 1)
+    assert guesses.tokens.shape == (3, VOCAB - len(SPECIAL))
     for row, position in enumerate(positions.tolist()):
-        assert sorted(guesses.tokens[row].tolist()) == [token for token in range(VOCAB) if token != MASK]
+        assert sorted(guesses.tokens[row].tolist()) == [token for token in range(VOCAB) if token not in SPECIAL]
         length = int(examples.lengths[row])
         types = examples.token_type_ids[row : row + 1, :length]
         p_g = generator_probabilities(electra, examples, row, position)
@@ -114,7 +115,9 @@ def test_the_candidates_are_the_generators_best(electra: ElectraAsMaskedLM) -> N
     examples, positions = masked((40, 12), [17, 4])
     few, all_of_them = electra(examples, positions, 6), electra(examples, positions, VOCAB)
     for row, position in enumerate(positions.tolist()):
-        best = generator_probabilities(electra, examples, row, position).argsort(descending=True)[:6]
+        p_g = generator_probabilities(electra, examples, row, position)
+        p_g[list(SPECIAL)] = 0
+        best = p_g.argsort(descending=True)[:6]
         assert set(few.tokens[row].tolist()) == set(best.tolist())
         kept = [token for token in all_of_them.tokens[row].tolist() if token in best]
         assert few.tokens[row].tolist() == kept
@@ -126,14 +129,14 @@ def test_beside_an_optimal_discriminator_the_answers_are_the_datas(
     """Whatever the generator says, the candidates come in the order of p_data, with its values."""
     examples, positions = masked((40,), [17])
     p_data = distributions(VOCAB, seed=3)[0]
-    p_data[MASK] = 0
+    p_data[list(SPECIAL)] = 0
     p_data /= p_data.sum()
     p_g = generator_probabilities(electra, examples, 0, 17)
     a = electra.unmasked_per_masked
     optimal = p_data * (a + p_g) / (a * p_data + p_g)
     monkeypatch.setattr(electra, "replaced_logits", lambda batch, positions, tokens: -optimal[tokens].logit())
     guesses = electra(examples, positions, VOCAB)
-    assert guesses.tokens[0].tolist() == p_data.argsort(descending=True)[:-1].tolist()
+    assert guesses.tokens[0].tolist() == p_data.argsort(descending=True)[: -len(SPECIAL)].tolist()
     torch.testing.assert_close(guesses.probability[0], p_data[guesses.tokens[0]], atol=0, rtol=1e-4)
     assert float(guesses.probability.sum()) == pytest.approx(1)
     assert int(guesses.tokens[0, 0]) != int(p_g.argmax()), "the generator alone would have been wrong"
@@ -141,13 +144,15 @@ def test_beside_an_optimal_discriminator_the_answers_are_the_datas(
 
 def test_a_masked_language_model_alone(electra: ElectraAsMaskedLM) -> None:
     examples, positions = masked((40, 12), [17, 4])
-    alone = MaskedLMAlone(electra.generator, MASK)
+    alone = MaskedLMAlone(electra.generator, electra.vocabulary)
     guesses = alone(examples, positions, 3)
     logits = electra.generator(examples.input_ids, examples.token_type_ids, examples.attention_mask, positions[:, None])
     probabilities = logits[:, 0].double().softmax(1)
     probabilities = probabilities / (1 - probabilities[:, [MASK]])
-    probabilities[:, MASK] = 0
+    probabilities[:, list(SPECIAL)] = 0
     best = probabilities.topk(3)
     assert guesses.tokens.tolist() == best.indices.tolist()
     torch.testing.assert_close(guesses.probability, best.values)
-    assert math.isclose(float(alone(examples, positions, VOCAB).probability.sum()), 2)
+    everything = alone(examples, positions, VOCAB)
+    torch.testing.assert_close(everything.probability.sum(), probabilities.sum().detach())
+    assert not set(everything.tokens.flatten().tolist()) & set(SPECIAL), "they are never masked, so they are no answers"

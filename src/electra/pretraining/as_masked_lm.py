@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.pretraining.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives import Vocabulary
 
 CHUNK_TOKENS = 8_192
 """Tokens that pass the discriminator at once: K rows for each row of a batch are more than memory or caches like."""
@@ -60,17 +61,16 @@ class JudgedGuesses(Guesses):
 class MaskedLMAlone(nn.Module):
     """A masked language model's own guesses: a BERT's, or a generator's without its discriminator."""
 
-    def __init__(self, network: MaskedLM, mask_id: int) -> None:
+    def __init__(self, network: MaskedLM, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.network = network
-        self.mask_id = mask_id
+        self.vocabulary = vocabulary
         self.max_positions = network.config.max_positions
 
     @torch.no_grad()
     def forward(self, batch: Batch, positions: Int64[Tensor, " B"], number: int) -> Guesses:
         """The `number` likeliest tokens at the position of each row, where the batch has [MASK]."""
-        log_probabilities = log_probabilities_at(self.network, batch, positions, self.mask_id)
-        best, tokens = log_probabilities.topk(min(number, log_probabilities.shape[1] - 1))
+        best, tokens = likeliest(self.network, batch, positions, number, self.vocabulary)
         return Guesses(tokens, best.exp())
 
 
@@ -81,14 +81,14 @@ class ElectraAsMaskedLM(nn.Module):
         self,
         generator: MaskedLM,
         discriminator: Discriminator,
-        mask_id: int,
+        vocabulary: Vocabulary,
         unmasked_per_masked: float,
         temperature: float,
     ) -> None:
         super().__init__()
         self.generator = generator
         self.discriminator = discriminator
-        self.mask_id = mask_id
+        self.vocabulary = vocabulary
         self.unmasked_per_masked = unmasked_per_masked
         self.temperature = temperature
         self.max_positions = min(generator.config.max_positions, discriminator.config.max_positions)
@@ -100,8 +100,7 @@ class ElectraAsMaskedLM(nn.Module):
         The generator reads the batch as it stands, with [MASK] at the positions; the discriminator reads each candidate in
         its place. p_G is what the generator samples from in pre-training: at its temperature, and never [MASK].
         """
-        log_generator = log_probabilities_at(self.generator, batch, positions, self.mask_id, self.temperature)
-        best, tokens = log_generator.topk(min(number, log_generator.shape[1] - 1))
+        best, tokens = likeliest(self.generator, batch, positions, number, self.vocabulary, self.temperature)
         replaced = self.replaced_logits(batch, positions, tokens)
         log_data = log_data_probability(replaced, best, self.unmasked_per_masked)
         order = log_data.argsort(dim=1, descending=True, stable=True)
@@ -124,11 +123,23 @@ class ElectraAsMaskedLM(nn.Module):
         return torch.cat(logits).double().view_as(tokens)
 
 
-def log_probabilities_at(
-    network: MaskedLM, batch: Batch, positions: Int64[Tensor, " B"], mask_id: int, temperature: float = 1.0
-) -> Float64[Tensor, "B V"]:
-    """log p of every token at the position of each row, [MASK] excluded: it never stood in a text."""
+def likeliest(
+    network: MaskedLM,
+    batch: Batch,
+    positions: Int64[Tensor, " B"],
+    number: int,
+    vocabulary: Vocabulary,
+    temperature: float = 1.0,
+) -> tuple[Float64[Tensor, "B K"], Int64[Tensor, "B K"]]:
+    """log p of the `number` likeliest tokens at the position of each row, and the tokens.
+
+    p leaves [MASK] out, as sampling in pre-training does; the other special tokens have their share of it, but are no
+    answer, for they are never masked.
+    """
     logits = network(batch.input_ids, batch.token_type_ids, batch.attention_mask, positions[:, None])
     scores = logits[:, 0].double() / temperature
-    scores[:, mask_id] = -math.inf
-    return scores.log_softmax(dim=1)
+    scores[:, vocabulary.mask_id] = -math.inf
+    log_probabilities = scores.log_softmax(dim=1)
+    log_probabilities[:, list(vocabulary.special_ids)] = -math.inf
+    best, tokens = log_probabilities.topk(min(number, vocabulary.size - len(vocabulary.special_ids)))
+    return best, tokens

@@ -18,10 +18,14 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
 
     `unigrams` are the counts of the tokens in the corpus.
     """
-    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-    setting = setting_of(config, Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, special), unigrams)
+    setting = setting_of(config, vocabulary_of(tokenizer), unigrams)
     seed_everything(config.seed)
     return PretrainingModel(setting)
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """What objectives need to know of a tokenizer."""
+    return Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
 
 
 def build_shapes(config: PretrainConfig) -> PretrainingModel:

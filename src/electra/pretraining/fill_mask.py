@@ -13,6 +13,7 @@ from electra.data.loader import padded_batch
 from electra.errors import ModelError, RunError, UsageError
 from electra.model.weights import load_config, load_pretrained, pretraining_heads
 from electra.pretraining.as_masked_lm import ElectraAsMaskedLM, Guesses, MaskedLMAlone, unmasked_per_masked
+from electra.pretraining.build import vocabulary_of
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import check_exists, discriminator_directory, generator_directory, load_into
@@ -35,6 +36,8 @@ class MaskFiller:
 
     network: ElectraAsMaskedLM | MaskedLMAlone
     tokenizer: Tokenizer
+    trained_length: int | None
+    """Longest sequence of its pre-training, if a run's configuration says so."""
 
 
 class Context(NamedTuple):
@@ -79,7 +82,7 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
     if run.config.exists() and OBJECTIVES[run.saved().objective].corruption != "masks":
         raise ModelError(f"{main}: was not trained on text with [MASK]; name {model / 'generator'}, which was")
     network = load_network(main, MaskedLM, "ElectraForMaskedLM", tokenizer)
-    return MaskFiller(MaskedLMAlone(network, tokenizer.mask_id).eval(), tokenizer)
+    return MaskFiller(MaskedLMAlone(network, vocabulary_of(tokenizer)).eval(), tokenizer, trained_length(run))
 
 
 def electra_filler(
@@ -102,8 +105,13 @@ def electra_filler(
         raise ModelError(f"{directory}: its tokenizer is not that of {main}; they are no pair")
     generator = load_network(directory, MaskedLM, "ElectraForMaskedLM", tokenizer)
     a, temperature = sampling(model, mask_fraction)
-    network = ElectraAsMaskedLM(generator, discriminator, tokenizer.mask_id, a, temperature)
-    return MaskFiller(network.eval(), tokenizer)
+    network = ElectraAsMaskedLM(generator, discriminator, vocabulary_of(tokenizer), a, temperature)
+    return MaskFiller(network.eval(), tokenizer, trained_length(RunDirectory(model)))
+
+
+def trained_length(run: RunDirectory) -> int | None:
+    """Longest sequence of a run, if it is one."""
+    return run.saved().seq_len if run.config.exists() else None
 
 
 def load_network(directory: Path, kind: type[Network], architecture: str, tokenizer: Tokenizer) -> Network:
@@ -143,7 +151,7 @@ def departures(config: PretrainConfig) -> list[str]:
 
 
 def contexts(text: str, filler: MaskFiller) -> list[Context]:
-    """One context for each [MASK] of a text.
+    """One context for each [MASK] of a text; warns if the text is longer than what the model has learnt from.
 
     Raises:
         UsageError: there is none, or the text is longer than the model's positions.
@@ -161,6 +169,11 @@ def contexts(text: str, filler: MaskFiller) -> list[Context]:
         raise UsageError(
             f"{shown}: {len(ids):,} tokens with [CLS] and [SEP], but the model takes "
             f"{filler.network.max_positions:,}; shorten the text"
+        )
+    if filler.trained_length is not None and len(ids) > filler.trained_length:
+        warned(
+            f"{shown}: {len(ids):,} tokens with [CLS] and [SEP], but the model was pre-trained on up to "
+            f"{filler.trained_length:,}; it has not learnt what lies beyond"
         )
     return [Context(text, number, ids, position) for number, position in enumerate(positions)]
 

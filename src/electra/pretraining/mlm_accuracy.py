@@ -95,7 +95,7 @@ class MaskedExamples(NamedTuple):
 def mask_one_each(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[MaskedExamples]:
     """Mask one token of each row, any but [PAD], [CLS], [SEP] and [MASK] with the same probability; always the same."""
     draw = torch.Generator().manual_seed(EVALUATION_SEED)
-    never = torch.tensor([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
+    never = torch.tensor(tokenizer.special_ids)
     for batch in batches:
         noise = torch.rand(batch.input_ids.shape, generator=draw)
         positions = noise.masked_fill(torch.isin(batch.input_ids, never), -1.0).argmax(dim=1)

@@ -79,8 +79,8 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """Of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        return tuple(self._ids[token] for token in SPECIAL_TOKENS)
+        """Of [PAD], [CLS], [SEP] and [MASK]. [UNK] is none of them: it stands for a word, and is masked like one."""
+        return self.pad_id, self.cls_id, self.sep_id, self.mask_id
 
     @property
     def lowercase(self) -> bool:
