@@ -233,7 +233,10 @@ def run_study(words: list[str]) -> None:
     parser.add_function_arguments(commands.study, skip={"name", "tasks", "variants", "rates"})
     parser.describe("scale", f"One of {', '.join(SCALES)}.")
     for option, about in (
-        ("--tasks", "Tasks of GLUE; by default the paper's eight, at scale tiny cola sst2 mrpc stsb rte."),
+        (
+            "--tasks",
+            "Tasks of GLUE; by default the paper's eight, at the scales tiny and mini cola sst2 mrpc stsb rte.",
+        ),
         ("--variants", "Run only these variants; by default all."),
         ("--rates", "Peak learning rates by objective, as the study learning-rate finds them: electra=2e-3 mlm=1e-3."),
     ):

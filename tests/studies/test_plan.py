@@ -92,6 +92,6 @@ def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: 
     assert plan["hours"] == pytest.approx(0.5, rel=0.1)
     assert plan["rows"][0]["flops"] == pytest.approx(plan["budget"])
     shown = capsys.readouterr().out
-    assert "2 variants x 1 seeds" in shown
+    assert "2 variants x 1 seed" in shown
     assert f"{plan['rows'][1]['steps']:,.0f}" in shown
     assert "of fine-tuning, by steps timed one at a time" in shown

@@ -10,7 +10,7 @@ import electra
 GOOD = {"--data": "TEXT", "--glue": "GLUE", "--out": "OUT", "--scale": "toy"}
 MISTAKES = {
     "no such study": ("objective", {}, "there is no study 'objective'; there are objectives, generator-size"),
-    "no such scale": ("toy", {"--scale": "huge"}, "there is no scale 'huge'; there are tiny, hour, small, small++"),
+    "no such scale": ("toy", {"--scale": "huge"}, "there is no scale 'huge'; there are tiny, mini, small, small++"),
     "no such variant": ("toy", {"--variants": "bert"}, "toy has no variant 'bert'; there are electra, mlm"),
     "no such task": ("toy", {"--tasks": "squad"}, "there is no GLUE task 'squad'; there are cola, sst2"),
     "no hours": ("toy", {"--hours": "0"}, "--hours is 0; it must be more than 0"),

@@ -20,7 +20,7 @@ FIGURES = {
     "train": "train FLOPs",
     "multiple": "multiple",
     "infer": "infer FLOPs",
-    "infer_multiple": "multiple",
+    "infer_multiple": "speedup",
     "parameters": "parameters",
 }
 """What is printed of a model, with the headings of our columns."""
@@ -104,9 +104,12 @@ def show_table(table: dict[str, Any]) -> None:
             models_of.setdefault(row["why"], []).append(row["model"])
     for why, models in models_of.items():
         console.print(f"{models[0]}{' …' if len(models) > 1 else ''}: {why}.", markup=False)
-    console.print(CONVENTION, markup=False)
+    inference = f" Inference is of one sequence of {INFERENCE_LENGTH} tokens." if "infer" in names else ""
+    for line in (LEGEND + inference, CONVENTION):
+        console.print(line, markup=False)
 
 
+LEGEND = "computed ≈ printed: the same to two digits; ≠: not; -: cannot be computed."
 CONVENTION = (
     "Masked language models have their head at 20 of every 128 positions here, as in the original script; training, and "
     "electra flops --preset, count the positions that are predicted: 19 of 128, 77 of 512, 128 of 512 for large."

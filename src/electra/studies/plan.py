@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from electra.console import console
+from electra.console import console, counted, reading_progress
 from electra.errors import UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.preparation import Protocol
@@ -113,13 +113,15 @@ def planned(
     study: Study, tasks: Mapping[str, SentenceTask], finetune_seeds: int, seeds: int, workers: int, watch: Stopwatch
 ) -> Plan:
     """Measure a step of each variant, and count what its part of the budget makes of it."""
-    rows = []
-    for variant in study.variants:
-        step, target = watch.step(variant.config), study.target(variant)
-        steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
-        scored = tasks.values() if finetune_seeds else ()
-        scoring = finetune_seeds * sum((watch.finetuning_seconds(task, variant.config) for task in scored), 0.0)
-        rows.append(Planned(variant, step, max(1.0, steps), scoring))
+    rows: list[Planned] = []
+    with reading_progress("timing steps", len(study.variants)) as progress:
+        for variant in study.variants:
+            progress(len(rows), variant.name)
+            step, target = watch.step(variant.config), study.target(variant)
+            steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
+            scored = tasks.values() if finetune_seeds else ()
+            scoring = finetune_seeds * sum((watch.finetuning_seconds(task, variant.config) for task in scored), 0.0)
+            rows.append(Planned(variant, step, max(1.0, steps), scoring))
     return Plan(study, tuple(rows), seeds, workers)
 
 
@@ -141,7 +143,8 @@ def budget_for(plan: Plan, hours: float) -> float:
 
 def show(plan: Plan) -> None:
     """The plan on the terminal."""
-    grid = Table(title=f"{plan.study.title}: {len(plan.rows)} variants x {plan.seeds} seeds", title_justify="left")
+    size = f"{counted(len(plan.rows), 'variant')} x {counted(plan.seeds, 'seed')}"
+    grid = Table(title=f"{plan.study.title}: {size}", title_justify="left")
     for name in ("variant", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"):
         grid.add_column(name, justify="left" if name == "variant" else "right", overflow="fold")
     for row in plan.rows:
