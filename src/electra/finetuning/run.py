@@ -17,7 +17,7 @@ import torch
 
 import electra
 from electra.config import to_yaml
-from electra.console import console, decided, warned
+from electra.console import console, counted, decided, warned
 from electra.errors import DivergedError, UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.directory import RunInputs, with_absolute_paths
@@ -161,8 +161,8 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
     """
     config, protocol, steps = run.config, run.prepared.protocol, recipe.budget.steps or 0
     decided(
-        f"{config.task}: {len(run.prepared.features['train']):,} examples, {protocol.epochs:g} epochs, "
-        f"{steps:,} steps of {config.batch_size}",
+        f"{config.task}: {counted(len(run.prepared.features['train']), 'example')}, {protocol.epochs:g} epochs, "
+        f"{counted(steps, 'step')} of {config.batch_size}",
         f"rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed}",
     )
     best = BestEpoch(run.out, run.model, run.dev_score) if config.select == "best" else None

@@ -178,6 +178,6 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
         else f"at most {warmup:.0%} of the run"
     )
     decided(
-        f"{config.steps:,} steps, {loader.epoch(config.steps):.2f} epochs; warm-up {warmup * config.steps:,.0f} steps",
+        f"{config.recipe().budget}, {loader.epoch(config.steps):.2f} epochs; warm-up {warmup * config.steps:,.0f} steps",
         why,
     )

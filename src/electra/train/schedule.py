@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from electra.console import counted
 from electra.errors import UsageError
 
 
@@ -43,7 +44,7 @@ class Budget:
 
     def __str__(self) -> str:
         if self.steps is not None:
-            return f"{self.steps:,} steps"
+            return counted(self.steps, "step")
         return f"{self.hours:g} h" if self.hours is not None else f"{self.flops:.3g} FLOPs"
 
     def done(self, step: int | float, seconds: float, flops: float) -> float:
