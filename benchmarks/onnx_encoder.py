@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from electra.model.encoder import Encoder
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "positions")
 
 
 class OnnxEncoder(nn.Module):
-    """An encoder exported with rows and length left open; it answers what `encoder` would, on the CPU."""
+    """An encoder exported with rows and length left open; it answers what `encoder` would at one position, on the CPU."""
 
     def __init__(self, encoder: Encoder, threads: int) -> None:
         super().__init__()
@@ -25,10 +25,10 @@ class OnnxEncoder(nn.Module):
             warnings.simplefilter("ignore")  # the exporter warns of calls of its own that are deprecated
             program = torch.onnx.export(
                 encoder.eval(),
-                (ids, torch.zeros_like(ids), torch.ones_like(ids, dtype=torch.bool)),
+                (ids, torch.zeros_like(ids), torch.ones_like(ids, dtype=torch.bool), ids[:, :1]),
                 input_names=INPUTS,
                 output_names=["hidden"],
-                dynamic_shapes=({0: rows, 1: length},) * len(INPUTS),
+                dynamic_shapes=(*({0: rows, 1: length},) * 3, {0: rows}),
                 dynamo=True,
                 verbose=False,
             )
@@ -39,10 +39,12 @@ class OnnxEncoder(nn.Module):
             program.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None, positions: Tensor
+    ) -> Tensor:
         """As `Encoder.forward`."""
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids, dtype=torch.bool)
-        given = (input_ids, token_type_ids, attention_mask)
+        given = (input_ids, token_type_ids, attention_mask, positions)
         (hidden,) = self.session.run(None, {name: each.numpy() for name, each in zip(INPUTS, given, strict=True)})
         return torch.from_numpy(hidden)

@@ -98,6 +98,21 @@ def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, mor
     assert list(stock.config.id2label.values()) == list(labels or ["value"])
 
 
+def test_the_last_layer_computes_cls_alone_and_learns_the_same() -> None:
+    task = task_of("classification", ("no", "yes"))
+    batch = labelled_batch(task.features("train"), np.array([0, 1]), 0)
+    learnt = []
+    for only_cls in (True, False):
+        model = model_of(task)
+        model.head.only_cls = only_cls
+        assert model.hidden(batch).shape[1] == (1 if only_cls else batch.inputs.input_ids.shape[1])
+        loss, _ = model(batch, {"examples": 2.0})
+        loss.backward()
+        learnt.append([loss, *(p.grad for p in model.parameters())])
+    for quick, plain in zip(*learnt, strict=True):
+        torch.testing.assert_close(quick, plain, rtol=1e-5, atol=1e-6)
+
+
 def test_a_head_that_no_stock_class_has_is_kept_beside_the_encoder(tmp_path: Path, capsys) -> None:
     """Twice the labels must fit into the hidden size for the folding."""
     task = task_of("classification", tuple(map(str, range(17))))

@@ -18,6 +18,8 @@ class SentenceHead(nn.Module):
     A number is predicted as (y - shift) / scale: Adam's first steps are too small for the numbers of some data sets.
     """
 
+    only_cls = True
+
     def __init__(
         self, kind: Kind, hidden_size: int, outputs: int, dropout: float, shift: float = 0.0, scale: float = 1.0
     ) -> None:
@@ -30,7 +32,7 @@ class SentenceHead(nn.Module):
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, hidden: Float[Tensor, "B L H"]) -> Float[Tensor, "B C"]:
+    def forward(self, hidden: Float[Tensor, "B Q H"]) -> Float[Tensor, "B C"]:
         """Logits of classes or labels, or the scaled number."""
         return self.output(self.dropout(hidden[:, 0]))
 
@@ -39,7 +41,7 @@ class SentenceHead(nn.Module):
         weight, bias = self.output.weight.detach().cpu(), self.output.bias.detach().cpu()
         return (weight * self.scale, bias * self.scale + self.shift) if self.kind == "regression" else (weight, bias)
 
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
         """Cross-entropy, binary cross-entropy summed over labels, or squared error of the scaled number."""
         logits, target = self(hidden), batch.targets["label"]
         if self.kind == "classification":
@@ -48,7 +50,7 @@ class SentenceHead(nn.Module):
             return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
         return (logits[:, 0] - (target - self.shift) / self.scale) ** 2
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> dict[str, Tensor]:
         """Logits, or the number itself."""
         logits = self(hidden)
         return {"logits": logits * self.scale + self.shift if self.kind == "regression" else logits}
@@ -83,11 +85,13 @@ class HiddenLayerHead(nn.Module):
     What we train is folded into one, and other people's models have one of their own.
     """
 
+    only_cls = True
+
     def __init__(self, hidden_size: int, outputs: int) -> None:
         super().__init__()
         self.dense = nn.Linear(hidden_size, hidden_size)
         self.project = nn.Linear(hidden_size, outputs)
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> dict[str, Tensor]:
         """Logits, or the number itself."""
         return {"logits": self.project(F.gelu(self.dense(hidden[:, 0])))}

@@ -24,9 +24,10 @@ class FinetunedModel(nn.Module):
         self.head = head
 
     def hidden(self, batch: LabelledBatch) -> Tensor:
-        """Hidden states of every token."""
+        """Hidden states of every token, or [B, 1, H] of [CLS] alone where the head reads no other."""
         inputs = batch.inputs
-        return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask)
+        cls = inputs.input_ids.new_zeros(len(inputs.input_ids), 1) if cast(Head, self.head).only_cls else None
+        return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)
 
     def forward(self, batch: LabelledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
         """This batch's share of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""

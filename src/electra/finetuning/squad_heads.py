@@ -51,6 +51,8 @@ def glorot_start(module: nn.Module) -> None:
 class JointSpanHead(nn.Module):
     """p(start) p(end | start), and a classifier that says whether the question has an answer at all."""
 
+    only_cls = False
+
     def __init__(self, hidden_size: int, config: SpanConfig) -> None:
         super().__init__()
         self.beam_size = config.beam_size
@@ -127,6 +129,8 @@ class PlainSpanHead(nn.Module):
     What it predicts are raw logits, which are those of `ElectraForQuestionAnswering`. The loss leaves out what cannot
     be an answer, as their pipeline does when it predicts.
     """
+
+    only_cls = False
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()

@@ -43,6 +43,8 @@ class TaggingConfig:
 class TaggingHead(nn.Module):
     """One linear layer on every token, without dropout, as in the original code."""
 
+    only_cls = False
+
     def __init__(self, hidden_size: int, num_labels: int) -> None:
         super().__init__()
         self.output = nn.Linear(hidden_size, num_labels)

@@ -18,10 +18,13 @@ Outputs = list[dict[str, np.ndarray]]
 class Head(Protocol):
     """What stands on the encoder: an `nn.Module` whose parameters start as the original code's (Glorot, zero biases)."""
 
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    only_cls: bool
+    """Whether it reads the hidden state of [CLS] alone: then `hidden` has no other."""
+
+    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
         """The loss of each example."""
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> dict[str, Tensor]:
         """What it says of each example: tensors whose first dimension is the example. No targets are there."""
 
 

@@ -65,6 +65,8 @@ def pairs_of(sentences: Sentences, split: str) -> list[Pair]:
 class WnliHead(ReplacedTokenHead):
     """The discriminator's own head, so that a trained model is still an `ElectraForPreTraining`."""
 
+    only_cls = False
+
     def __init__(self, hidden_size: int, weights: Mapping[str, Tensor] | None) -> None:
         super().__init__(hidden_size)
         for layer in (self.dense, self.score):
