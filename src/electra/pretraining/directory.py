@@ -32,6 +32,7 @@ FREE = (
     "training.log_every",
     "training.checkpoint_",
     "training.keep_checkpoints",
+    "training.compile",
 )
 
 NETWORKS = ("discriminator", "masked_lm", "generator")

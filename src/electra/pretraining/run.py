@@ -12,6 +12,7 @@ from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import UsageError
+from electra.model.layers import TransformerLayer
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
@@ -73,6 +74,8 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
         if config.init:
             continue_from(Path(config.init), model)
         model.to(where.device)
+        if config.training.compile:
+            compile_layers(model, where.device)
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
         except torch.OutOfMemoryError:
@@ -80,6 +83,22 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
                 f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
             ) from None
     return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
+
+
+def compile_layers(model: PretrainingModel, device: torch.device) -> None:
+    """Have torch.compile compile each layer when it first computes; parameters and their names stay.
+
+    Raises:
+        UsageError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
+    """
+    try:
+        torch.compile(torch.sin)(torch.ones(2, device=device))
+    except Exception as error:  # of many kinds, from wherever its back end fails
+        reason = next(filter(None, str(error).splitlines()), type(error).__name__)
+        raise UsageError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
+    for module in model.modules():
+        if isinstance(module, TransformerLayer):
+            module.compile()
 
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:

@@ -34,6 +34,9 @@ class TrainingConfig:
     """Minutes between two checkpoints, if that is sooner."""
     keep_checkpoints: int = 3
     """Checkpoints kept, the newest ones."""
+    compile: bool = False
+    """Compile the layers with torch.compile: minutes before the first step, for shorter steps on a GPU (not measured
+    yet). On a CPU nothing is gained (LOG.md)."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
