@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
 
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.masking import MaskingConfig, choose_positions
+from electra.pretraining.masking import MaskingConfig
 from electra.pretraining.networks import GeneratorConfig, generator_sizes
 from electra.pretraining.objectives import Pass, PretrainingModel
 from electra.pretraining.prediction import ContrastConfig, EveryToken, copied_log_p
@@ -185,50 +185,6 @@ def test_a_generator_that_learns_no_more() -> None:
     assert metrics["generator_loss"] == pytest.approx(math.log(VOCAB), rel=0.05), "it is watched all the same"
 
 
-def test_the_adversarys_gradient_is_reinforce() -> None:
-    """d loss / d logits of a sample s with softmax p is (reward - baseline) (p - 1_s) / temperature.
-
-    The generator's vectors get that times d logits / d vectors.
-    """
-    electra = model(generator=GeneratorConfig(learning="adversarial", temperature=2.0)).eval()
-    inputs = batch()
-    done = electra.run(inputs)
-    generated, used = done.corrupted.generated, done.chosen.used
-    (gradient,) = torch.autograd.grad(done.learnt.loss.sum(), generated.hidden, retain_graph=True)
-    replaced = (done.corrupted.input_ids != inputs.input_ids).float()
-    everywhere = F.binary_cross_entropy_with_logits(done.predicted.scores, replaced, reduction="none")
-    reward = everywhere.gather(1, done.chosen.positions)
-    baseline = -torch.sigmoid(electra.corruption.baseline(generated.hidden)).squeeze(-1).log()
-    advantage = ((reward - baseline) * used).detach()
-    logits = electra.generator.predict(generated.hidden)
-    p = (logits.detach() / 2).index_fill(-1, torch.tensor([MASK]), -math.inf).softmax(-1)
-    to_logits = advantage.unsqueeze(-1) * (p - F.one_hot(generated.sampled, VOCAB)) / 2
-    (expected,) = torch.autograd.grad(logits, generated.hidden, to_logits, retain_graph=True)
-    torch.testing.assert_close(gradient, expected)
-    head = electra.prediction.network.head.score.weight
-    reached = torch.autograd.grad(done.learnt.loss.sum(), head, allow_unused=True, retain_graph=True)
-    assert reached == (None,), "the discriminator does not learn to be fooled"
-    metrics = electra.metrics(electra.sums(inputs, done))
-    assert metrics["reward"] == pytest.approx(float((reward * used).sum().detach() / used.sum()), rel=1e-5)
-    parts = metrics["weighted_loss"] + metrics["policy_loss"] + metrics["baseline_loss"]
-    assert metrics["loss"] == pytest.approx(parts)
-
-
-def test_an_adversary_is_rewarded_for_samples_that_were_read() -> None:
-    """Not where an input was left unchanged."""
-    generator = GeneratorConfig(learning="adversarial", never_original=True)
-    electra = model(generator=generator, contrast=ContrastConfig(weight=1.0, unchanged=0.5)).train()
-    inputs = batch(lengths=(40,) * 60)
-    done = electra.run(inputs)
-    unchanged = (done.corrupted.input_ids == inputs.input_ids).all(1)
-    assert 10 < int(unchanged.sum()) < 50
-    assert not done.learnt.loss[unchanged].any()
-    assert done.learnt.loss[~unchanged][done.chosen.used[~unchanged]].all()
-    (gradient,) = torch.autograd.grad(done.learnt.loss.sum(), electra.generator.head.bias)
-    assert not gradient[MASK], "what is never sampled has no part in the gradient"
-    assert gradient.any()
-
-
 def test_a_generators_own_initial_deviation() -> None:
     wide = model(generator=GeneratorConfig(initializer_range=0.5, size=1.0))
     ours, theirs = (
@@ -237,79 +193,6 @@ def test_a_generators_own_initial_deviation() -> None:
     assert float(ours.detach()) < 0.03
     assert float(theirs.detach()) > 0.3
     assert float(wide.generator.encoder.embeddings.word.weight.std().detach()) < 0.03
-
-
-def test_an_adversary_finds_what_fools_a_discriminator() -> None:
-    """Against a discriminator that stands still the reward rises, and the baseline comes to expect it."""
-    torch.manual_seed(0)
-    electra, inputs = (
-        model(generator=GeneratorConfig(size=1.0, learning="adversarial", tying="none")),
-        batch((40,) * 16),
-    )
-    electra.prediction.network.head.score.weight.data *= 20  # it has opinions
-    optimizer = torch.optim.Adam(electra.corruption.parameters(), lr=3e-3)
-    rewards, baselines = [], []
-    for _ in range(150):
-        optimizer.zero_grad()
-        learnt = electra.run(inputs).learnt
-        (learnt.loss.sum() / electra.counts(inputs)["masked"]).backward()
-        optimizer.step()
-        rewards.append(float(learnt.sums["reward"].detach()))
-        baselines.append(float(learnt.sums["baseline_loss"].detach()))
-    assert sum(rewards[-20:]) > 1.1 * sum(rewards[:20])
-    assert sum(baselines[-20:]) < sum(baselines[:20])
-
-
-def test_weighted_positions_follow_their_weights() -> None:
-    rows = 20_000
-    weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5, 0.5])
-    candidates = torch.tensor([True, True, True, True, False, False]).expand(rows, 6)
-    one = choose_positions(candidates, torch.ones(rows, dtype=torch.long), MaskingConfig(), weights.expand(rows, 6))
-    counts = torch.bincount(one.positions[one.used], minlength=6)
-    assert counts[4:].sum() == 0
-    assert chisquare(counts[:4].numpy(), (weights[:4].double() / 15 * rows).numpy()).pvalue > 1e-3
-
-
-def test_rarer_tokens_are_chosen_more_often() -> None:
-    inputs = batch(lengths=(60,) * 200)
-    shares = {}
-    for strategy in ("uniform", "rare"):
-        electra = model(masking=MaskingConfig(strategy=strategy, rarity=1.0)).train()
-        done = electra.run(inputs)
-        tokens = inputs.input_ids.gather(1, done.chosen.positions)[done.chosen.used]
-        shares[strategy] = float((tokens < 12).double().mean())  # ids 5 to 11 are the rarest
-    assert shares["rare"] > 2 * shares["uniform"]
-    with torch.no_grad():
-        held_out = model(masking=MaskingConfig(strategy="rare", rarity=1.0)).eval().run(inputs).chosen
-    tokens = inputs.input_ids.gather(1, held_out.positions)[held_out.used]
-    assert float((tokens < 12).double().mean()) < 1.5 * shares["uniform"], "held-out scores are over all tokens alike"
-
-
-@pytest.mark.parametrize("objective", ["mlm", "electra"])
-def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
-    electra, inputs = model(objective, masking=MaskingConfig(strategy="hard")).train(), batch(lengths=(60,) * 8)
-    word = electra.prediction.network.encoder.embeddings.word
-    optimizer = torch.optim.Adam(electra.strategy.parameters(), lr=1e-2)
-    for _ in range(150):  # as if ids from 40 on cost 6 nats and the others none
-        weights = electra.strategy(inputs.input_ids, word)
-        chosen = choose_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), weights.detach())
-        nll = 6.0 * (inputs.input_ids.gather(1, chosen.positions) >= 40)
-        loss = electra.strategy.loss(weights, chosen, nll).sum()
-        word.zero_grad()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert word.weight.grad is None, "the embeddings are another network's"
-    hard = (inputs.input_ids >= 40).double()
-    expected = electra.strategy(inputs.input_ids, word).detach()
-    assert float((expected * hard).sum() / hard.sum()) > 3
-    assert float((expected * (1 - hard)).sum() / (1 - hard).sum()) < 2
-    done = electra.run(inputs)
-    assert float(hard.gather(1, done.chosen.positions)[done.chosen.used].mean()) > float(hard.mean()) + 0.2
-    total, sums = electra(inputs, electra.counts(inputs))
-    total.backward()
-    assert all(p.grad is not None for p in electra.strategy.parameters())
-    assert electra.metrics(sums)["loss"] == pytest.approx(float(total.detach()), rel=1e-5)
 
 
 def test_the_sentence_task() -> None:

@@ -1,0 +1,116 @@
+"""Every method of the paper as a user runs it, from text to checkpoint; training in two stages."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_run import trace, weights
+from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
+
+import electra
+from electra.errors import UsageError
+from electra.pretraining import run as run_module
+
+
+def test_a_bert(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    summary = electra.pretrain(str(text), out=str(tmp_path / "run"), objective="mlm", **tiny_run)
+    assert "mlm_accuracy" in summary["heldout"]
+    assert summary["heldout"]["loss"] == summary["heldout"]["mlm_loss"], "the preset's loss weight is a generator's"
+    assert AutoModel.from_pretrained(tmp_path / "run/masked_lm").config.hidden_size == 16
+    guesses = pipeline("fill-mask", str(tmp_path / "run/masked_lm"))("the cat [MASK] mice .")
+    assert len(guesses) == 5
+
+
+METHODS = {
+    "electra-15": ({"objective": "electra-15"}, "auc", {"discriminator", "generator"}),
+    "electra-other-15": ({"objective": "electra-other-15"}, "auc", {"discriminator", "generator"}),
+    "replace-mlm": ({"objective": "replace-mlm"}, "mlm_accuracy", {"masked_lm", "generator"}),
+    "all-tokens-mlm": ({"objective": "all-tokens-mlm"}, "restored", {"masked_lm", "generator"}),
+    "without-copy": ({"objective": "all-tokens-mlm", "copy": False}, "restored", {"masked_lm", "generator"}),
+    "unigram": ({"generator.kind": "unigram"}, "sampled_accuracy", {"discriminator"}),
+    "uniform": ({"generator.kind": "uniform"}, "sampled_accuracy", {"discriminator"}),
+    "tied": ({"generator.tying": "all", "generator.size": 1.0}, "auc", {"discriminator", "generator"}),
+    "untied": ({"generator.tying": "none"}, "auc", {"discriminator", "generator"}),
+    "shallow": ({"generator.depth": 0.5, "generator.ffn": 0.25}, "auc", {"discriminator", "generator"}),
+    "adversarial": ({"generator.learning": "adversarial"}, "reward", {"discriminator", "generator"}),
+    "never-original": ({"generator.never_original": True}, "auc", {"discriminator", "generator"}),
+    "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
+    "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
+    "sentence": ({"contrast.weight": 1.0}, "sentence_loss", {"discriminator", "generator"}),
+    "two-stage": ({"procedure": "two-stage", "generator.size": 1.0}, "auc", {"discriminator", "generator"}),
+    "from-scratch": ({"procedure": "two-stage-scratch"}, "auc", {"discriminator", "generator"}),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_from_text_to_checkpoint(name: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    options, metric, networks = METHODS[name]
+    out = tmp_path / "run"
+    summary = electra.pretrain(str(text), out=str(out), **options, **tiny_run)
+    assert metric in summary["heldout"]
+    assert summary["step"] == 12
+    assert summary["flops"] > 0
+    assert {path.name for path in out.iterdir()} & {"discriminator", "masked_lm", "generator"} == networks
+    for network in networks:
+        AutoModel.from_pretrained(out / network)
+    assert electra.evaluate(str(out)) == pytest.approx(summary["heldout"], nan_ok=True)
+
+
+def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """The generator ends as its own stage left it; interrupted between the stages, the run ends the same."""
+    options = tiny_run | {"procedure": "two-stage", "generator.size": 1.0}
+    whole = electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    first = json.loads((tmp_path / "run/first-stage/summary.json").read_text())
+    assert first["step"] == 6
+    ours = ElectraForMaskedLM.from_pretrained(tmp_path / "run/generator").state_dict()
+    theirs = ElectraForMaskedLM.from_pretrained(tmp_path / "run/first-stage/masked_lm").state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    by_flops = {name: value for name, value in options.items() if name != "steps"} | {"flops": whole["flops"]}
+    again = electra.pretrain(str(text), out=str(tmp_path / "flops"), **by_flops)
+    assert again["flops"] == pytest.approx(whole["flops"], rel=0.2)
+    assert json.loads((tmp_path / "flops/first-stage/summary.json").read_text())["step"] in (6, 7)
+
+    odd = electra.pretrain(str(text), out=str(tmp_path / "odd"), **options | {"steps": 3})
+    assert odd["step"] == 3
+    with pytest.raises(UsageError, match="needs a step for each stage"):
+        electra.pretrain(str(text), out=str(tmp_path / "one"), **options | {"steps": 1})
+
+    broken = tmp_path / "broken"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "take_over", lambda *_, **__: sys.exit(9))
+        with pytest.raises(SystemExit):
+            electra.pretrain(str(text), out=str(broken), **options)
+    electra.pretrain(str(text), out=str(broken), **options)
+    assert weights(broken) == weights(tmp_path / "run")
+    assert trace(broken) == trace(tmp_path / "run")
+
+
+@pytest.mark.parametrize("procedure", ["two-stage", "two-stage-scratch"])
+def test_what_the_discriminator_starts_from(procedure: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """At a rate of next to nothing it ends where it started: at the generator's weights, or at its own."""
+    options = {"procedure": procedure, "generator.size": 1.0, "optimizer.learning_rate": 1e-12}
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **options, **tiny_run)
+    ours = ElectraForPreTraining.from_pretrained(tmp_path / "run/discriminator").electra.state_dict()
+    theirs = ElectraForMaskedLM.from_pretrained(tmp_path / "run/generator").electra.state_dict()
+    close = all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in ours)
+    assert close == (procedure == "two-stage")
+
+
+def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
+    text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = tiny_run | {"procedure": "two-stage-scratch"}
+    train_model = run_module.train_model
+
+    def too_little(config, *arguments):
+        if config.procedure != "joint":
+            raise torch.OutOfMemoryError
+        return train_model(config, *arguments)
+
+    monkeypatch.setattr(run_module, "train_model", too_little)
+    with pytest.raises(UsageError, match="do not fit this GPU's memory"):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    assert (tmp_path / "run/first-stage/summary.json").exists()
+    assert (tmp_path / "run/config.yaml").exists()
