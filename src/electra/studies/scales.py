@@ -63,7 +63,7 @@ def tiny_scale() -> Scale:
 
 
 def mini_scale() -> Scale:
-    """About twenty minutes a run on a CPU core: the least found at which a discriminator learns what frequencies do not tell.
+    """About twenty minutes a run on a CPU core. Fine-tuned scores are still those of random weights (docs/results.md).
 
     Sequences of 16, the paper's loss weight of 50, and a rate that the discriminator bears: LOG.md has what else was tried.
     Fine-tuning learns the positions beyond.
