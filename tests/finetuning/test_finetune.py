@@ -40,7 +40,8 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys) -> None:
-    summary = finetune(config(model, glue), tmp_path / "out", seeds=2)
+    settings = config(model, glue, epochs=8.0)
+    summary = finetune(settings, tmp_path / "out", seeds=2)
     accuracy = summary["metrics"]["dev"]["accuracy"]
     assert accuracy["median"] > 90
     assert len(accuracy["values"]) == 2
@@ -54,7 +55,7 @@ def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys)
     rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [str(i) for i in range(16)]
     assert {row["label"] for row in rows} == {"0", "1"}
-    finetune(config(model, glue), tmp_path / "out", seeds=2)
+    finetune(settings, tmp_path / "out", seeds=2)
     assert "seed-1 is finished" in capsys.readouterr().out
 
 
@@ -195,7 +196,7 @@ def test_one_s_own_table(model, tmp_path, capsys) -> None:
     train = write_jsonl(tmp_path / "train.jsonl", rows * 8)
     settings = from_options(
         "table",
-        {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 5, "learning_rate": 1e-2},
+        {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 10, "learning_rate": 1e-2},
     )
     summary = finetune(settings, tmp_path / "out")
     assert summary["metrics"]["dev"]["accuracy"]["median"] > 90
