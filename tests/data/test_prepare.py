@@ -54,7 +54,7 @@ def words(data: PreparedData, tokenizer: Tokenizer) -> tuple[list[str], list[str
         [token for i in range(len(split)) for token in tokenizer.tokens(split[i].ids.tolist())]
         for split in (data.train, data.heldout)
     )
-    return tuple([token for token in tokens if token not in SPECIAL_TOKENS] for tokens in (train, heldout))  # type: ignore[return-value]
+    return tuple([token for token in tokens if token not in SPECIAL_TOKENS] for tokens in (train, heldout))
 
 
 def test_all_text_is_there_and_documents_are_in_one_split(
@@ -305,7 +305,7 @@ def test_settings_out_of_range(text: Path, out: Path, tokenizer: Tokenizer) -> N
         ({"heldout": 1.0}, "^heldout=1.0: a share"),
     ):
         with pytest.raises(UsageError, match=message):
-            prepare(corpus, tokenizer, out, **options)  # type: ignore[arg-type]
+            prepare(corpus, tokenizer, out, **options)
     assert not out.exists()
     assert len(prepare(corpus, tokenizer, out, workers=1, seq_len=5).train) > 1000
 

@@ -29,7 +29,7 @@ SHARDS = {
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     entries = {
-        split: [write_shard(tmp_path, split, number, shard) for number, shard in enumerate(shards)]  # type: ignore[arg-type]
+        split: [write_shard(tmp_path, split, number, shard) for number, shard in enumerate(shards)]
         for split, shards in SHARDS.items()
     }
     unigrams = write_unigrams(tmp_path, entries["train"], 100, without=(7, 9))

@@ -66,6 +66,7 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
     main, run = discriminator_directory(model), RunDirectory(model)
     if main == model and run.config.exists():
         raise RunError(f"{model}: the run is not finished, its networks are not saved yet; run electra pretrain again")
+    config = run.saved() if run.config.exists() else None
     load_config(main)
     heads = pretraining_heads(main)
     if not heads:
@@ -76,17 +77,24 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
     tokenizer = load_tokenizer(main)
     if "ElectraForPreTraining" in heads:
         discriminator = load_network(main, Discriminator, "ElectraForPreTraining", tokenizer)
-        return electra_filler(model, main, discriminator, tokenizer, mask_fraction)
+        return electra_filler(model, main, discriminator, tokenizer, mask_fraction, config)
     if mask_fraction is not None:
         raise UsageError(f"--mask-fraction has a meaning for an ELECTRA only; {main} is a masked language model")
-    if run.config.exists() and OBJECTIVES[run.saved().objective].corruption != "masks":
+    if config is not None and OBJECTIVES[config.objective].corruption != "masks":
         raise ModelError(f"{main}: was not trained on text with [MASK]; name {model / 'generator'}, which was")
     network = load_network(main, MaskedLM, "ElectraForMaskedLM", tokenizer)
-    return MaskFiller(MaskedLMAlone(network, vocabulary_of(tokenizer)).eval(), tokenizer, trained_length(run))
+    return MaskFiller(
+        MaskedLMAlone(network, vocabulary_of(tokenizer)).eval(), tokenizer, config.seq_len if config else None
+    )
 
 
 def electra_filler(
-    model: Path, main: Path, discriminator: Discriminator, tokenizer: Tokenizer, mask_fraction: float | None
+    model: Path,
+    main: Path,
+    discriminator: Discriminator,
+    tokenizer: Tokenizer,
+    mask_fraction: float | None,
+    config: PretrainConfig | None,
 ) -> MaskFiller:
     """A discriminator with the generator beside it."""
     directory = generator_directory(model)
@@ -95,23 +103,18 @@ def electra_filler(
         advice = (
             f"name {main.parent}, which holds both" if beside else "name a folder with discriminator/ and generator/"
         )
-        kind = RunDirectory(model).saved().generator.kind if RunDirectory(model).config.exists() else "masked-lm"
-        if kind != "masked-lm":
+        if config is not None and config.generator.kind != "masked-lm":
             raise ModelError(
-                f"{model}: its generator is {kind} draws, no network that could propose tokens for a context"
+                f"{model}: its generator is {config.generator.kind} draws, no network that could propose tokens for a "
+                "context"
             )
         raise ModelError(f"{main}: a discriminator, which only judges what its generator proposes; {advice}")
     if load_tokenizer(directory).fingerprint != tokenizer.fingerprint:
         raise ModelError(f"{directory}: its tokenizer is not that of {main}; they are no pair")
     generator = load_network(directory, MaskedLM, "ElectraForMaskedLM", tokenizer)
-    a, temperature = sampling(model, mask_fraction)
+    a, temperature = sampling(model, mask_fraction, config)
     network = ElectraAsMaskedLM(generator, discriminator, vocabulary_of(tokenizer), a, temperature)
-    return MaskFiller(network.eval(), tokenizer, trained_length(RunDirectory(model)))
-
-
-def trained_length(run: RunDirectory) -> int | None:
-    """Longest sequence of a run, if it is one."""
-    return run.saved().seq_len if run.config.exists() else None
+    return MaskFiller(network.eval(), tokenizer, config.seq_len if config else None)
 
 
 def load_network(directory: Path, kind: type[Network], architecture: str, tokenizer: Tokenizer) -> Network:
@@ -122,11 +125,9 @@ def load_network(directory: Path, kind: type[Network], architecture: str, tokeni
     return network
 
 
-def sampling(model: Path, mask_fraction: float | None) -> tuple[float, float]:
+def sampling(model: Path, mask_fraction: float | None, config: PretrainConfig | None) -> tuple[float, float]:
     """How a pair was pre-trained: the paper's a, and the temperature that its generator sampled at."""
-    run = RunDirectory(model)
-    if run.config.exists():
-        config = run.saved()
+    if config is not None:
         fraction = config.masking.fraction if mask_fraction is None else MaskingConfig(mask_fraction).fraction
         masked_only = OBJECTIVES[config.objective].scored == "masked"
         if others := departures(config):
@@ -134,8 +135,8 @@ def sampling(model: Path, mask_fraction: float | None) -> tuple[float, float]:
         return unmasked_per_masked(fraction, masked_only), config.generator.temperature
     if mask_fraction is None:
         raise UsageError(
-            f"{model}: has no {run.config.name} that says which share of the tokens was masked in pre-training; "
-            "say --mask-fraction (in the paper 0.15, for Large 0.25)"
+            f"{model}: has no {RunDirectory(model).config.name} that says which share of the tokens was masked in "
+            "pre-training; say --mask-fraction (in the paper 0.15, for Large 0.25)"
         )
     return unmasked_per_masked(MaskingConfig(mask_fraction).fraction, masked_only=False), 1.0
 
