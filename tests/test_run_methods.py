@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, p
 import electra
 from electra.errors import UsageError
 from electra.pretraining import run as run_module
+from electra.train.log import read_metrics
 
 
 def test_a_bert(text: Path, tmp_path: Path, tiny_run: dict) -> None:
@@ -40,6 +42,7 @@ METHODS = {
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
     "sentence": ({"contrast.weight": 1.0}, "sentence_loss", {"discriminator", "generator"}),
     "two-stage": ({"procedure": "two-stage", "generator.size": 1.0}, "auc", {"discriminator", "generator"}),
+    "length-warmup": ({"length_warmup": {"steps": 5, "length": 8}}, "auc", {"discriminator", "generator"}),
     "from-scratch": ({"procedure": "two-stage-scratch"}, "auc", {"discriminator", "generator"}),
 }
 
@@ -114,3 +117,15 @@ def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
         electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     assert (tmp_path / "run/first-stage/summary.json").exists()
     assert (tmp_path / "run/config.yaml").exists()
+
+
+def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
+    runs = {"warm": {"length_warmup": {"steps": 5, "length": 8}}, "plain": {}}
+    for name, options in runs.items():
+        electra.pretrain(str(text), out=str(tmp_path / name), **options, **tiny_run)
+    assert "the first 5 steps read sequences of 8, those after them of 24" in capsys.readouterr().out
+    warm, plain = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in runs)
+    assert [row["tokens"] for row in warm] == [row["tokens"] for row in plain]
+    spent = [[b["flops"] - a["flops"] for a, b in pairwise(rows)] for rows in (warm, plain)]
+    assert spent[0][4:] == spent[1][4:]
+    assert all(short < whole for short, whole in zip(spent[0][:4], spent[1][:4], strict=True)), "attention is quadratic"

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from electra.data.examples import Examples
-from electra.data.loader import Batch, BatchLoader, evaluation_batches, examples_batch
-from electra.data.shards import ExampleSet
+from electra.data.loader import Batch, BatchLoader, LengthWarmup, evaluation_batches, examples_batch, in_pieces
+from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
 
 PAD = 0
@@ -26,7 +26,7 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
     return ExampleSet(shards)
 
 
-def loader(examples: ExampleSet, **changes: int) -> BatchLoader:
+def loader(examples: ExampleSet, **changes: int | LengthWarmup) -> BatchLoader:
     settings = {"batch_size": 24, "micro_batch_size": 4, "pad_id": PAD, "seed": 3} | changes
     return BatchLoader(examples, **settings)
 
@@ -187,3 +187,29 @@ def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
     assert (moved.attention_mask is None) == (lengths == (9, 10))
     if device.type == "cuda":
         assert same(moved.to(torch.device("cpu")), batch)
+
+
+@pytest.mark.parametrize(("tokens", "pieces"), [(5, [5]), (8, [8]), (9, [5, 4]), (16, [8, 8]), (17, [6, 6, 5])])
+def test_pieces_tile_an_example(tokens: int, pieces: list[int]) -> None:
+    whole = Example(np.arange(tokens, dtype=np.uint16), segment_a=4)
+    cut = list(in_pieces(whole, 8))
+    assert [len(piece.ids) for piece in cut] == pieces
+    assert np.concatenate([piece.ids for piece in cut]).tolist() == whole.ids.tolist()
+    types = [int(i >= piece.segment_a) for piece in cut for i in range(len(piece.ids))]
+    assert types == [0] * 4 + [1] * (tokens - 4)
+
+
+def test_the_first_steps_read_pieces_of_the_same_examples() -> None:
+    examples = example_set(100, lengths=(5, 33))
+    warm, plain = loader(examples, length_warmup=LengthWarmup(steps=2, length=8)), loader(examples)
+    for step in range(4):
+        ours, theirs = warm.batches(step), plain.batches(step)
+        if step >= 2:
+            assert all(map(same, ours, theirs))
+            continue
+        assert max(batch.input_ids.shape[1] for batch in ours) == 8
+        assert tokens(ours) == tokens(theirs)
+
+
+def tokens(batches: list[Batch]) -> Counter[int]:
+    return Counter(int(token) for batch in batches for token in batch.input_ids[batch.input_ids != PAD])

@@ -67,6 +67,12 @@ CLASHES = [
     ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must lie between 0 and 1"),
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
     ("--generator.ffn 0", "generator.ffn is 0.0; it must be more than 0"),
+    (
+        "--length-warmup.steps 5",
+        "length_warmup.length 16 is no shorter than --seq-len 16; lower it, or leave --length-w",
+    ),
+    ("--length-warmup.steps -1", "length_warmup.steps is -1; it must not be negative"),
+    ("--length-warmup.length 4", "length_warmup.length is 4; it must be at least 5"),
     ("--flops 1e12 --steps 5", "say one of --steps, --hours and --flops"),
 ]
 
@@ -91,6 +97,7 @@ def test_clashes(options: str, message: str, capsys: pytest.CaptureFixture) -> N
         "--procedure two-stage --generator.size 1",
         "--procedure two-stage-scratch",
         "--flops 1e12",
+        "--length-warmup.steps 5 --length-warmup.length 8",
     ],
 )
 def test_what_is_advised_works(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +124,7 @@ IDLE = [
     ),
     ("--masking.rarity 2", "--masking.rarity has no effect: masking.strategy is uniform"),
     ("--contrast.unchanged 0.5", "--contrast.unchanged has no effect: contrast.weight is 0"),
+    ("--length-warmup.length 8", "--length-warmup.length has no effect: length_warmup.steps is 0"),
 ]
 EFFECTIVE = (
     "--generator.kind uniform --generator.temperature 2",

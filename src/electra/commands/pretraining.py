@@ -121,7 +121,8 @@ def pretrain(
 
 def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
     """Say which of the options that were given change nothing."""
-    for line in without_effect(names, config.objective, config.generator, config.masking, config.contrast):
+    parts = (config.objective, config.generator, config.masking, config.contrast, config.length_warmup)
+    for line in without_effect(names, *parts):
         warned(line)
 
 

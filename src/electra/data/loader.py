@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from electra.data.shards import ExampleSet
+from electra.data.examples import LEAST_SEQ_LEN
+from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
 
 PREFETCHED_STEPS = 2
@@ -45,6 +46,26 @@ class Batch:
         return Batch(move(self.input_ids), move(self.token_type_ids), move(self.lengths), mask)
 
 
+@dataclass(frozen=True)
+class LengthWarmup:
+    """Short sequences in the first updates, in which attention finds its neighbours sooner (LOG.md).
+
+    After the sequence length warm-up of Li, Zhang and He, "The Stability-Efficiency Dilemma" (NeurIPS 2022). Examples are
+    cut into pieces, so that an update reads as many tokens as it does later.
+    """
+
+    steps: int = 0
+    """Updates that read pieces of examples; 0 for none. Each of two stages has its own."""
+    length: int = 16
+    """Tokens of the longest piece."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise UsageError(f"length_warmup.steps is {self.steps}; it must not be negative")
+        if self.length < LEAST_SEQ_LEN:
+            raise UsageError(f"length_warmup.length is {self.length}; it must be at least {LEAST_SEQ_LEN}")
+
+
 class BatchLoader:
     """An endless sequence of epochs, each a permutation of the examples that its number and the seed decide.
 
@@ -64,6 +85,7 @@ class BatchLoader:
         micro_batch_size: int,
         pad_id: int,
         seed: int,
+        length_warmup: LengthWarmup = LengthWarmup(),
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -81,6 +103,7 @@ class BatchLoader:
         self._batch_size = batch_size
         self._micro_batch_size = micro_batch_size
         self._pad_id = pad_id
+        self._length_warmup = length_warmup
         self._rank = rank
         self._world_size = world_size
         # A batch spans two epochs at most.
@@ -95,7 +118,8 @@ class BatchLoader:
         rows = self._global_batch(step)
         rows = rows[np.argsort(self._examples.lengths[rows], kind="stable")]
         mine = rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
-        return [examples_batch(self._examples, micro_batch, self._pad_id) for micro_batch in mine]
+        longest = self._length_warmup.length if step < self._length_warmup.steps else None
+        return [examples_batch(self._examples, micro_batch, self._pad_id, longest) for micro_batch in mine]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
         """`batches` of `first_step` and all after it, made ahead."""
@@ -126,10 +150,25 @@ def epoch_order(size: int, seed: int, epoch: int) -> Int64[np.ndarray, " N"]:
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)
 
 
-def examples_batch(examples: ExampleSet, rows: Sequence[int] | Int64[np.ndarray, " B"], pad_id: int) -> Batch:
-    """The examples at `rows` (at least one) as one batch, in this order."""
+def examples_batch(
+    examples: ExampleSet, rows: Sequence[int] | Int64[np.ndarray, " B"], pad_id: int, longest: int | None = None
+) -> Batch:
+    """The examples at `rows` (at least one) as one batch, in this order; in pieces of up to `longest` tokens, if given."""
     chosen = list(examples.rows(rows))
+    if longest is not None:
+        chosen = [piece for example in chosen for piece in in_pieces(example, longest)]
     return padded_batch([example.ids for example in chosen], [example.segment_a for example in chosen], pad_id)
+
+
+def in_pieces(example: Example, longest: int) -> Iterator[Example]:
+    """An example cut into as few pieces of up to `longest` tokens as it takes, all about as long.
+
+    From LEAST_SEQ_LEN tokens on, each piece has one that is not special: no three in a row are.
+    """
+    start = 0
+    for ids in np.array_split(example.ids, -(-len(example.ids) // longest)):
+        yield Example(ids, min(max(example.segment_a - start, 0), len(ids)))
+        start += len(ids)
 
 
 def padded_batch(ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[int], pad_id: int) -> Batch:

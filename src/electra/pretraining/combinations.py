@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from electra.data.loader import LengthWarmup
 from electra.errors import UsageError
 from electra.pretraining.masking import MaskingConfig
 from electra.pretraining.networks import GeneratorConfig
@@ -134,7 +135,12 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
 
 
 def without_effect(
-    names: Iterable[str], objective: str, generator: GeneratorConfig, masking: MaskingConfig, contrast: ContrastConfig
+    names: Iterable[str],
+    objective: str,
+    generator: GeneratorConfig,
+    masking: MaskingConfig,
+    contrast: ContrastConfig,
+    length_warmup: LengthWarmup,
 ) -> Iterator[str]:
     """The options among `names` that change nothing beside the others, each with the reason."""
     has_generator = OBJECTIVES[objective].corruption == "generator"
@@ -151,6 +157,7 @@ def without_effect(
         "masking.mlm_": f"--objective {objective} masks nothing that the main network sees" if has_generator else None,
         "masking.rarity": None if masking.strategy == "rare" else f"masking.strategy is {masking.strategy}",
         "contrast.unchanged": None if contrast.weight else "contrast.weight is 0",
+        "length_warmup.length": None if length_warmup.steps else "length_warmup.steps is 0",
     }
     for name in names:
         for beginning, reason in reasons.items():

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config import Parser, load, parser_for
+from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
@@ -75,6 +76,8 @@ class PretrainConfig:
     """Which tokens are chosen."""
     contrast: ContrastConfig = field(default_factory=ContrastConfig)
     """A sentence-level task beside (Appendix H)."""
+    length_warmup: LengthWarmup = field(default_factory=LengthWarmup)
+    """Short sequences first."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Batches, logs and checkpoints."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -95,6 +98,11 @@ class PretrainConfig:
             raise UsageError(
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
                 f"lower it, or raise --model.max-positions"
+            )
+        if self.length_warmup.steps and self.length_warmup.length >= self.seq_len:
+            raise UsageError(
+                f"length_warmup.length {self.length_warmup.length} is no shorter than --seq-len {self.seq_len}; "
+                "lower it, or leave --length-warmup.steps out"
             )
         check_generator(self.objective, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, bool(self.copy))

@@ -155,6 +155,7 @@ def train_model(
         micro_batch_size=rows,
         pad_id=tokenizer.pad_id,
         seed=config.seed,
+        length_warmup=config.length_warmup,
         rank=where.rank,
         world_size=where.world_size,
     )
@@ -184,6 +185,9 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
         if training.batch_size == rows * where.world_size
         else "gradients accumulate; the losses are means over the whole batch",
     )
+    if config.length_warmup.steps:
+        steps, length = config.length_warmup.steps, config.length_warmup.length
+        decided(f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}")
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
         follows = "the clock" if config.hours is not None else "the FLOPs"
