@@ -12,6 +12,8 @@ import pytest
 import torch
 from toy import TINY_RUN, sentences
 
+import electra
+
 torch.set_num_threads(1)
 
 
@@ -22,6 +24,14 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.txt").write_text(sentences(150))
     (folder / "b.txt").write_text(sentences(50, seed=1))
     return folder
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """A run that was never interrupted."""
+    out = tmp_path_factory.mktemp("runs") / "finished"
+    electra.pretrain(str(text), out=str(out), **TINY_RUN)
+    return out
 
 
 @pytest.fixture
