@@ -69,7 +69,7 @@ def test_dropout_of_both_kinds_is_on_in_training_only(inputs) -> None:
 
 
 # name ending -> (standard deviation, largest absolute value), from the table of the original code's initialisers
-def expected_start(name: str, p: torch.Tensor, std: float) -> tuple[float, float]:
+def expected_start(name: str, p: torch.Tensor, std: float, embedding_std: float | None) -> tuple[float, float]:
     if name.endswith("norm.weight"):
         return 0.0, 1.0
     if name.endswith("bias"):
@@ -77,20 +77,22 @@ def expected_start(name: str, p: torch.Tensor, std: float) -> tuple[float, float
     if name.endswith(("project.weight", "score.weight")):
         limit = math.sqrt(6 / sum(p.shape))
         return limit / math.sqrt(3), limit
+    if embedding_std is not None and "embeddings" in name:
+        std = embedding_std
     return std * 0.8796, 2 * std  # a normal cut at two deviations has 0.88 of the deviation
 
 
-@pytest.mark.parametrize("std", [0.02, 0.1])
+@pytest.mark.parametrize("stds", [(0.02, None), (0.1, None), (0.1, 0.02)])
 @pytest.mark.parametrize("network", [Discriminator, MaskedLM])
-def test_initial_values(network, std) -> None:
+def test_initial_values(network, stds) -> None:
     torch.manual_seed(0)
     big = EncoderConfig(vocab_size=2000, embedding_size=64, hidden_size=256, num_layers=1, num_heads=4, ffn_size=512)
     module = network(big)
     for p in module.parameters():
         p.data.fill_(7.0)
-    initialise(module, std)
+    initialise(module, *stds)
     for name, p in module.named_parameters():
-        deviation, largest = expected_start(name, p, std)
+        deviation, largest = expected_start(name, p, *stds)
         assert p.abs().max() <= largest + 1e-7, name
         assert p.abs().max() >= 0.9 * largest, name
         assert float(p.detach().std(correction=0)) == pytest.approx(deviation, rel=0.1, abs=1e-9), name
@@ -101,3 +103,5 @@ def test_sizes_that_do_not_fit() -> None:
         EncoderConfig(hidden_size=30, num_heads=4)
     with pytest.raises(UsageError, match=r"model\.num_layers is 0"):
         EncoderConfig(num_layers=0)
+    with pytest.raises(UsageError, match=r"model\.embedding_initializer_range is -1\.0; it must be more than 0"):
+        EncoderConfig(embedding_initializer_range=-1.0)

@@ -13,7 +13,15 @@ from electra.model.weights import CONFIG_NAMES, load_pretrained, save_pretrained
 from electra.pretraining.networks import Discriminator, MaskedLM
 
 SAME = EncoderConfig(vocab_size=99, embedding_size=32, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
-PROJECTED = EncoderConfig(vocab_size=99, embedding_size=16, hidden_size=32, num_layers=3, num_heads=2, ffn_size=48)
+PROJECTED = EncoderConfig(
+    vocab_size=99,
+    embedding_size=16,
+    hidden_size=32,
+    num_layers=3,
+    num_heads=2,
+    ffn_size=48,
+    embedding_initializer_range=0.3,
+)
 NETWORKS = {"ElectraForPreTraining": Discriminator, "ElectraForMaskedLM": MaskedLM}
 CLASSES = {"ElectraForPreTraining": ElectraForPreTraining, "ElectraForMaskedLM": ElectraForMaskedLM}
 

@@ -1,6 +1,7 @@
 """Every method of the paper beside its own: what makes it different, and that its option turns it on."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -193,6 +194,15 @@ def test_a_generators_own_initial_deviation() -> None:
     assert float(ours.detach()) < 0.03
     assert float(theirs.detach()) > 0.3
     assert float(wide.generator.encoder.embeddings.word.weight.std().detach()) < 0.03
+
+
+def test_embeddings_own_initial_deviation() -> None:
+    encoder = replace(ENCODER, initializer_range=0.2, embedding_initializer_range=0.01)
+    for generator in (GeneratorConfig(), GeneratorConfig(tying="none")):
+        electra = model(encoder=encoder, generator=generator)
+        for network in (electra.prediction.network, electra.generator):
+            assert float(network.encoder.embeddings.word.weight.std().detach()) < 0.02
+            assert float(network.encoder.layers[0].ffn.up.weight.std().detach()) > 0.1
 
 
 def test_the_sentence_task() -> None:

@@ -133,7 +133,7 @@ def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, where: Runti
     seed_everything(config.seed)
     model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
-        initialise(encoder, encoder.config.initializer_range)
+        initialise(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
     return Run(config, out, prepared, model.to(where.device), where)
 
 

@@ -41,6 +41,9 @@ class EncoderConfig:
     initializer_range: float = 0.02
     """Deviation of the initial kernels and embeddings. BERT's suits widths from 256; a narrow model needs about
     1 / sqrt(hidden_size)."""
+    embedding_initializer_range: float | None = None
+    """Deviation of the initial embeddings alone; by default initializer_range. What is learnt of a token is added to
+    where it starts, so in a short training small ones end with more of it (LOG.md)."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
@@ -50,8 +53,9 @@ class EncoderConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
-        if self.initializer_range <= 0:
-            raise UsageError(f"model.initializer_range is {self.initializer_range}; it must be more than 0")
+        for name in ("initializer_range", "embedding_initializer_range"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise UsageError(f"model.{name} is {value}; it must be more than 0")
         if self.hidden_size % self.num_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} cannot be shared evenly by model.num_heads {self.num_heads}"
@@ -122,7 +126,7 @@ class Encoder(nn.Module):
             yield (x := layer(x, attention_mask))
 
 
-def initialisers(std: float) -> dict[str, Callable[[Tensor], object]]:
+def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
     """How every parameter starts, by the end of its name; the first match counts.
 
     Glorot stands where the original code names no initialiser, so that TensorFlow's default applied.
@@ -132,12 +136,18 @@ def initialisers(std: float) -> dict[str, Callable[[Tensor], object]]:
         "bias": nn.init.zeros_,
         "project.weight": nn.init.xavier_uniform_,
         "score.weight": nn.init.xavier_uniform_,
+        **dict.fromkeys(
+            ("word.weight", "position.weight", "token_type.weight"), partial(truncated_normal_, std=embedding_std)
+        ),
         "weight": partial(truncated_normal_, std=std),
     }
 
 
-def initialise(module: nn.Module, std: float = 0.02) -> None:
-    """Give every parameter of a network its initial value, drawn from torch's default generator."""
-    table = initialisers(std)
+def initialise(module: nn.Module, std: float = 0.02, embedding_std: float | None = None) -> None:
+    """Give every parameter of a network its initial value, drawn from torch's default generator.
+
+    The deviation of embeddings is that of kernels, unless it is given.
+    """
+    table = initialisers(std, std if embedding_std is None else embedding_std)
     for name, parameter in module.named_parameters():
         next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)

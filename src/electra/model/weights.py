@@ -58,9 +58,10 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "ElectraForTokenClassification": {"head.output": ("classifier",)},
     "ElectraForQuestionAnswering": {"head.output": ("qa_outputs",)},
 }
-# EncoderConfig -> Hugging Face's config.json.
+# EncoderConfig -> Hugging Face's config.json, which keeps names that it does not know.
 CONFIG_NAMES = {
     "initializer_range": "initializer_range",
+    "embedding_initializer_range": "embedding_initializer_range",
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
     "hidden_size": "hidden_size",
@@ -158,7 +159,7 @@ def save_pretrained(
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
-        **{theirs: getattr(config, ours) for ours, theirs in CONFIG_NAMES.items()},
+        **{theirs: value for ours, theirs in CONFIG_NAMES.items() if (value := getattr(config, ours)) is not None},
         **(more or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)

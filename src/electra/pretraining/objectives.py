@@ -138,7 +138,7 @@ class PretrainingModel(nn.Module):
         self.strategy = STRATEGIES[setting.masking.strategy](
             setting.masking, setting.main.embedding_size, setting.unigrams
         )
-        initialise(self, setting.main.initializer_range)
+        initialise(self, setting.main.initializer_range, setting.main.embedding_initializer_range)
         if self.generator is not None and setting.generator.initializer_range is not None:
             for own in (self.generator.encoder.layers, self.generator.head):
                 initialise(own, setting.generator.initializer_range)
