@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
@@ -63,10 +64,13 @@ def test_every_method_from_text_to_checkpoint(name: str, text: Path, tmp_path: P
 
 def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The generator ends as its own stage left it; interrupted between the stages, the run ends the same."""
-    options = tiny_run | {"procedure": "two-stage", "generator.size": 1.0}
+    warmup = {"length_warmup": {"steps": 4, "length": 8}}
+    options = tiny_run | {"procedure": "two-stage", "generator.size": 1.0} | warmup
     whole = electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     first = json.loads((tmp_path / "run/first-stage/summary.json").read_text())
     assert first["step"] == 6
+    saved = yaml.safe_load((tmp_path / "run/first-stage/config.yaml").read_text())
+    assert saved["length_warmup"] == {"steps": 2, "length": 8}, "each stage has its part"
     ours = ElectraForMaskedLM.from_pretrained(tmp_path / "run/generator").state_dict()
     theirs = ElectraForMaskedLM.from_pretrained(tmp_path / "run/first-stage/masked_lm").state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

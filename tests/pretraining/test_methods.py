@@ -121,15 +121,17 @@ def test_a_generator_has_its_own_multipliers() -> None:
     assert "generator of 1 layers of 16" in electra.summary()
 
 
-@pytest.mark.parametrize("kind", ["unigram", "uniform"])
-def test_samples_without_a_network_follow_their_distribution(kind: str) -> None:
-    electra, inputs = model(generator=GeneratorConfig(kind=kind)), batch(lengths=(60,) * 300)
+@pytest.mark.parametrize(("kind", "temperature"), [("unigram", 1.0), ("unigram", 2.0), ("uniform", 1.0)])
+def test_samples_without_a_network_follow_their_distribution(kind: str, temperature: float) -> None:
+    electra = model(generator=GeneratorConfig(kind=kind, temperature=temperature))
+    inputs = batch(lengths=(60,) * 300)
     done = electra.run(inputs)
     counts = torch.bincount(
         done.corrupted.input_ids.gather(1, done.chosen.positions)[done.chosen.used], minlength=VOCAB
     )
     assert counts[list(SPECIAL)].sum() == 0
     weights = electra.setting.unigrams.double() + 0.5 if kind == "unigram" else torch.ones(VOCAB, dtype=torch.float64)
+    weights **= 1 / temperature
     weights[list(SPECIAL)] = 0
     candidates = weights > 0
     expected = weights[candidates] / weights.sum() * counts.sum()

@@ -16,13 +16,16 @@ import yaml
 from toy_studies import TASKS, order, toy_scale, toy_study
 from toy_tasks import write_glue
 
+import electra
 from electra import cli
-from electra.errors import RunError
+from electra.errors import RunError, UsageError
+from electra.studies import cell as cell_module
 from electra.studies.catalogue import STUDIES
-from electra.studies.cell import Scoring
+from electra.studies.cell import Cell, Scoring, finetuned_score
 from electra.studies.processes import unsaid
 from electra.studies.run import cell_of, run_study
 from electra.studies.scales import Scale
+from electra.studies.sources import fitted
 from electra.studies.study import Study
 
 
@@ -97,9 +100,10 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done) -> None:
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
-    said = "sequences of 24 tokens, the probe as many of a sentence. Fine-tuning reads 64 tokens of an example at most"
-    assert pretrained["seq_len"] == 24
-    assert said in (out / "table.md").read_text()
+    assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": 10, "length": 8})
+    table = (out / "table.md").read_text()
+    assert "reads sequences of 24 tokens, of 8 in its first 10 updates" in table
+    assert "the probe 24 tokens of a sentence. Fine-tuning reads 64 tokens of an example at most" in table
 
 
 def test_scores_stay_and_large_models_go(done) -> None:
@@ -124,9 +128,33 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
     run_study(order(text, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
     row = rows_of(out)["mlm", 1]
     assert row["status"] == "done", "fewer seeds asked for, none forgotten"
-    assert row["rte"] == row["average"]
+    assert float(row["average"]) == pytest.approx(statistics.fmean(float(row[task]) for task in (*TASKS, "rte")))
+    assert rows_of(out)["electra", 1]["sst2"], "nor a task"
+    assert rows_of(out)["electra", 1]["status"] == "scored in part"
+    assert "- Scored in part: ELECTRA, seed 1; not yet on rte" in (out / "table.md").read_text()
     record = json.loads((out / "cells/mlm-seed-1.json").read_text())
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
+
+
+def test_a_task_that_fails_takes_no_other_along(
+    text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "study"
+    run_study(order(text, glue, out, variants=("untrained",), tasks=("sst2",)))
+    study, scoring = toy_study(toy_scale()), Scoring(str(glue), ("sst2", "stsb", "rte"))
+    cell = cell_of(study, study.variants[-1], 0, order(text, glue, out), str(out / "data"), scoring)
+
+    def failing(cell: Cell, task: str) -> dict:
+        if task == "rte":
+            raise UsageError("no luck")
+        return finetuned_score(cell, task)
+
+    monkeypatch.setattr(cell_module, "finetuned_score", failing)
+    with pytest.raises(UsageError, match="no luck"):
+        cell_module.run_cell(cell)
+    record = cell.record()
+    assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb"}
+    assert not cell.is_finished()
 
 
 def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Path) -> None:
@@ -179,6 +207,14 @@ def test_runs_of_another_configuration_are_not_taken_for_these(
         RunError, match="electra/seed-0: a run of another configuration: --loss-weight is 5.0 there, 7.0 here"
     ):
         run_study(order(text, glue, out))
+
+
+def test_data_as_short_as_the_pieces_is_read_whole(text: Path, tmp_path: Path) -> None:
+    tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "tokenizer"), vocab_size=160)
+    for length, steps in {8: 0, 12: 10}.items():
+        data = electra.prepare(str(text), tokenizer=str(tokenizer), out=str(tmp_path / f"{length}"), seq_len=length)
+        config = fitted(toy_scale(), str(data)).config
+        assert (config.seq_len, config.length_warmup.steps) == (length, steps)
 
 
 def test_each_side_learns_at_its_rate(text: Path, glue: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from electra import cli
+from electra.data.loader import LengthWarmup
 from electra.studies.catalogue import STUDIES
 from electra.studies.paper import TABLE_5
 from electra.studies.run import Order
@@ -28,7 +29,14 @@ def toy_scale() -> Scale:
         max_positions=64,
     )
     training = replace(scale.config.training, batch_size=4, log_every=5)
-    config = replace(scale.config, steps=200, seq_len=24, model=model, training=training)
+    config = replace(
+        scale.config,
+        steps=200,
+        seq_len=24,
+        model=model,
+        training=training,
+        length_warmup=LengthWarmup(steps=10, length=8),
+    )
     return replace(
         scale,
         name="toy",

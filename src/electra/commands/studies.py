@@ -75,7 +75,7 @@ def study(
         data: Directory that `electra prepare` wrote, or text, which is prepared once for all runs.
         glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
-        scale: tiny (minutes a run on a CPU core), mini (twenty minutes a run), or a preset, with the paper's budget.
+        scale: tiny (minutes a run on a CPU core), mini (35 minutes a run), or a preset, with the paper's budget.
         seeds: Pre-training runs of each variant.
         hours: Choose the budget so that the whole grid takes about this long, by measured steps.
         tasks: Tasks of GLUE; by default the paper's eight, and five small ones at scale tiny or mini.

@@ -6,7 +6,7 @@ Dimensions: B rows, T tokens.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from typing import TypeVar
@@ -55,7 +55,7 @@ class LengthWarmup:
     """
 
     steps: int = 0
-    """Updates that read pieces of examples; 0 for none. Each of two stages has its own."""
+    """Updates that read pieces of examples; 0 for none. Two stages share them, as they do the budget."""
     length: int = 16
     """Tokens of the longest piece."""
 
@@ -64,6 +64,10 @@ class LengthWarmup:
             raise UsageError(f"length_warmup.steps is {self.steps}; it must not be negative")
         if self.length < LEAST_SEQ_LEN:
             raise UsageError(f"length_warmup.length is {self.length}; it must be at least {LEAST_SEQ_LEN}")
+
+    def scaled(self, share: float) -> "LengthWarmup":
+        """The same for a share of a run."""
+        return replace(self, steps=round(self.steps * share))
 
 
 class BatchLoader:

@@ -21,7 +21,11 @@ from electra.pretraining.token_scores import TokenScores, score_tokens
 
 @dataclass(frozen=True)
 class ContrastConfig:
-    """The sentence-level task of Appendix H: was anything in this input corrupted?"""
+    """The sentence-level task of Appendix H: was anything in this input corrupted?
+
+    The vector of the input's first token says it: [CLS], or in a later piece of an example whatever stands first
+    (`electra.data.loader.LengthWarmup`).
+    """
 
     weight: float = 0.0
     """Weight of its loss; 0: there is no such task."""

@@ -38,7 +38,10 @@ def generator_alone(config: PretrainConfig) -> PretrainConfig:
 def stages(
     config: PretrainConfig, model: PretrainingModel, data: PreparedData
 ) -> tuple[PretrainConfig, PretrainConfig]:
-    """The configurations of both stages. They share the budget so that each has as many steps."""
+    """The configurations of both stages. They share the budget so that each has as many steps.
+
+    By the clock the shares are those of the FLOPs, which time follows in part only.
+    """
     sizes = generator_alone(config).model
     length = data.manifest.seq_len
     alone = masked_lm_step_flops(sizes, length, num_chosen_of(length, config.masking.fraction))
@@ -50,7 +53,7 @@ def stages(
     if config.steps is not None:
         last = replace(last, steps=config.steps - (first.steps or 0))
     budgets = f"{first.recipe().budget} of the generator alone, then {last.recipe().budget} of the discriminator"
-    decided(f"two stages: {budgets}", "as many steps each")
+    decided(f"two stages: {budgets}", "as many steps each" + (", by FLOPs" if config.hours is not None else ""))
     return first, last
 
 
@@ -61,6 +64,7 @@ def budgeted(config: PretrainConfig, share: float) -> PretrainConfig:
         steps=config.steps and round(config.steps * share),
         hours=config.hours and config.hours * share,
         flops=config.flops and config.flops * share,
+        length_warmup=config.length_warmup.scaled(share),
     )
 
 

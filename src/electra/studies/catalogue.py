@@ -24,7 +24,7 @@ def objectives(scale: Scale) -> Study:
         "all-tokens-mlm": "All-Tokens MLM",
         "replace-mlm": "Replace MLM",
         "electra-15": "ELECTRA, chosen tokens only",
-        "electra-other-15": "ELECTRA, other tokens only",
+        "electra-other-15": "ELECTRA, tokens drawn apart",
         "mlm": BERT,
     }
     variants = [

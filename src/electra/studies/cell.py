@@ -1,4 +1,4 @@
-"""One cell of a grid: a variant with a seed, pre-trained, fine-tuned, probed. It writes one record, last of all.
+"""One cell of a grid: a variant with a seed, pre-trained, fine-tuned, probed. It writes one record, after each score anew.
 
 OUT/runs/VARIANT/seed-N/             the pre-training run
 OUT/finetuned/VARIANT/seed-N/TASK/   fine-tuning; of its models the scores and predictions stay
@@ -9,7 +9,7 @@ OUT/logs/VARIANT-seed-N.log          what the cell had to say
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.storage import write_atomically
-from electra.studies.probe import probe
+from electra.studies.probe import Probed, probe
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,10 @@ class Cell:
         write_atomically(self.path, (json.dumps(facts, indent=2) + "\n").encode())
 
 
+FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
+"""What a record has of the pre-training run's summary."""
+
+
 @contextmanager
 def alone(cell: Cell) -> Iterator[None]:
     """Wait for a process that still works on the cell: one whose study was killed takes a while to save and stop."""
@@ -118,18 +122,22 @@ def run_cell(cell: Cell) -> None:
         SystemExit: a signal asked to stop; the same call goes on.
     """
     summary = pretrain(cell.config, cell.run)
-    before, tasks = cell.record() or {}, cell.unscored()
-    known = before.get("probed", {})
-    finetuned = {task: finetuned_score(cell, task) for task in tasks if cell.scoring.finetune_seeds}
-    facts = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
-    cell.write(
-        {
-            **{name: summary[name] for name in facts},
-            "findings": [finding["problem"] for finding in summary["findings"]],
-            "finetuned": before.get("finetuned", {}) | finetuned,
-            "probed": known | dict(probed(cell, [task for task in tasks if task not in known])),
-        }
-    )
+    before = cell.record() or {}
+    finetuned, probes = before.get("finetuned", {}), before.get("probed", {})
+    record = {
+        **{name: summary[name] for name in FACTS},
+        "findings": [finding["problem"] for finding in summary["findings"]],
+        "finetuned": finetuned,
+        "probed": probes,
+    }
+    tasks = cell.unscored()
+    cell.write(record)
+    for task in tasks:  # written after each, so that a task that fails takes no other's score along
+        if cell.scoring.finetune_seeds:
+            finetuned[task] = finetuned_score(cell, task)
+        if task not in probes:
+            probes[task] = asdict(probed(cell, task))
+        cell.write(record)
 
 
 def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
@@ -155,16 +163,13 @@ def finetuning_length(config: PretrainConfig) -> int:
     return min(SentenceTask.max_length, config.model.max_positions)
 
 
-def probed(cell: Cell, tasks: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
-    """The linear probe of each task."""
-    model = model_directory(str(cell.run))
-    for task in tasks:
-        found = probe(
-            model,
-            cell.scoring.glue,
-            task,
-            max_length=cell.config.seq_len,
-            most=cell.scoring.probe_examples,
-            device=cell.config.runtime,
-        )
-        yield task, asdict(found)
+def probed(cell: Cell, task: str) -> Probed:
+    """The linear probe of a task."""
+    return probe(
+        model_directory(str(cell.run)),
+        cell.scoring.glue,
+        task,
+        max_length=cell.config.seq_len,
+        most=cell.scoring.probe_examples,
+        device=cell.config.runtime,
+    )

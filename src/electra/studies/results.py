@@ -193,7 +193,8 @@ def csv_rows(results: Results) -> Iterator[dict[str, Any]]:
             heldout = {f"heldout_{name}": value for name, value in record["heldout"].items()}
             given = {name: score(record) for name, score in scores.items()}
             reason = outcome.failed.get(record["seed"])
-            status = "done" if reason is None else f"failed: {reason}"
+            finished = "scored in part" if set(results.tasks) - record["probed"].keys() else "done"
+            status = finished if reason is None else f"failed: {reason}"
             yield {**about, "seed": record["seed"], "status": status, **spent, **given, **heldout}
         scored = {record["seed"] for record in outcome.records}
         for seed, reason in ((seed, reason) for seed, reason in outcome.failed.items() if seed not in scored):

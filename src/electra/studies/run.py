@@ -17,6 +17,7 @@ import torch
 
 from electra.console import console, counted, decided, show_rows, warned
 from electra.errors import RunError, UsageError
+from electra.finetuning.grid import COLUMNS
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.runtime import RuntimeConfig
@@ -124,7 +125,7 @@ def run_grid(
     decided(f"{study.title}: {counted(len(wanted), 'run')}, {len(left)} to do", f"results in {order.out}")
 
     def collected() -> Results:
-        results = Results.collect(study, order.scale, tasks, cells)
+        results = Results.collect(study, order.scale, scored_tasks(cells, tasks), cells)
         write_results(results, order.out)
         return results
 
@@ -147,6 +148,13 @@ def run_grid(
     console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
     failed = [cell.name for cell in wanted if "failed" in (cell.record() or {})]
     return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
+
+
+def scored_tasks(cells: Mapping[str, Sequence[Cell]], wanted: Sequence[str]) -> tuple[str, ...]:
+    """The tasks that are wanted, and those that an earlier call has scored, in GLUE's order."""
+    recorded = (cell.record() or {} for row in cells.values() for cell in row)
+    known = {task for record in recorded for task in record.get("probed", {})}
+    return tuple(task for task in COLUMNS if task in known.union(wanted))
 
 
 def told(record: Mapping[str, Any], tasks: Sequence[str]) -> str:

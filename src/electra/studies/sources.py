@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from electra.data.loader import LengthWarmup
 from electra.data.manifest import Manifest, is_prepared
 from electra.errors import DataError, UsageError
 from electra.finetuning.glue import GLUE, glue_task
@@ -37,7 +38,10 @@ def fitted(scale: Scale, data: str) -> Scale:
     manifest = Manifest.load(Path(data))
     config = scale.config
     model = replace(config.model, vocab_size=manifest.vocab_size)
-    return replace(scale, config=replace(config, model=model, seq_len=manifest.seq_len))
+    length, warmup = manifest.seq_len, config.length_warmup
+    if warmup.length >= length:  # as short as it is, all of it
+        warmup = LengthWarmup()
+    return replace(scale, config=replace(config, model=model, seq_len=length, length_warmup=warmup))
 
 
 def shared_data(scale: Scale, data: str, out: Path) -> str:

@@ -166,6 +166,9 @@ def gaps(results: Results) -> Iterator[str]:
             yield f"Failed: {outcome.variant.label}, seed {seed}: {reason}"
         if outcome.missing:
             yield f"Not run yet: {outcome.variant.label}, seed {', '.join(map(str, outcome.missing))}"
+        for record in outcome.records:
+            if left := [task for task in results.tasks if task not in record["probed"]]:
+                yield f"Scored in part: {outcome.variant.label}, seed {record['seed']}; not yet on {', '.join(left)}"
 
 
 def published_notes(results: Results) -> Iterator[str]:
@@ -184,8 +187,11 @@ def reading_notes(results: Results) -> Iterator[str]:
         "for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
     )
     config = results.study.variants[0].config
+    warmup = config.length_warmup
+    first = f", of {warmup.length} in its first {warmup.steps:,} updates (a part of them, in a part of the budget)"
     yield (
-        f"Pre-training reads sequences of {config.seq_len} tokens, the probe as many of a sentence. Fine-tuning reads "
+        f"Pre-training reads sequences of {config.seq_len} tokens{first if warmup.steps else ''}, the probe {config.seq_len} "
+        f"tokens of a sentence. Fine-tuning reads "
         f"{finetuning_length(config)} tokens of an example at most; positions beyond pre-training's it learns by itself."
     )
     yield (
