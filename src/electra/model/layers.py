@@ -79,6 +79,7 @@ def attend(
     """
     if not dropout or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # once, instead of in every product, forward and backward
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
     if mask is not None:  # added in place: filling takes ten times as long, and again in the backward pass
         scores += torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, -math.inf)
