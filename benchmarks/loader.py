@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> None:
     ):
         vocab_size = PRESETS[given.preset]().model.vocab_size
         data = prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
-        case = case_of(SimpleNamespace(**vars(given), backend=None), data, where)
+        case = case_of(SimpleNamespace(**vars(given), backend=None, micro_batch_size=None, compile=False), data, where)
         step = share_of_step(case)
         path = many_shards(Path(folder) / "shards", data, given.shards, given.examples)
         seconds = interleaved({"start": lambda: start(path, given.batch_size)}, given.rounds)["start"]
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> None:
         ]
         sizes = {name: getattr(given, name) for name in ("preset", "batch_size", "seq_len", "shards", "examples")}
         result = {**sizes, "device": where.describe(), "step": step, "start_seconds": seconds}
-        report("loader", given.out, marks, result, torch.get_num_threads())
+        report(f"loader_{where.device.type}", given.out, marks, result, torch.get_num_threads())
 
 
 if __name__ == "__main__":

@@ -6,15 +6,16 @@
 Ours is the training loop itself (loader, mask, generator, sample, discriminator, backward, clip, optimiser; dropout 0.1),
 without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
 the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
-that is. All take turns in one process, `--steps` steps each; medians over the rounds. Peak memory is that of a process
-in which one side trains alone (of the GPU, where there is one; otherwise of the process with its imports, compiling included).
+that is. All take turns in one process, `--steps` steps each; medians over the rounds. Peak memory is that of a process in
+which one side trains alone (of the GPU, where there is one; otherwise of the process with its imports, compiling included).
 
-The limit is the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every round. The mark counts
-what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass of two forwards
-(`PretrainingModel.utilised_share`). The table shows the share by Appendix E's own count too: it has look-ups as
-products with one-hot vectors, which no one computes, so it is not a share of the machine.
-Either count has the generator's last layer whole, though ours works at the chosen positions only there: under 1 % of Small.
-Tokens are real ones; padding is computed, and counted as FLOPs, but is no token.
+The limit has every operation done at the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every
+round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
+of two forwards (`PretrainingModel.utilised_share`). The table shows the share by Appendix E's own count too, which the mark
+on a GPU takes: it has look-ups as products with one-hot vectors, which no one computes, so it is not a share of the machine.
+`--compile` has our layers compiled (`--training.compile`). Either count has the generator's last layer whole, though ours
+works at the chosen positions only there: under 1 % of Small. Tokens are real ones; padding is computed, and counted as
+FLOPs, but is no token.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
-from electra.pretraining.run import rows_at_once
+from electra.pretraining.run import compile_layers, rows_at_once
 from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime, seed_everything
 from electra.text.tokenizer import load_tokenizer
 from electra.train.loop import TrainingConfig, train
@@ -61,12 +62,15 @@ class Case:
     """Steps of a turn."""
     rounds: int
     backend: str
+    """Of torch.compile, for the compiled peer."""
     where: Runtime
 
     def model(self) -> PretrainingModel:
         tokenizer = load_tokenizer(self.data.tokenizer_path)
-        model = build_model(self.config, tokenizer, torch.from_numpy(self.data.unigrams))
-        return model.to(self.where.device)
+        model = build_model(self.config, tokenizer, torch.from_numpy(self.data.unigrams)).to(self.where.device)
+        if self.config.training.compile:
+            compile_layers(model, self.where.device)
+        return model
 
     def loader(self) -> BatchLoader:
         return BatchLoader(
@@ -92,11 +96,15 @@ class Turns:
 
 def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Case:
     """The preset as it is, but for the sizes given, and without logs."""
-    config = replace(
-        PRESETS[given.preset](),
-        seq_len=given.seq_len,
-        training=TrainingConfig(given.batch_size, log_every=10**9, checkpoint_every=10**9, checkpoint_minutes=1e9),
+    training = TrainingConfig(
+        given.batch_size,
+        given.micro_batch_size,
+        log_every=10**9,
+        checkpoint_every=10**9,
+        checkpoint_minutes=1e9,
+        compile=given.compile,
     )
+    config = replace(PRESETS[given.preset](), seq_len=given.seq_len, training=training)
     return Case(config, data, given.steps, given.rounds, given.backend, where)
 
 
@@ -172,6 +180,8 @@ def peaks_alone(given: argparse.Namespace, data: PreparedData, sides: list[str])
     """`peak_of` each side, in a process of its own."""
     arguments = [f"--{name}={getattr(given, name.replace('-', '_'))}" for name in PASSED_ON]
     arguments += [f"--threads={torch.get_num_threads()}", f"--data={data.path}"]
+    arguments += [f"--micro-batch-size={given.micro_batch_size}"] * (given.micro_batch_size is not None)
+    arguments += ["--compile"] * given.compile
     return {side: in_own_process("pretrain_step.py", [*arguments, f"--peak-of={side}"]) for side in sides}
 
 
@@ -199,13 +209,13 @@ def summary(turns: Turns, share: float, peaks: dict[str, int]) -> dict[str, Any]
 def marks_of(preset: str, found: dict[str, Any], where: Runtime) -> list[Mark]:
     """The marks that are set for a preset on a device."""
     ratios, utilisation = found["ratio"], found["utilisation"]
-    limit = f"{preset}: share of the limit (matrix products only at their measured rate)"
+    limit = f"{preset}: share of the limit (all at the measured rate of a matrix product)"
     if where.device.type == "cpu":
         bounds = {EAGER: 2.5} if preset == "small" else {}
         limits = [Mark(limit, utilisation, 0.8)] if preset == "small" else []
     else:
         bounds = {EAGER: 6.0, COMPILED: 2.0} if preset == "small" else {}
-        limits = [Mark(limit, utilisation, 0.45)] if preset == "base" else []
+        limits = [Mark(f"{limit}, by Appendix E", found["utilisation_by_appendix_e"], 0.45)] if preset == "base" else []
         if preset == "small":
             limits.append(Mark("small: tokens/s", found["tokens_per_second"][OURS], 3e6))
     return [Mark(f"{preset}: times {name}", ratios[name], bounds[name]) for name in bounds if name in ratios] + limits
@@ -233,7 +243,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = options(__doc__)
     parser.add_argument("--preset", default="small", choices=PRESETS)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--micro-batch-size", type=int, help="of our side; by default what suits the device")
     parser.add_argument("--seq-len", type=int, default=128)
+    parser.add_argument("--compile", action="store_true", help="have our layers compiled too")
     parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES, help="electra always takes part")
     parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches are made of")
@@ -267,12 +279,12 @@ def main(argv: list[str] | None = None) -> None:
         peaks = {} if given.no_memory else peaks_alone(given, data, [OURS, *others])
         found = summary(turns, model.utilised_share(given.seq_len), peaks)
         show(given, found, where)
-        sizes = {"preset": given.preset, "batch_size": given.batch_size, "seq_len": given.seq_len, "steps": given.steps}
+        named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile")
+        sizes = {name: getattr(given, name) for name in named}
         where_run = {"device": where.describe(), "precision": str(where.dtype).removeprefix("torch.")}
-        name = f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}_{where.device.type}"
-        report(
-            name, given.out, marks_of(given.preset, found, where), sizes | where_run | found, torch.get_num_threads()
-        )
+        name = f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}" + "_compiled" * given.compile
+        marks = marks_of(given.preset, found, where)
+        report(f"{name}_{where.device.type}", given.out, marks, sizes | where_run | found, torch.get_num_threads())
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python benchmarks/run_all.py [--glue GLUE_FOLDER --tokenizer DIR] [--only serve loader] [--device cpu] [--smoke]
 
-About an hour on two cores; `--smoke` takes toy sizes, for a look at whether all of it works, and no number of it means
-anything. The fine-tuning benchmark needs GLUE and a tokenizer; without them it is left out, which is said. Each run is a
-process of its own; one that fails does not stop the others, and makes the exit code 1. Missed marks do not.
+About an hour on two cores (not run as one yet); `--smoke` takes toy sizes, for a look at whether all of it works: no number
+of it means anything, so that it needs an `--out` of its own. The fine-tuning benchmark needs GLUE and a tokenizer; without
+them it is left out, which is said. Each run is a process of its own; one that fails does not stop the others, and makes the
+exit code 1. Missed marks do not.
 """
 
 import argparse
@@ -26,14 +27,15 @@ CPU: Runs = {
     ],
     "prepare": [["--rounds=3"]],
     "loader": [["--device=cpu"]],
-    "finetune": [["--rounds=3"]],
+    "finetune": [["--rounds=3", "--layers=4"]],
     "serve": [["--device=cpu"]],
 }
 GPU: Runs = {
     "pretrain_step": [
         ["--preset=small", "--batch-size=128", "--seq-len=128", "--steps=50", "--device=cuda"],
         ["--preset=small", "--batch-size=512", "--seq-len=128", "--steps=20", "--device=cuda"],
-        ["--preset=base", "--batch-size=32", "--seq-len=512", "--steps=20", "--device=cuda"],
+        ["--preset=base", "--batch-size=32", "--micro-batch-size=32", "--seq-len=512", "--steps=20", "--device=cuda"],
+        ["--preset=small", "--batch-size=512", "--seq-len=128", "--steps=20", "--device=cuda", "--compile"],
     ],
     "loader": [["--batch-size=128", "--steps=50", "--device=cuda"]],
     "serve": [["--sentences=8192", "--device=cuda"]],
@@ -76,11 +78,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--text", nargs="+", help="by default the built-in text")
     parser.add_argument("--glue", help="folder in GLUE's layout, for finetune")
     parser.add_argument("--tokenizer", help="tokenizer directory, for finetune")
-    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the JSON files")
+    parser.add_argument("--out", type=Path, help="folder for the JSON files; by default results/ beside this file")
     given = parser.parse_args(argv)
+    if given.smoke and given.out is None:
+        parser.error("--smoke: its numbers mean nothing; name an --out that is not that of the real ones")
+    given.out = given.out or HERE / "results"
     runs = SMOKE if given.smoke else GPU if given.device == "cuda" else CPU
     began, failed = time.time(), []
     for name in given.only or runs:
+        if name not in runs:
+            print(f"\n== {name} has nothing to measure on {given.device}")
         more = [f"--out={given.out}"]
         if given.threads and name != "prepare":
             more.append(f"--threads={given.threads}")

@@ -19,13 +19,14 @@ from electra.presets import PRESETS
 from electra.pretraining.build import build_shapes
 from electra.pretraining.config import PretrainConfig
 
-STEP, LOADER = "pretrain_step_small_16x128_cpu", "loader"
+STEP, LOADER = "pretrain_step_small_16x128_cpu", "loader_cpu"
 H200_FLOPS = 989e12
 """Dense bfloat16 operations a second of one H200, as published."""
 GPU_SHARE = 0.45
-"""Of that, what a training step is to reach (not measured)."""
-NVLINK, INFINIBAND = 450e9, 50e9
-"""Bytes a second that a GPU can send: to the others of its node, and to other nodes by a link of 400 Gb/s, as published."""
+"""Of that, what a training step is taken to reach (not measured)."""
+NVLINK, INFINIBAND = 450e9, 8 * 50e9
+"""Bytes a second that a GPU can send: to the others of its node; and that a node can send by a link of 400 Gb/s for each of
+its eight GPUs, over which as many rings share what each GPU has to send; as published."""
 GRADIENT_BYTES = 4
 """Of a parameter, in float32."""
 

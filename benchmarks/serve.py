@@ -147,7 +147,13 @@ def main(argv: list[str] | None = None) -> None:
         print(f"the same label for {found['same_label']:.1%} of the sentences")
         mark = Mark("times the faster pipeline", min(found["ratio"][name] for name in (ONE, BATCHES)), MARK)
         about = {"model": str(given.model) if given.model else f"{given.preset}, random", "sentences": len(sentences)}
-        report("serve", given.out, [mark], about | {"device": where.describe()} | found, torch.get_num_threads())
+        report(
+            f"serve_{where.device.type}",
+            given.out,
+            [mark],
+            about | {"device": where.describe()} | found,
+            torch.get_num_threads(),
+        )
 
 
 if __name__ == "__main__":

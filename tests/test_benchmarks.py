@@ -51,6 +51,16 @@ def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
     assert "no mark is set" in capsys.readouterr().out
 
 
+def test_our_side_compiled_in_micro_batches(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[torch.nn.Module] = []
+    monkeypatch.setattr(pretrain_step, "compile_layers", lambda model, device: compiled.append(model))
+    options = ["--threads=1", "--compile", "--micro-batch-size=2", "--sides=electra"]
+    pretrain_step.main([*toy("pretrain_step", text, tmp_path), *options])
+    found = result(tmp_path, "pretrain_step_tiny_4x16_compiled_cpu")
+    assert len(compiled) == 1
+    assert (found["micro_batch_size"], found["compile"]) == (2, True)
+
+
 def test_peak_memory_of_one_side(text: Path, tmp_path: Path, capsys) -> None:
     pretrain_step.main([*toy("pretrain_step", text, tmp_path), "--threads=1", "--peak-of=transformers"])
     assert 10**8 < json.loads(capsys.readouterr().out.splitlines()[-1]) < 10**10
@@ -106,14 +116,14 @@ def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
 
 def test_loader(text: Path, tmp_path: Path) -> None:
     loader.main([*toy("loader", text, tmp_path), "--threads=1"])
-    found = result(tmp_path, "loader")
+    found = result(tmp_path, "loader_cpu")
     assert found["step"]["share"] == pytest.approx(found["step"]["rounds"][0])
     assert [mark["value"] for mark in found["marks"]] == [found["step"]["share"], found["start_seconds"][0]]
 
 
 def test_serve(text: Path, tmp_path: Path) -> None:
     serve.main([*toy("serve", text, tmp_path), "--threads=1"])
-    found = result(tmp_path, "serve")
+    found = result(tmp_path, "serve_cpu")
     assert found["same_label"] == 1
     assert set(found["sentences_per_second"]) == {serve.OURS, serve.ONNX, serve.ONE, serve.BATCHES}
     assert found["marks"][0]["value"] == min(found["ratio"][name] for name in (serve.ONE, serve.BATCHES))
@@ -135,7 +145,7 @@ def test_scaling(tmp_path: Path, capsys) -> None:
     step = {"threads": 2, "matmul_flops_per_second": 2e11, "utilisation": 0.5}
     (tmp_path / f"{scaling.STEP}.json").write_text(json.dumps(step))
     loader = {"step": {"batches_per_second": 100}, "batch_size": 16, "seq_len": 128}
-    (tmp_path / "loader.json").write_text(json.dumps(loader))
+    (tmp_path / "loader_cpu.json").write_text(json.dumps(loader))
     alone, _, few, many = scaling.machines(tmp_path)
     model, config = build_shapes(small()), small()
     operations = 128 * model.row_flops(128) * model.utilised_share(128)
@@ -146,7 +156,7 @@ def test_scaling(tmp_path: Path, capsys) -> None:
     assert on_eight.compute == pytest.approx(operations / 8 / (989e12 * 0.45))
     parameters = sum(p.numel() for p in model.parameters())
     assert on_eight.traffic == pytest.approx(2 * 7 / 8 * 4 * parameters / 450e9)
-    assert on_all.traffic / on_eight.traffic == pytest.approx(9 * (63 / 64) / (7 / 8))
+    assert on_all.traffic / on_eight.traffic == pytest.approx(450 / 400 * (63 / 64) / (7 / 8))
     scaling.main([f"--results={tmp_path}"])
     assert capsys.readouterr().out.count("\n| ") == 13
 
@@ -172,6 +182,17 @@ def test_a_benchmark_that_fails_is_told(tmp_path: Path, capsys) -> None:
     options = ["--smoke", "--only", "prepare", "--text", str(tmp_path / "none"), f"--out={tmp_path}"]
     assert run_all.main(options) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "failed: prepare"
+
+
+def test_toy_numbers_never_stand_among_the_real_ones(capsys) -> None:
+    with pytest.raises(SystemExit):
+        run_all.main(["--smoke", "--only", "prepare"])
+    assert "--smoke: its numbers mean nothing" in capsys.readouterr().err
+
+
+def test_a_device_without_a_benchmark(tmp_path: Path, capsys) -> None:
+    assert run_all.main(["--device", "cuda", "--only", "prepare", f"--out={tmp_path}"]) == 0
+    assert "prepare has nothing to measure on cuda" in capsys.readouterr().out
 
 
 def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
