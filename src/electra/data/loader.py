@@ -179,11 +179,10 @@ def padded_batch(ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[
     """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch."""
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
     longest = int(lengths.max())
-    padded = np.full((len(ids), longest), pad_id, dtype=np.int64)
-    for i, row in enumerate(ids):
-        padded[i, : lengths[i]] = row
     positions = np.arange(longest)
     real = positions < lengths[:, None]
+    padded = np.full((len(ids), longest), pad_id, dtype=np.int64)
+    padded[real] = np.concatenate(ids)
     types = (positions >= np.asarray(segment_a)[:, None]) & real
     return Batch(
         torch.from_numpy(padded),
