@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import yaml
 
 import electra
 from electra.errors import UsageError
-from electra.presets import tiny
+from electra.presets import PRESETS, tiny
 from electra.pretraining.run import rows_at_once
 from electra.runtime import Runtime
 from electra.train.log import read_metrics
@@ -56,3 +57,11 @@ def test_a_batch_that_processes_cannot_share() -> None:
     with pytest.raises(UsageError, match="--training.batch-size 64 cannot be shared evenly by 3 processes"):
         rows_at_once(odd, where)
     assert rows_at_once(replace(config, training=replace(config.training, batch_size=120)), where) == 40
+
+
+@pytest.mark.parametrize(("gib", "rows"), [(16, {"small": 128, "base": 16}), (140, {"small": 128, "base": 128})])
+def test_micro_batches_fill_a_gpus_memory(gib: int, rows: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(total_memory=gib * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    where = Runtime(torch.device("cuda"), torch.bfloat16)
+    assert {name: rows_at_once(PRESETS[name](), where) for name in rows} == rows

@@ -31,7 +31,7 @@ from electra.train.loop import train
 
 # Sequences that pass the model at once on a CPU, where larger micro-batches take memory and gain little.
 CPU_ROWS = 64
-GPU_ACTIVATIONS = 256 * 128 * 256 * 12  # 256 rows of Small
+ACTIVATIONS_PER_GIB = 16 * 128 * 256 * 12  # length x width x depth of 16 rows of Small
 
 
 def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
@@ -119,7 +119,8 @@ def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
 def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
     """The micro-batch size: as given, or the largest that divides a process's share and suits the device.
 
-    On a GPU activations grow with length x width x depth, and GPU_ACTIVATIONS of them are taken to fit (not measured).
+    On a GPU activations grow with length x width x depth, and ACTIVATIONS_PER_GIB of them are taken to fit into a GiB of its
+    memory (not measured).
     """
     if config.training.micro_batch_size is not None:
         return config.training.micro_batch_size
@@ -129,8 +130,11 @@ def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
             f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
             f"{where.world_size} processes"
         )
-    row = config.seq_len * config.model.hidden_size * config.model.num_layers
-    limit = max(1, GPU_ACTIVATIONS // row) if where.device.type == "cuda" else CPU_ROWS
+    limit = CPU_ROWS
+    if where.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(where.device).total_memory / 2**30
+        row = config.seq_len * config.model.hidden_size * config.model.num_layers
+        limit = max(1, int(ACTIVATIONS_PER_GIB * memory / row))
     return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
 
 
