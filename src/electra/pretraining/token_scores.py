@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 from electra.pretraining.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
-"""Logits that exist at once: on a CPU what stays in a core's cache, if the vocabulary is no larger than some thousand words; on a
-GPU few kernels matter more (1 GiB, not measured)."""
+"""Logits that exist at once: on a CPU what stays in a core's cache, if the vocabulary is no larger than some thousand words;
+on a GPU few kernels matter more (1 GiB, not measured)."""
 LEAST_ROWS = 128
 """Rows of a block, at least, however large the vocabulary: with fewer a product reads its weights too often."""
 
