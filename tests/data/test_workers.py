@@ -79,7 +79,8 @@ def test_main_scripts_without_a_guard(tmp_path: Path) -> None:
 def test_workers_end_with_their_parent(number: signal.Signals) -> None:
     pause = 60 if number == signal.SIGINT else 1  # Ctrl-C does not wait for what is under way
     code = (
-        "import multiprocessing, time\nfrom electra.data.workers import map_unordered\n"
+        "import multiprocessing, signal, time\nfrom electra.data.workers import map_unordered\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs start with it ignored
         "def items():\n"
         f"    yield from [{pause}] * 2\n"
         "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
