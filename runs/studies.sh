@@ -2,7 +2,7 @@
 # The studies of docs/results.md: runs/studies.sh TEXT GLUE OUT [SCALE]
 #
 # TEXT: a file or folder of text. GLUE: a folder in GLUE's layout. OUT: where the studies go. Two runs at a time with a thread
-# each, about half a day on two cores at scale mini; every command goes on where it was stopped.
+# each, some fourteen hours on two cores at scale mini (an estimate); every command goes on where it was stopped.
 set -euo pipefail
 text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the studies}; scale=${4:-mini}
 study() { electra study "$@" --glue "$glue" --scale "$scale" --workers 2; }
