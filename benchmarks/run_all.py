@@ -88,6 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in given.only or runs:
         if name not in runs:
             print(f"\n== {name} has nothing to measure on {given.device}")
+            continue
         more = [f"--out={given.out}"]
         if given.threads and name != "prepare":
             more.append(f"--threads={given.threads}")
@@ -98,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
             more += [f"--data={given.glue}", f"--tokenizer={given.tokenizer}"]
         elif given.text:
             more += ["--text", *given.text]
-        failed += [name for arguments in runs.get(name, []) if not run(name, [*arguments, *more])]
+        failed += [name for arguments in runs[name] if not run(name, [*arguments, *more])]
     print("\n" + "\n".join(["marks missed:", *(missed(given.out, began) or ["none"])]))
     if failed:
         print(f"failed: {', '.join(failed)}")

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from toy import TINY_RUN
+from traces import trace, weights
 
 import electra
 from electra.presets import tiny
@@ -20,7 +21,6 @@ from electra.pretraining import run as run_module
 from electra.pretraining.observer import RunObserver
 from electra.train import loop
 from electra.train.log import read_metrics
-from runs import trace, weights
 
 
 def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from traces import trace, weights
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
@@ -15,7 +16,6 @@ from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
 from electra.train.log import read_metrics
-from runs import trace, weights
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

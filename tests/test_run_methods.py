@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from traces import trace, weights
 from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
 from electra.errors import UsageError
 from electra.pretraining import run as run_module
 from electra.train.log import read_metrics
-from runs import trace, weights
 
 
 def test_a_bert(text: Path, tmp_path: Path, tiny_run: dict) -> None:

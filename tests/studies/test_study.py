@@ -102,7 +102,7 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done) -> None:
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
     assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": 10, "length": 8})
     table = (out / "table.md").read_text()
-    assert "reads sequences of 24 tokens, of 8 in its first 10 updates" in table
+    assert "reads sequences of 24 tokens, of 8 in its first updates, 10 at most, the probe" in table
     assert "the probe 24 tokens of a sentence. Fine-tuning reads 64 tokens of an example at most" in table
 
 

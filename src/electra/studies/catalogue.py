@@ -266,9 +266,16 @@ def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
 
 
 def over_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:
-    """Each of them at several shares of the budget, every one a run of its own whose learning rate ends at zero."""
+    """Each of them at several shares of the budget, every one a run of its own whose learning rate ends at zero.
+
+    A part of the budget reads a part of the short sequences, or it would never come to the full length.
+    """
+
+    def part(config: PretrainConfig, share: float) -> PretrainConfig:
+        return replace(config, length_warmup=config.length_warmup.scaled(min(share, 1.0)))
+
     return [
-        Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", config, line, share=share)
+        Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", part(config, share), line, share=share)
         for name, (line, config) in compared.items()
         for share in shares
     ]

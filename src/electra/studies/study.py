@@ -73,10 +73,9 @@ class Study:
         target = self.target(variant)
         if target is None:
             return replace(variant.config, steps=1, hours=None, flops=None)
-        config = replace(variant.config, length_warmup=variant.config.length_warmup.scaled(min(variant.share, 1.0)))
         if self.equal == "steps":
-            return replace(config, steps=max(1, round(target)), hours=None, flops=None)
-        return replace(config, steps=None, hours=None, flops=target)
+            return replace(variant.config, steps=max(1, round(target)), hours=None, flops=None)
+        return replace(variant.config, steps=None, hours=None, flops=target)
 
     def target(self, variant: Variant) -> float | None:
         """What a variant's runs must spend in the unit of `equal`; None: they are not bound."""

@@ -187,10 +187,10 @@ def reading_notes(results: Results) -> Iterator[str]:
         "for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
     )
     config = results.study.variants[0].config
-    warmup = config.length_warmup
-    first = f", of {warmup.length} in its first {warmup.steps:,} updates (a part of them, in a part of the budget)"
+    warmup = max((variant.config.length_warmup for variant in results.study.variants), key=lambda each: each.steps)
+    first = f", of {warmup.length} in its first updates, {warmup.steps:,} at most" if warmup.steps else ""
     yield (
-        f"Pre-training reads sequences of {config.seq_len} tokens{first if warmup.steps else ''}, the probe {config.seq_len} "
+        f"Pre-training reads sequences of {config.seq_len} tokens{first}, the probe {config.seq_len} "
         f"tokens of a sentence. Fine-tuning reads "
         f"{finetuning_length(config)} tokens of an example at most; positions beyond pre-training's it learns by itself."
     )
