@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nasty import NASTY, TEXT
 
 from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary
@@ -17,36 +18,6 @@ from electra.text.vocabulary import alphabet, sample_corpus, train_tokenizer
 SHARED = Path(__file__).parents[2] / "../shared/data"
 BERT_VOCABULARY = SHARED / "vocab.txt"
 needs_bert = pytest.mark.skipif(not BERT_VOCABULARY.is_file(), reason=f"{BERT_VOCABULARY} is absent")
-
-NASTY = [
-    "Hello, World! It's 3.14 o'clock... isn't it?",
-    "Crème brûlée à la Übergröße, İstanbul, ﬁne, ＡＢＣ, Ångström, e\u0301 o\u0308",
-    "中文字符和English混合，日本語のテキスト。한국어 문장",
-    "emoji 😀👩‍👩‍👧🇩🇪 and ‮reversed‬ text",
-    "tab\there\u00a0nbsp\u2003em\u200bzero\ufeffbom\x00nul\x07bell\x1b[0m\ufffdreplaced\u00adsoft",
-    "a" * 99 + " " + "b" * 201 + " " + "supercalifragilisticexpialidocious" * 2,
-    "the [ MASK ] and [UNUSED] (SEP) [ [MASK",
-    "", "   ", "!", "##ing ##", "\u0300", "x\u0301\u0302\u0303", "ＷＩＤＥ", "ﷺ ½ ² ™ №",
-    "http://example.org/a_b?c=d&e=%20#f user@host.org C:\\path\\to $5 €6 £7 ¥8",
-]  # fmt: skip
-TEXT = """The quick brown fox jumps over the lazy dog. The dog sleeps, the fox runs; it is a quick one.
-
-Größe und Übermut: the word naïve has an accent, as has the café. Running, runner, runs, ran.
-
-Lowering the lowest of the lower lows is slower than slowing the slowest.
-"""
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
-    path = tmp_path / "corpus.txt"
-    path.write_text(TEXT * 3, "utf-8")
-    return Corpus((str(path),))
-
-
-@pytest.fixture(params=["uncased", "accents", "cased"])
-def trained(request: pytest.FixtureRequest, corpus: Corpus) -> Tokenizer:
-    return train_tokenizer(corpus, 200, cased=request.param == "cased", keep_accents=request.param == "accents")
 
 
 @needs_bert

@@ -22,6 +22,7 @@ from electra.errors import TextError, UsageError
 from electra.storage import check_writable
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import Tokenizer
+from electra.text.words import LineEncoder
 
 HELDOUT = 0.01
 """Share of the documents that are held out."""
@@ -92,7 +93,7 @@ def prepare(
     try:
         records = _write_chunks(
             chain([first], chunks),
-            ChunkWriter(out, tokenizer, seq_len, seed),
+            ChunkWriter(out, LineEncoder(tokenizer), seq_len, seed),
             workers,
             corpus.total_bytes(),
             on_progress or (lambda progress: None),

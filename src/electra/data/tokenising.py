@@ -1,24 +1,18 @@
 """One chunk of text to its shards, tokenised and cut into examples: what the worker processes do."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt
 
 from electra.data.chunks import Chunk, Document
 from electra.data.examples import Examples, cut_examples, pack_examples
 from electra.data.manifest import ShardEntry, Split, load_json, save_json
 from electra.data.shards import is_intact, write_shard
 from electra.errors import DataError
-from electra.text.tokenizer import Tokenizer
+from electra.text.words import LineEncoder
 
 CHUNKS = "chunks"
-
-ENCODED_CHARS = 1 << 18
-"""Characters tokenised at a time: the tokenizer's own objects take a hundred times the memory of the ids."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class ChunkWriter:
     """Writes the shards of the chunks it is called with."""
 
     directory: Path
-    tokenizer: Tokenizer
+    encoder: LineEncoder
     seq_len: int
     seed: int
 
@@ -48,7 +42,7 @@ class ChunkWriter:
 
         def write(split: Split) -> ShardEntry | None:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
-            examples = build_examples(documents, self.tokenizer, self.seq_len, rng)
+            examples = build_examples(documents, self.encoder, self.seq_len, rng)
             return write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
 
         train, heldout = write("train"), write("heldout")
@@ -77,35 +71,15 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     return record if all(is_intact(directory, entry) for entry in entries.values() if entry) else None
 
 
-def build_examples(documents: list[Document], tokenizer: Tokenizer, seq_len: int, rng: np.random.Generator) -> Examples:
+def build_examples(documents: list[Document], encoder: LineEncoder, seq_len: int, rng: np.random.Generator) -> Examples:
     """The examples of documents, in their order."""
-    tokens, lengths = encode([line for document in documents for line in document.lines], tokenizer)
+    tokens, lengths = encoder.encode([line for document in documents for line in document.lines])
+    tokenizer = encoder.tokenizer
     cuts = [np.zeros((0, 3), np.int64)]
     line = position = 0
     for document in documents:
-        of_document = lengths[line : line + len(document.lines)]
+        of_document = lengths[line : line + len(document.lines)].tolist()
         cuts.append(cut_examples(of_document, seq_len, rng) + position)
         line += len(of_document)
         position += sum(of_document)
     return pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
-
-
-def encode(lines: list[str], tokenizer: Tokenizer) -> tuple[UInt[np.ndarray, " T"], list[int]]:
-    """The tokens of all lines, end to end, and how many each line has."""
-    dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
-    tokens, lengths = [np.zeros(0, dtype)], []
-    for batch in _batches(lines):
-        encoded = tokenizer.encode_lines(batch)
-        batch_lengths = [len(ids) for ids in encoded]
-        tokens.append(np.fromiter(chain.from_iterable(encoded), dtype, sum(batch_lengths)))
-        lengths += batch_lengths
-    return np.concatenate(tokens), lengths
-
-
-def _batches(lines: list[str]) -> Iterator[list[str]]:
-    start = chars = 0
-    for i, line in enumerate(lines, 1):
-        chars += len(line)
-        if chars >= ENCODED_CHARS or i == len(lines):
-            yield lines[start:i]
-            start, chars = i, 0
