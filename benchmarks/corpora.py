@@ -7,6 +7,7 @@ from pathlib import Path
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
 from electra.text.corpus import Corpus
+from electra.text.readers import Piece
 from electra.text.tokenizer import Tokenizer
 from electra.text.vocabulary import train_tokenizer
 
@@ -14,14 +15,31 @@ from electra.text.vocabulary import train_tokenizer
 def write_text(file: Path, sources: Sequence[str], megabytes: float) -> int:
     """The documents of `sources`, as often as it takes, up to `megabytes` (10^6 bytes); returns the bytes written."""
     limit, written = megabytes * 1e6, 0
-    with file.open("w", encoding="utf-8") as out:
+    with file.open("wb") as out:
         while True:
             for piece in Corpus(tuple(sources)):
-                text = "\n".join(piece.lines) + ("\n\n" if piece.ends_document else "\n")
-                out.write(text)
-                written += len(text.encode())
+                written += out.write(content(piece))
                 if written >= limit:
                     return written
+
+
+def write_share(file: Path, whole: Path, megabytes: float) -> int:
+    """Every n-th document of `whole`, about `megabytes` in all; returns the bytes written.
+
+    So it is text of the same kinds in the same proportions.
+    """
+    share = megabytes * 1e6 / whole.stat().st_size
+    number = written = 0
+    with file.open("wb") as out:
+        for piece in Corpus((str(whole),)):
+            if int((number + 1) * share) > int(number * share):
+                written += out.write(content(piece))
+            number += piece.ends_document
+    return written
+
+
+def content(piece: Piece) -> bytes:
+    return ("\n".join(piece.lines) + ("\n\n" if piece.ends_document else "\n")).encode()
 
 
 def tokenizer_of(file: Path, vocab_size: int) -> Tokenizer:

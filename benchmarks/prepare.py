@@ -7,7 +7,8 @@ alternate. Ours is `electra.data.prepare.prepare`, from a file to examples on th
 lines, ten thousand at a time, and throws the ids away; the file is read by then. The recipe is the usual one of masked
 language modelling: `load_dataset("text")`, `map` with a fast tokenizer, `map` that joins a batch's tokens and cuts them into
 rows; its cache is new every time. The peers are measured at the first size, ours at all of them: memory and cost per MB are
-to stay flat. Text that is not long enough is repeated; 1 MB is 10^6 bytes.
+to stay flat. The smaller texts are every n-th document of the largest. Text that is not long enough is repeated; 1 MB is
+10^6 bytes.
 """
 
 import json
@@ -20,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from corpora import tokenizer_of, write_text
+from corpora import tokenizer_of, write_share, write_text
 from measuring import Mark, in_own_process, interleaved, options, peak_memory, ratio, report
 
 from electra.data.prepare import prepare
@@ -148,7 +149,9 @@ def main(argv: list[str] | None = None) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         texts = {megabytes: Path(folder) / f"{megabytes:g}.txt" for megabytes in sorted(given.megabytes)}
-        sizes = {megabytes: write_text(file, given.text, megabytes) for megabytes, file in texts.items()}
+        *smaller, largest = texts
+        sizes = {largest: write_text(texts[largest], given.text, largest)}
+        sizes = {each: write_share(texts[each], texts[largest], each) for each in smaller} | sizes
         tokenizer = given.tokenizer or Path(folder) / "tokenizer"
         if not given.tokenizer:
             tokenizer_of(next(iter(texts.values())), given.vocab_size).save(tokenizer)

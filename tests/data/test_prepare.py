@@ -181,6 +181,22 @@ prepare(Corpus(({str(text)!r},)), load_tokenizer({str(tmp_path / "tokenizer")!r}
     assert content(out) == content(whole)
 
 
+def test_pandas_is_left_alone(tmp_path: Path, text: Path, out: Path, tokenizer: Tokenizer) -> None:
+    """pyarrow imports it, half a second and 50 MB in every process, to hand over an array it has no need for."""
+    tokenizer.save(tmp_path / "tokenizer")
+    code = f"""
+import sys
+from pathlib import Path
+from electra.data.prepare import prepare
+from electra.text.corpus import Corpus
+from electra.text.tokenizer import load_tokenizer
+data = prepare(Corpus(({str(text)!r},)), load_tokenizer({str(tmp_path / "tokenizer")!r}), Path({str(out)!r}), workers=1)
+assert data.train[0].ids.sum() > 0
+sys.exit("pandas" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
 def test_only_what_is_damaged_is_done_again(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     prepare(corpus, tokenizer, out, workers=1, heldout=0.2)

@@ -14,6 +14,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,20 +41,56 @@ class Example(NamedTuple):
     segment_a: int
 
 
+class _Shard:
+    """The examples of a mapped file, which is looked into when one is asked for.
+
+    Not sooner: Linux can count 2 MB of a mapped file as this process's memory for each look.
+    """
+
+    def __init__(self, data: pa.Buffer, entry: ShardEntry) -> None:
+        self._data = data
+        self._entry = entry
+
+    def __len__(self) -> int:
+        return self._entry.examples
+
+    @cached_property
+    def _examples(self) -> Examples:
+        with pa.ipc.open_file(self._data) as reader:
+            batch = reader.get_batch(0)
+        ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
+        return Examples(
+            *map(np.from_dlpack, (ids.values, ids.offsets, segment_a))
+        )  # `to_numpy` would import pandas too
+
+    @property
+    def ids(self) -> UInt[np.ndarray, " T"]:
+        return self._examples.ids
+
+    @property
+    def offsets(self) -> Int64[np.ndarray, " M"]:
+        return self._examples.offsets
+
+    @property
+    def segment_a(self) -> Int32[np.ndarray, " N"]:
+        return self._examples.segment_a
+
+
 class ExampleSet:
     """Examples in mapped files: opening them costs no memory, and one is read when it is asked for."""
 
-    def __init__(self, shards: Iterable[Examples]) -> None:
+    def __init__(self, shards: Iterable[Examples | _Shard]) -> None:
         self._shards = list(shards)
-        counts = [len(shard) for shard in self._shards]
-        self._first = np.cumsum([0, *counts])
-        self.lengths: Int32[np.ndarray, " N"] = np.concatenate(
-            [np.zeros(0, np.int32), *(np.diff(shard.offsets).astype(np.int32) for shard in self._shards)]
-        )
-        """Tokens of every example, special ones included."""
+        self._first = np.cumsum([0, *map(len, self._shards)])
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return int(self._first[-1])
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, " N"]:
+        """Tokens of every example, special ones included."""
+        lengths = (np.diff(shard.offsets).astype(np.int32) for shard in self._shards)
+        return np.concatenate([np.zeros(0, np.int32), *lengths])
 
     @property
     def tokens(self) -> int:
@@ -114,14 +151,19 @@ class PreparedData:
 def write_shard(directory: Path, split: Split, number: int, examples: Examples) -> ShardEntry:
     """Write a shard, whole or not at all. Raises StorageError."""
     name = f"{split}/{number:05}.arrow"
-    ids = pa.LargeListArray.from_arrays(pa.array(examples.offsets), pa.array(examples.ids))
-    batch = pa.record_batch({"input_ids": ids, "segment_a": pa.array(examples.segment_a)})
+    ids = pa.LargeListArray.from_arrays(_column(examples.offsets), _column(examples.ids))
+    batch = pa.record_batch({"input_ids": ids, "segment_a": _column(examples.segment_a)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     data = sink.getvalue().to_pybytes()
     write_atomically(directory / name, data)
     return ShardEntry(name, len(examples), len(examples.ids), len(data), hashlib.sha256(data).hexdigest())
+
+
+def _column(values: np.ndarray) -> pa.Array:
+    """Without a copy; `pa.array` would import pandas, half a second and 50 MB, to ask whether it is one of its own."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def write_unigrams(directory: Path, shards: Iterable[ShardEntry], vocab_size: int, without: Sequence[int]) -> Checksum:
@@ -149,11 +191,8 @@ def is_intact(directory: Path, entry: ShardEntry) -> bool:
     return True
 
 
-def _open_shard(directory: Path, entry: ShardEntry) -> Examples:
-    with pa.ipc.open_file(_checked(directory, entry.name, entry)) as reader:
-        batch = reader.get_batch(0)
-    ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
-    return Examples(ids.values.to_numpy(), ids.offsets.to_numpy(), segment_a.to_numpy())
+def _open_shard(directory: Path, entry: ShardEntry) -> _Shard:
+    return _Shard(_checked(directory, entry.name, entry), entry)
 
 
 def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:

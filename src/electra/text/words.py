@@ -14,8 +14,8 @@ from jaxtyping import Int64, UInt
 
 from electra.text.tokenizer import Tokenizer
 
-CAPACITY = 1 << 21
-"""Characters of the words in a table; of English some 250,000 words, and about 40 MB of memory."""
+CAPACITY = 1 << 20
+"""Characters of the words in a table; of English some 130,000 words, and about 20 MB of memory."""
 
 BATCH_CHARS = 1 << 18
 """Characters encoded at a time, because the Python objects that stand for words and ids take many times their memory."""
