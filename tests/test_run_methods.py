@@ -133,3 +133,6 @@ def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict, capsy
     spent = [[b["flops"] - a["flops"] for a, b in pairwise(rows)] for rows in (warm, plain)]
     assert spent[0][4:] == spent[1][4:]
     assert all(short < whole for short, whole in zip(spent[0][:4], spent[1][:4], strict=True)), "attention is quadratic"
+    only_short = tiny_run | {"steps": 2, "length_warmup": {"steps": 2, "length": 8}}
+    electra.pretrain(str(text), out=str(tmp_path / "short"), **only_short)
+    assert "the run ends before it reads sequences of 24" in " ".join(capsys.readouterr().out.split())

@@ -127,6 +127,12 @@ def test_fine_tuning_runs_are_counted_and_their_spread_is_shown(tmp_path: Path) 
     assert float(row["finetuning_std_sst2"]) == pytest.approx(statistics.stdev([50, 60, 61]))
 
 
+@pytest.mark.parametrize(("seeds", "shown"), [(1, "2"), (2, "2.0 ± 0.0")])
+def test_one_seeds_best_layer_is_a_layer(seeds: int, shown: str, tmp_path: Path) -> None:
+    page = to_markdown(results_of("convergence", tmp_path, good, seeds))
+    assert f"| ELECTRA, 4 of the budget | {' | '.join([shown] * len(TASKS))} |" in page.split("Which layer was best")[1]
+
+
 def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
     results_of("tying", tmp_path, good, seeds=1)
     study = STUDIES["tying"](toy_scale())

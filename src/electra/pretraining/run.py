@@ -192,6 +192,11 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length
         decided(f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}")
+        if config.steps is not None and config.steps <= steps:
+            warned(
+                f"length_warmup.steps {steps:,}, but there are only {config.steps:,} steps: "
+                f"the run ends before it reads sequences of {config.seq_len}"
+            )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
         follows = "the clock" if config.hours is not None else "the FLOPs"

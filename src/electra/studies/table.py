@@ -73,10 +73,11 @@ def summary_rows(results: Results) -> Rows:
 def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
     """One kind of score of every task."""
     numbers = {COLUMNS.get(task, task.upper()): kind(task) for task in results.tasks}
+    digits = 0 if kind is best_layer and all(len(outcome.records) < 2 for outcome in results.outcomes) else 1
     if kind not in (best_layer, finetuning_std):
         numbers["Avg."] = average(kind, results.tasks)
     return [["Model", *numbers]] + [
-        [outcome.variant.label, *(cell(outcome.spread(number)) for number in numbers.values())]
+        [outcome.variant.label, *(cell(outcome.spread(number), digits) for number in numbers.values())]
         for outcome in results.outcomes
     ]
 
