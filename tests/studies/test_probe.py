@@ -12,10 +12,8 @@ from transformers import AutoModel
 from electra.errors import DataError
 from electra.finetuning.glue import glue_task
 from electra.finetuning.sentences import Sentences
-from electra.model.encoder import Encoder
-from electra.model.weights import load_pretrained
 from electra.runtime import Runtime, RuntimeConfig
-from electra.studies.probe import PENALTIES, features, probe, search, subset
+from electra.studies.probe import PENALTIES, features, frozen_encoder, probe, search, subset
 from electra.text.tokenizer import load_tokenizer
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
@@ -26,19 +24,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model"))
 
 
-def encoder_of(model: Path) -> Encoder:
-    pretrained = load_pretrained(model)
-    encoder = Encoder(pretrained.config)
-    state = pretrained.state("ElectraModel")
-    encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
-    return encoder.eval()
-
-
 @torch.no_grad()
 def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
-    tokenizer = load_tokenizer(model)
     first, second = ["the cat is good .", "a dog ."], ["the owl sees mice .", "the cat is good ."]
-    ours = features(encoder_of(model), tokenizer, Sentences(first, second, None), 5, CPU)
+    encoder, tokenizer = frozen_encoder(model)
+    ours = features(encoder, tokenizer, Sentences(first, second, None), 5, CPU)
     theirs = AutoModel.from_pretrained(model).eval()
 
     def states(text: str) -> list[np.ndarray]:
@@ -51,7 +41,7 @@ def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
         for layer, (u, v) in enumerate(zip(states(first[row]), states(second[row]), strict=True)):
             expected = np.concatenate([u, v, np.abs(u - v), u * v])
             np.testing.assert_allclose(ours[layer][row], expected, atol=1e-5)
-    alone = features(encoder_of(model), tokenizer, Sentences(first, None, None), 5, CPU)
+    alone = features(encoder, tokenizer, Sentences(first, None, None), 5, CPU)
     np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
 
 

@@ -14,11 +14,11 @@ import pytest
 import toy_studies
 import yaml
 from toy_studies import TASKS, order, toy_scale, toy_study
-from toy_tasks import write_glue
+from toy_tasks import write_conll, write_glue
 
 import electra
 from electra import cli
-from electra.errors import RunError, UsageError
+from electra.errors import DataError, RunError, UsageError
 from electra.studies import cell as cell_module
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring, finetuned_score
@@ -134,6 +134,29 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
     assert "- Scored in part: ELECTRA, seed 1; not yet on rte" in (out / "table.md").read_text()
     record = json.loads((out / "cells/mlm-seed-1.json").read_text())
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
+
+
+def test_tags_are_probed_where_they_are_asked_for(done, text: Path, glue: Path, tmp_path: Path) -> None:
+    out, _ = done
+    for folder in ("first", "second"):
+        for split in ("train", "dev"):
+            write_conll(tmp_path / folder / f"{split}.txt", 30, seed=len(split))
+        tags = str(tmp_path / folder)
+        run_study(order(text, glue, out, variants=("mlm",), tags=tags))
+        assert json.loads((out / "cells/mlm-seed-0.json").read_text())["tags"]["folder"] == tags
+    run_study(order(text, glue, out, variants=("mlm",)))
+    row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
+    assert row["status"] == "done"
+    assert float(row["tags"]) >= float(row["tags_embeddings"]) > 50
+    assert float(row["tags_last"]) > 50
+    assert "| Tags |  | " in table
+    assert "| BERT | 1" in table.split("## Linear probe of words' tags")[1], (
+        "100.0 of the embeddings: no word has two tags"
+    )
+    assert "words (dev of second)" in table
+    assert "words whose tag is found" in (out / "figure.svg").read_text()
+    with pytest.raises(DataError, match="no such folder"):
+        run_study(order(text, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
 def test_a_task_that_fails_takes_no_other_along(

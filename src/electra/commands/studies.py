@@ -56,6 +56,7 @@ def study(
     *,
     data: str,
     glue: str = "hf://nyu-mll/glue",
+    tags: str | None = None,
     out: str,
     scale: str = "tiny",
     seeds: int = 2,
@@ -74,6 +75,8 @@ def study(
             negative-results, or learning-rate.
         data: Directory that `electra prepare` wrote, or text, which is prepared once for all runs.
         glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
+        tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL): whether the frozen encoder knows
+            the tag of each word is probed too.
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
         scale: tiny (minutes a run on a CPU core), mini (35 minutes a run), or a preset, with the paper's budget.
         seeds: Pre-training runs of each variant.
@@ -104,6 +107,7 @@ def study(
         finetune_seeds,
         workers,
         dict(map(rate_of, several(rates))),
+        tags,
     )
     return run_study(order, dry_run)
 

@@ -24,6 +24,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.storage import write_atomically
 from electra.studies.probe import Probed, probe
+from electra.studies.tag_probe import TagsProbed, probe_tags
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Scoring:
     """Fine-tuning runs of each task, with seeds from the pre-training seed on; their median counts. 0: only probes."""
     probe_examples: int = 5_000
     """Training examples that a probe sees at most."""
+    tags: str | None = None
+    """Folder of sentences whose words have tags, for a probe of these."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Cell:
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: all tasks are probed, and fine-tuned by as many runs as are wanted."""
-        return not self.unscored() and "failed" not in (self.record() or {})
+        return not self.unscored() and not self.untagged() and "failed" not in (self.record() or {})
 
     def unscored(self) -> list[str]:
         """The tasks that are not probed yet, or fine-tuned by fewer runs than are wanted."""
@@ -90,6 +93,11 @@ class Cell:
         runs = {task: len(found["values"]) for task, found in record.get("finetuned", {}).items()}
         wanted = self.scoring.finetune_seeds
         return [task for task in self.scoring.tasks if task not in probed or runs.get(task, 0) < wanted]
+
+    def untagged(self) -> bool:
+        """Whether the probe of tags is wanted and not there yet."""
+        probed = (self.record() or {}).get("tags", {})
+        return self.scoring.tags not in (None, probed.get("folder"))
 
     def fail(self, reason: str) -> None:
         """Record that the cell failed, in one line; what an earlier call has scored stays."""
@@ -129,9 +137,13 @@ def run_cell(cell: Cell) -> None:
         "findings": [finding["problem"] for finding in summary["findings"]],
         "finetuned": finetuned,
         "probed": probes,
+        **({"tags": before["tags"]} if "tags" in before else {}),
     }
-    tasks = cell.unscored()
+    tasks, untagged = cell.unscored(), cell.untagged()
     cell.write(record)
+    if untagged:
+        record["tags"] = asdict(probed_tags(cell))
+        cell.write(record)
     for task in tasks:  # written after each, so that a task that fails takes no other's score along
         if cell.scoring.finetune_seeds:
             finetuned[task] = finetuned_score(cell, task)
@@ -161,6 +173,17 @@ def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
 def finetuning_length(config: PretrainConfig) -> int:
     """Tokens of an example: fine-tuning's own, as far as there are positions. It learns those pre-training never reached."""
     return min(SentenceTask.max_length, config.model.max_positions)
+
+
+def probed_tags(cell: Cell) -> TagsProbed:
+    """The linear probe of words' tags."""
+    assert cell.scoring.tags is not None
+    return probe_tags(
+        model_directory(str(cell.run)),
+        cell.scoring.tags,
+        max_length=cell.config.seq_len,
+        device=cell.config.runtime,
+    )
 
 
 def probed(cell: Cell, task: str) -> Probed:

@@ -13,7 +13,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from electra.storage import write_atomically
-from electra.studies.results import Number, Outcome, Results, Spread, average, best_probe, finetuned, last_probe
+from electra.studies.results import (
+    Number,
+    Outcome,
+    Results,
+    Spread,
+    average,
+    best_probe,
+    best_tags,
+    finetuned,
+    last_probe,
+)
 from electra.studies.study import Axis, Study
 
 COLORS = ("#c8442d", "#2c6fa6", "#4f9153", "#b58900", "#7a5195", "#3b8ea5")
@@ -24,6 +34,7 @@ PANELS = {
     "linear probe, best layer": best_probe,
     "linear probe, last layer": last_probe,
 }
+TAGS = "linear probe of words' tags, best layer"
 WIDTH, HEIGHT = 4.6, 3.8
 
 
@@ -41,12 +52,12 @@ def write_figures(results: Results, directory: Path) -> None:
 def draw(results: Results) -> Figure:
     """A panel for each kind of score there is, one for differences where two lines are compared, one for the paper."""
     study = results.study
-    numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()}
+    numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()} | {TAGS: best_tags}
     found = {title for title in numbers if any(each.spread(numbers[title]) for each in results.outcomes)}
     panels: list[Callable[[Axes], None]] = [
         partial(draw_scores, results=results, title=title, number=numbers[title])
         for title in numbers
-        if title in (found or numbers)
+        if title in (found or PANELS)
     ]
     if study.compared is not None:
         panels.append(partial(draw_difference, results=results))
@@ -71,7 +82,7 @@ def draw(results: Results) -> Figure:
 def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
     """One kind of score, over the study's axis or a row for each variant."""
     axes.set_title(title, fontsize=10)
-    score = f"average of {len(results.tasks)} GLUE tasks, dev"
+    score = "words whose tag is found, %" if title == TAGS else f"average of {len(results.tasks)} GLUE tasks, dev"
     if results.study.axis is None:
         draw_rows(axes, results.outcomes, number)
         axes.set_xlabel(score)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV
@@ -61,16 +61,13 @@ def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, devi
     Raises:
         DataError, ModelError: a file is missing or broken.
     """
-    tokenizer, pretrained = load_tokenizer(model), load_pretrained(model)
-    encoder = Encoder(pretrained.config)
-    state = pretrained.state("ElectraModel")
-    encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+    encoder, tokenizer = frozen_encoder(model)
     over = glue_task(task, glue, tokenizer)
     train, dev = subset(over.read("train"), most), over.read("dev")
     targets = dev.labels
     assert targets is not None
     with runtime(device) as where:
-        encoder.to(where.device).eval()
+        encoder.to(where.device)
         known, unknown = (features(encoder, tokenizer, each, max_length, where) for each in (train, dev))
 
     def score(layer: int) -> float:
@@ -84,12 +81,26 @@ def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, devi
     return Probed(last, last if best == len(known) - 1 else score(best), best)
 
 
+def frozen_encoder(model: Path) -> tuple[Encoder, Tokenizer]:
+    """The encoder of a Hugging Face directory, without dropout, and its tokenizer."""
+    tokenizer, pretrained = load_tokenizer(model), load_pretrained(model)
+    encoder = Encoder(pretrained.config)
+    state = pretrained.state("ElectraModel")
+    encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+    return encoder.eval(), tokenizer
+
+
+def chosen_rows(number: int, most: int) -> Int64[np.ndarray, " M"]:
+    """At most so many of a number of rows, in their order, always the same ones."""
+    return np.sort(np.random.Generator(np.random.PCG64(SUBSET_SEED)).permutation(number)[:most])
+
+
 def subset(sentences: Sentences, most: int) -> Sentences:
     """At most so many examples, always the same ones."""
     if len(sentences) <= most:
         return sentences
     assert sentences.labels is not None
-    rows = np.sort(np.random.Generator(np.random.PCG64(SUBSET_SEED)).permutation(len(sentences))[:most])
+    rows = chosen_rows(len(sentences), most)
     second = sentences.second and [sentences.second[i] for i in rows]
     return replace(sentences, first=[sentences.first[i] for i in rows], second=second, labels=sentences.labels[rows])
 

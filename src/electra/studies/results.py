@@ -157,6 +157,21 @@ def best_layer(task: str) -> Number:
     return probed(task, "layer")
 
 
+def embeddings_tags(record: Mapping[str, Any]) -> float | None:
+    """The probe of tags: of the embeddings, which know a word and not its context."""
+    return record["tags"]["layers"][0] if "tags" in record else None
+
+
+def best_tags(record: Mapping[str, Any]) -> float | None:
+    """The probe of tags: of the layer that cross-validation chose."""
+    return record["tags"]["layers"][record["tags"]["layer"]] if "tags" in record else None
+
+
+def last_tags(record: Mapping[str, Any]) -> float | None:
+    """The probe of tags: of the last layer."""
+    return record["tags"]["layers"][-1] if "tags" in record else None
+
+
 def columns(tasks: Sequence[str]) -> dict[str, Number]:
     """Every score by its name in the CSV file."""
     return {
@@ -169,6 +184,9 @@ def columns(tasks: Sequence[str]) -> dict[str, Number]:
         "probe_last_average": average(last_probe, tasks),
         **{f"probe_last_{task}": last_probe(task) for task in tasks},
         **{f"probe_layer_{task}": best_layer(task) for task in tasks},
+        "tags_embeddings": embeddings_tags,
+        "tags": best_tags,
+        "tags_last": last_tags,
     }
 
 

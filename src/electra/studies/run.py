@@ -27,11 +27,12 @@ from electra.studies.cell import Cell, Scoring
 from electra.studies.figures import write_figures
 from electra.studies.plan import Stopwatch, budget_for, minutes, planned, show
 from electra.studies.processes import run_cells
-from electra.studies.results import Results, average, best_probe, csv_rows, finetuned, to_csv
+from electra.studies.results import Results, average, best_probe, best_tags, csv_rows, finetuned, to_csv
 from electra.studies.scales import SCALES, Scale
 from electra.studies.sources import check_tasks, fitted, shared_data
 from electra.studies.study import Published, Study, Variant
 from electra.studies.table import summary_rows, to_markdown
+from electra.studies.tag_probe import tagged_splits
 
 STUDY = "study.json"
 
@@ -52,6 +53,7 @@ class Order:
     finetune_seeds: int
     workers: int
     rates: Mapping[str, float] = field(default_factory=dict)
+    tags: str | None = None
 
     def __post_init__(self) -> None:
         for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
@@ -79,6 +81,8 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
     """
     scale = fitted(SCALES[order.scale](), order.data)
     tasks = check_tasks(order.tasks or scale.tasks, order.glue)
+    if order.tags is not None:
+        tagged_splits(order.tags)  # before anything is trained
     study = with_rates(STUDIES[order.name](scale), order.rates)
     chosen = chosen_variants(study, order.variants)
     known = standing_study(order)
@@ -106,7 +110,7 @@ def run_grid(
 ) -> dict[str, Any]:
     """Run the cells that are not finished, and write what all of them have found."""
     data = shared_data(scale, order.data, order.out)
-    scoring = Scoring(order.glue, tasks, order.finetune_seeds)
+    scoring = Scoring(order.glue, tasks, order.finetune_seeds, tags=order.tags and located(order.tags))
     cells = {
         variant.name: [
             cell_of(study, variant, seed, order, data, scoring) for seed in seeds_of(order.out, variant, order.seeds)
@@ -159,7 +163,7 @@ def scored_tasks(cells: Mapping[str, Sequence[Cell]], wanted: Sequence[str]) -> 
 
 def told(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
     """A cell's scores in a few words."""
-    scores = {"GLUE": average(finetuned, tasks), "probe": average(best_probe, tasks)}
+    scores = {"GLUE": average(finetuned, tasks), "probe": average(best_probe, tasks), "tags": best_tags}
     parts = [f"{name} {value:.1f}" for name, score in scores.items() if (value := score(record)) is not None]
     return ", ".join([*parts, f"{record['flops']:.3g} FLOPs in {minutes(record['seconds'])}"])
 

@@ -1,6 +1,7 @@
 """A study's results as Markdown, in the paper's layout, with the paper's own numbers beside."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from electra.finetuning.grid import COLUMNS
 from electra.studies.cell import finetuning_length
@@ -13,10 +14,13 @@ from electra.studies.results import (
     average,
     best_layer,
     best_probe,
+    best_tags,
+    embeddings_tags,
     finetuned,
     finetuning_std,
     heldout,
     last_probe,
+    last_tags,
 )
 
 Rows = list[list[str]]
@@ -39,6 +43,7 @@ def to_markdown(results: Results) -> str:
         markdown(score_rows(results, last_probe)),
         "Which layer was best (0: the embeddings):",
         markdown(score_rows(results, best_layer)),
+        *tag_parts(results),
         "## Held-out text",
         markdown(heldout_rows(results)),
         bullets(reading_notes(results)),
@@ -50,7 +55,10 @@ def summary_rows(results: Results) -> Rows:
     """One row for each variant: what it has spent, what it is worth, what the paper found."""
     header = ["Model", "Seeds", "Train FLOPs", "Steps", "Train min"]
     kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
-    rows = [header + list(kinds)]
+    numbers = {title: average(kind, results.tasks) for title, kind in kinds.items()}
+    if has_tags(results):
+        numbers["Tags"] = best_tags
+    rows = [header + list(numbers)]
     for outcome in results.outcomes:
         failed = f" ({len(outcome.failed)} failed)" if outcome.failed else ""
         rows.append(
@@ -60,7 +68,7 @@ def summary_rows(results: Results) -> Rows:
                 mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
                 mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
-                *(cell(outcome.spread(average(kind, results.tasks))) for kind in kinds.values()),
+                *(cell(outcome.spread(number)) for number in numbers.values()),
             ]
         )
     if any(outcome.variant.published is not None for outcome in results.outcomes):
@@ -76,10 +84,28 @@ def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
     digits = 0 if kind is best_layer and all(len(outcome.records) < 2 for outcome in results.outcomes) else 1
     if kind not in (best_layer, finetuning_std):
         numbers["Avg."] = average(kind, results.tasks)
+    return number_rows(results, numbers, digits)
+
+
+def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1) -> Rows:
+    """Numbers by their headings, a row for each variant."""
     return [["Model", *numbers]] + [
         [outcome.variant.label, *(cell(outcome.spread(number), digits) for number in numbers.values())]
         for outcome in results.outcomes
     ]
+
+
+def has_tags(results: Results) -> bool:
+    """Whether tags were probed for any run."""
+    return any("tags" in record for outcome in results.outcomes for record in outcome.records)
+
+
+def tag_parts(results: Results) -> Iterator[str]:
+    """The probe of tags, if there was one."""
+    if has_tags(results):
+        numbers = {"Embeddings": embeddings_tags, "Best layer": best_tags, "Last layer": last_tags}
+        yield "## Linear probe of words' tags"
+        yield markdown(number_rows(results, numbers))
 
 
 def finetuning_parts(results: Results) -> Iterator[str]:
@@ -101,11 +127,7 @@ def heldout_rows(results: Results) -> Rows:
     """Every metric of pre-training on held-out text."""
     records = [record for outcome in results.outcomes for record in outcome.records]
     names = dict.fromkeys(name for record in records for name in record["heldout"] if name != "evaluated_tokens")
-    numbers = [heldout(name) for name in names]
-    return [["Model", *(name.replace("_", " ") for name in names)]] + [
-        [outcome.variant.label, *(cell(outcome.spread(number), 3) for number in numbers)]
-        for outcome in results.outcomes
-    ]
+    return number_rows(results, {name.replace("_", " "): heldout(name) for name in names}, digits=3)
 
 
 def cell(spread: Spread | None, digits: int = 1) -> str:
@@ -199,6 +221,18 @@ def reading_notes(results: Results) -> Iterator[str]:
         "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
         "encoded one at a time. The penalty and the best layer are chosen in cross-validation on training examples."
     )
+    if has_tags(results):
+        found = {
+            (record["tags"]["folder"], record["tags"]["split"])
+            for each in results.outcomes
+            for record in each.records
+            if "tags" in record
+        }
+        where = " and ".join(f"{split} of {Path(folder).name}" for folder, split in sorted(found))
+        yield (
+            f"Tags: the share of words ({where}) whose tag a ridge classifier finds from the hidden state of the word's first "
+            "token. Embeddings know the word and not its context."
+        )
 
 
 def bullets(lines: list[str] | Iterator[str]) -> str:

@@ -1,0 +1,84 @@
+"""The probe of tags: what it sees against Hugging Face's hidden states, and that it finds what neighbours tell."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_tasks import save_model, write_conll
+from transformers import AutoModel
+
+from electra.errors import DataError
+from electra.finetuning.tagging_data import read_sentences
+from electra.runtime import Runtime, RuntimeConfig
+from electra.studies import tag_probe
+from electra.studies.probe import frozen_encoder
+from electra.studies.tag_probe import TagsProbed, probe_tags, word_states
+
+CPU = Runtime(torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def probed(model: Path, folder: Path) -> TagsProbed:
+    return probe_tags(model, str(folder), max_length=24, device=RuntimeConfig("cpu"))
+
+
+def write_neighbours(path: Path, sentences: int, seed: int) -> None:
+    """Whether an animal likes or fears is told by the word before it alone."""
+    draw = random.Random(seed)
+    lines = []
+    for _ in range(sentences):
+        kind = draw.choice(["good", "bad"])
+        lines += ["the O", f"{kind} O", f"{draw.choice(['cat', 'dog', 'fox'])} {'L' if kind == 'good' else 'F'}", ""]
+    path.write_text("\n".join(lines))
+
+
+@torch.no_grad()
+def test_states_are_hugging_faces_at_the_first_token_of_each_word(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the A\ncat,cat B\nlikes C\nmilk D\n\nan E\nowl F\n")
+    encoder, tokenizer = frozen_encoder(model)
+    states, tags, groups = word_states(encoder, tokenizer, read_sentences(tmp_path / "a.txt"), 24, CPU)
+    assert list(zip(tags, groups, strict=True)) == [("E", 1), ("F", 1), ("A", 0), ("B", 0), ("C", 0), ("D", 0)]
+    theirs = AutoModel.from_pretrained(model).eval()
+    expected = []
+    for text, positions in (("an owl", [1, 2]), ("the cat , cat likes milk", [1, 2, 5, 6])):
+        ids = [tokenizer.cls_id, *tokenizer.encode_lines([text])[0], tokenizer.sep_id]
+        hidden = theirs(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        expected.append(torch.stack([layer[0, positions] for layer in hidden]))
+    np.testing.assert_allclose(np.stack(states), torch.cat(expected, 1), atol=1e-5)
+
+
+def test_layers_know_what_a_neighbour_tells_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
+    for split, number in (("train", 200), ("dev", 100)):
+        write_neighbours(tmp_path / f"{split}.txt", number, seed=number)
+    found = probed(model, tmp_path)
+    assert found.layers[0] == pytest.approx(100 * (2 + 0.5) / 3, abs=5), "half of the animals"
+    assert found.layer > 0
+    assert found.layers[found.layer] > 99
+    assert (found.folder, found.split, len(found.layers)) == (str(tmp_path), "dev", 3)
+    assert probed(model, tmp_path) == found
+
+
+def test_some_sentences_are_enough(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tag_probe, "SENTENCES", 20)
+    write_conll(tmp_path / "train.txt", 60, seed=1)
+    write_conll(tmp_path / "test.txt", 30, seed=2)
+    splits = tag_probe.tagged_splits(str(tmp_path))
+    assert {split: len(sentences) for split, sentences in splits.items()} == {"train": 20, "test": 20}
+    assert probed(model, tmp_path).split == "test"
+
+
+def test_bad_folders(model: Path, tmp_path: Path) -> None:
+    write_conll(tmp_path / "train.txt", 9, seed=1)
+    with pytest.raises(DataError, match="a probe of tags needs train, and dev or test; there is train"):
+        probed(model, tmp_path)
+    write_conll(tmp_path / "dev.txt", 9, seed=2, tags=False)
+    with pytest.raises(DataError, match=r"dev.txt:1: no tags"):
+        probed(model, tmp_path)
+    with pytest.raises(DataError, match="no such folder"):
+        probed(model, tmp_path / "elsewhere")
