@@ -220,7 +220,7 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
 
 def _measure(path: Path) -> tuple[int, str]:
     """Size and SHA-256."""
-    digest, size, block = hashlib.sha256(), 0, bytearray(1 << 20)
+    digest, size, block = hashlib.sha256(), 0, bytearray(1 << 16)
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(block):
             digest.update(memoryview(block)[:count])
