@@ -67,6 +67,7 @@ def test_objectives_differ_in_their_objective_alone() -> None:
     base = SCALES["base"]().config
     rows = {variant.name: differences(variant.config, base) for variant in study("objectives", "base").variants}
     assert rows.pop("untrained") == rows.pop("electra") == {}
+    assert rows.pop("electra-unigram") == {"generator.kind": "unigram"}
     assert rows == {name: {"objective": name} for name in rows}
     assert set(rows) == {"all-tokens-mlm", "replace-mlm", "electra-15", "electra-other-15", "mlm"}
 
