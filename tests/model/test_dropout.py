@@ -49,6 +49,13 @@ def test_the_gradient_is_that_of_what_was_kept() -> None:
     assert torch.autograd.gradcheck(seeded, (x,))
 
 
+def test_a_rate_that_16_bits_would_round_to_1() -> None:
+    torch.manual_seed(0)
+    y = dropped(torch.ones(1_000_000), 1 - 1e-6)
+    assert y.isfinite().all()
+    assert 0 < int((y != 0).sum()) < 60, "one in 65,536"
+
+
 def test_nothing_is_dropped_in_evaluation_or_by_a_rate_of_nothing() -> None:
     x = torch.randn(3, 4)
     assert Dropout(0.5).eval()(x) is x

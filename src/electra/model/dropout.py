@@ -30,7 +30,7 @@ def dropped(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
     """`x` after dropout; on a CPU `p` is rounded to 16 bits, with the scale that belongs to it."""
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    zeroed = round(p * LEVELS)
+    zeroed = min(round(p * LEVELS), LEVELS - 1)
     return DroppedOnCPU.apply(x, zeroed) if zeroed else x
 
 
