@@ -35,6 +35,8 @@ def write_share(file: Path, whole: Path, megabytes: float) -> int:
             if int((number + 1) * share) > int(number * share):
                 written += out.write(content(piece))
             number += piece.ends_document
+    if not written:
+        raise ValueError(f"{whole}: {number} documents are too few for {megabytes:g} MB of them")
     return written
 
 

@@ -162,7 +162,7 @@ def main(argv: list[str] | None = None) -> None:
     for name, rate in rates.items():
         side, megabytes = name.split()
         print(f"{side:<12}{megabytes:>8}{rate:>10.2f}{peaks[name] / 1e6:>11,.0f} MB")
-    result = {"seq_len": SEQ_LEN, "megabytes_per_second": rates, "peak_bytes": peaks, "rounds": seconds}
+    result = {"seq_len": SEQ_LEN, "bytes": sizes, "megabytes_per_second": rates, "peak_bytes": peaks, "rounds": seconds}
     report("prepare", given.out, marks_of(seconds, peaks, sizes, sides), result, threads=1)
 
 

@@ -2,7 +2,7 @@
 # The studies of docs/results.md: runs/studies.sh TEXT GLUE OUT [SCALE] [TAGS]
 #
 # TEXT: a file or folder of text. GLUE: a folder in GLUE's layout. OUT: where the studies go. TAGS: a folder of sentences whose
-# words have tags (CoNLL-2000), for a probe of these. Two runs at a time with a thread each, some fourteen hours on two cores at
+# words have tags (CoNLL-2000), for a probe of these. Two runs at a time with a thread each, some fifteen hours on two cores at
 # scale mini (an estimate); every command goes on where it was stopped.
 set -euo pipefail
 text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the studies}; scale=${4:-mini}; tags=${5:-}

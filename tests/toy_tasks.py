@@ -156,6 +156,17 @@ def write_conll(path: Path, sentences: int, seed: int, tags: bool = True) -> Pat
     return path
 
 
+def write_neighbours(path: Path, sentences: int, seed: int) -> None:
+    """Sentences in which an animal's tag is told by the word before it alone."""
+    draw = random.Random(seed)
+    blocks = []
+    for _ in range(sentences):
+        kind = draw.choice(["good", "bad"])
+        blocks.append(f"the O\n{kind} O\n{draw.choice(ANIMALS)} {'L' if kind == 'good' else 'F'}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(blocks) + "\n")
+
+
 def write_questions(path: Path, number: int, seed: int, impossible: bool = False) -> Path:
     draw = random.Random(seed)
     paragraphs = []

@@ -127,6 +127,26 @@ def test_fine_tuning_runs_are_counted_and_their_spread_is_shown(tmp_path: Path) 
     assert float(row["finetuning_std_sst2"]) == pytest.approx(statistics.stdev([50, 60, 61]))
 
 
+def test_tags(tmp_path: Path) -> None:
+    def tagged(study: Study, variant, seed: int) -> dict:
+        found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "folder": "/data/chunks", "split": "test"}
+        known = good(study, variant, seed)
+        return known if variant.line == "BERT" else {**known, "tags": found}
+
+    results = results_of("convergence", tmp_path, tagged)
+    page = to_markdown(results)
+    assert "| ELECTRA, 4 of the budget | 70.0 ± 0.0 | 80.0 ± 0.0 | 75.0 ± 0.0 | 1.0 ± 0.0 |" in page
+    assert "words (test of chunks)" in page
+    assert "- Scored in part: BERT, 4 of the budget, seed 1; not yet on tags" in page
+    rows = list(csv.DictReader(io.StringIO(to_csv(results))))
+    status = {row["line"]: row["status"] for row in rows}
+    assert status == {"ELECTRA": "done", "BERT": "scored in part"}
+    assert float(rows[0]["tags"]) == 80
+    titles = [axes.get_title() for axes in draw(results).axes]
+    assert "linear probe of words' tags, best layer" in titles
+    assert "Tags" not in to_markdown(results_of("convergence", tmp_path / "none", good))
+
+
 @pytest.mark.parametrize(("seeds", "shown"), [(1, "2"), (2, "2.0 ± 0.0")])
 def test_one_seeds_best_layer_is_a_layer(seeds: int, shown: str, tmp_path: Path) -> None:
     page = to_markdown(results_of("convergence", tmp_path, good, seeds))

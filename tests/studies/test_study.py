@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import statistics
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import toy_studies
 import yaml
 from toy_studies import TASKS, order, toy_scale, toy_study
-from toy_tasks import write_conll, write_glue
+from toy_tasks import write_glue, write_neighbours
 
 import electra
 from electra import cli
@@ -138,23 +139,24 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
 
 def test_tags_are_probed_where_they_are_asked_for(done, text: Path, glue: Path, tmp_path: Path) -> None:
     out, _ = done
-    for folder in ("first", "second"):
-        for split in ("train", "dev"):
-            write_conll(tmp_path / folder / f"{split}.txt", 30, seed=len(split))
-        tags = str(tmp_path / folder)
-        run_study(order(text, glue, out, variants=("mlm",), tags=tags))
-        assert json.loads((out / "cells/mlm-seed-0.json").read_text())["tags"]["folder"] == tags
-    run_study(order(text, glue, out, variants=("mlm",)))
+    for split in ("train", "dev"):
+        write_neighbours(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
+    run_study(order(text, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
+    run_study(order(text, glue, out, variants=("mlm",)))  # what is there stays
     row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
     assert row["status"] == "done"
-    assert float(row["tags"]) >= float(row["tags_embeddings"]) > 50
-    assert float(row["tags_last"]) > 50
+    found = json.loads((out / "cells/mlm-seed-0.json").read_text())["tags"]
+    assert len(set(found["layers"])) > 1
+    given = [float(row[name]) for name in ("tags_embeddings", "tags", "tags_last", "tags_layer")]
+    assert given == [found["layers"][i] for i in (0, found["layer"], -1)] + [found["layer"]]
+    assert rows_of(out)["electra", 0]["status"] == "scored in part"
+    assert "- Scored in part: ELECTRA, seed 0; not yet on tags" in table
     assert "| Tags |  | " in table
-    assert "| BERT | 1" in table.split("## Linear probe of words' tags")[1], (
-        "100.0 of the embeddings: no word has two tags"
-    )
-    assert "words (dev of second)" in table
+    assert "words (dev of tags)" in table
     assert "words whose tag is found" in (out / "figure.svg").read_text()
+    shutil.move(tmp_path / "tags", tmp_path / "others")
+    with pytest.raises(RunError, match="its tags are of .*tags, not of .*others; choose another --out"):
+        run_study(order(text, glue, out, tags=str(tmp_path / "others")))
     with pytest.raises(DataError, match="no such folder"):
         run_study(order(text, glue, out, tags=str(tmp_path / "elsewhere")))
 

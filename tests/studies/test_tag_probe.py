@@ -1,12 +1,11 @@
 """The probe of tags: what it sees against Hugging Face's hidden states, and that it finds what neighbours tell."""
 
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from toy_tasks import save_model, write_conll
+from toy_tasks import save_model, write_conll, write_neighbours
 from transformers import AutoModel
 
 from electra.errors import DataError
@@ -26,16 +25,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def probed(model: Path, folder: Path) -> TagsProbed:
     return probe_tags(model, str(folder), max_length=24, device=RuntimeConfig("cpu"))
-
-
-def write_neighbours(path: Path, sentences: int, seed: int) -> None:
-    """Whether an animal likes or fears is told by the word before it alone."""
-    draw = random.Random(seed)
-    lines = []
-    for _ in range(sentences):
-        kind = draw.choice(["good", "bad"])
-        lines += ["the O", f"{kind} O", f"{draw.choice(['cat', 'dog', 'fox'])} {'L' if kind == 'good' else 'F'}", ""]
-    path.write_text("\n".join(lines))
 
 
 @torch.no_grad()
@@ -68,8 +57,8 @@ def test_some_sentences_are_enough(model: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tag_probe, "SENTENCES", 20)
     write_conll(tmp_path / "train.txt", 60, seed=1)
     write_conll(tmp_path / "test.txt", 30, seed=2)
-    splits = tag_probe.tagged_splits(str(tmp_path))
-    assert {split: len(sentences) for split, sentences in splits.items()} == {"train": 20, "test": 20}
+    known, split, unknown = tag_probe.tagged_splits(str(tmp_path))
+    assert (len(known), split, len(unknown)) == (20, "test", 20)
     assert probed(model, tmp_path).split == "test"
 
 
@@ -79,6 +68,10 @@ def test_bad_folders(model: Path, tmp_path: Path) -> None:
         probed(model, tmp_path)
     write_conll(tmp_path / "dev.txt", 9, seed=2, tags=False)
     with pytest.raises(DataError, match=r"dev.txt:1: no tags"):
+        probed(model, tmp_path)
+    write_conll(tmp_path / "train.txt", 2, seed=1)
+    write_conll(tmp_path / "dev.txt", 9, seed=2)
+    with pytest.raises(DataError, match=r"train.txt: only 2 sentences; cross-validation needs 3"):
         probed(model, tmp_path)
     with pytest.raises(DataError, match="no such folder"):
         probed(model, tmp_path / "elsewhere")

@@ -47,7 +47,13 @@ def test_on_text_of_all_of_unicode(trained: Tokenizer) -> None:
     rng = np.random.default_rng(0)
     ascii = list(map(chr, range(128)))
     planes = [chr(i) for i in range(0x20000) if not 0xD800 <= i < 0xE000]
-    for alphabet in (ascii, planes, list("ab#,. \u0301é中"), ascii + planes[:0x3000]):
+    for alphabet in (
+        ascii,
+        planes,
+        list("ab#,. \u0301é中"),
+        [*ascii, *map(chr, range(0x300, 0x370))],
+        ascii + planes[:0x3000],
+    ):
         lines = ["".join(alphabet[i] for i in rng.integers(len(alphabet), size=rng.integers(60))) for _ in range(400)]
         assert agree(LineEncoder(trained), lines)
 

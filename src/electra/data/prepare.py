@@ -57,7 +57,7 @@ def prepare(
 ) -> PreparedData:
     """Prepare a corpus in the directory `out`, or go on with it there, or open it if it is finished.
 
-    `workers` processes are used, by default one per core; memory is about 150 MB each, whatever the size of
+    `workers` processes are used, by default one per core; memory is about 200 MB each, whatever the size of
     the corpus. `heldout` is the share of documents that are held out; there is always one, or the end of one
     (`read_chunks` says which).
 

@@ -59,9 +59,8 @@ class _Shard:
         with pa.ipc.open_file(self._data) as reader:
             batch = reader.get_batch(0)
         ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
-        return Examples(
-            *map(np.from_dlpack, (ids.values, ids.offsets, segment_a))
-        )  # `to_numpy` would import pandas too
+        # As `_column` does: `to_numpy` would import pandas.
+        return Examples(*map(np.from_dlpack, (ids.values, ids.offsets, segment_a)))
 
     @property
     def ids(self) -> UInt[np.ndarray, " T"]:
@@ -219,7 +218,7 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
 
 
 def _measure(path: Path) -> tuple[int, str]:
-    """Size and SHA-256."""
+    """Size and SHA-256, read through a buffer so small that many threads' are next to nothing."""
     digest, size, block = hashlib.sha256(), 0, bytearray(1 << 16)
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(block):

@@ -96,8 +96,7 @@ class Cell:
 
     def untagged(self) -> bool:
         """Whether the probe of tags is wanted and not there yet."""
-        probed = (self.record() or {}).get("tags", {})
-        return self.scoring.tags not in (None, probed.get("folder"))
+        return self.scoring.tags is not None and "tags" not in (self.record() or {})
 
     def fail(self, reason: str) -> None:
         """Record that the cell failed, in one line; what an earlier call has scored stays."""

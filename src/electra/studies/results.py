@@ -78,6 +78,16 @@ class Results:
             outcomes.append(Outcome(variant, done, failed, missing))
         return cls(study, scale, tasks, tuple(outcomes))
 
+    @property
+    def has_tags(self) -> bool:
+        """Whether tags were probed for any run."""
+        return any("tags" in record for outcome in self.outcomes for record in outcome.records)
+
+    def unscored(self, record: Mapping[str, Any]) -> list[str]:
+        """What others are scored by, and this run is not yet."""
+        tags = ["tags"] if self.has_tags and "tags" not in record else []
+        return [task for task in self.tasks if task not in record["probed"]] + tags
+
     def off_budget(self) -> list[str]:
         """The runs that have spent more than 1 % more or less than their part of the budget, each in words."""
         found = []
@@ -172,6 +182,11 @@ def last_tags(record: Mapping[str, Any]) -> float | None:
     return record["tags"]["layers"][-1] if "tags" in record else None
 
 
+def tags_layer(record: Mapping[str, Any]) -> float | None:
+    """The layer that cross-validation chose for tags."""
+    return float(record["tags"]["layer"]) if "tags" in record else None
+
+
 def columns(tasks: Sequence[str]) -> dict[str, Number]:
     """Every score by its name in the CSV file."""
     return {
@@ -187,6 +202,7 @@ def columns(tasks: Sequence[str]) -> dict[str, Number]:
         "tags_embeddings": embeddings_tags,
         "tags": best_tags,
         "tags_last": last_tags,
+        "tags_layer": tags_layer,
     }
 
 
@@ -211,7 +227,7 @@ def csv_rows(results: Results) -> Iterator[dict[str, Any]]:
             heldout = {f"heldout_{name}": value for name, value in record["heldout"].items()}
             given = {name: score(record) for name, score in scores.items()}
             reason = outcome.failed.get(record["seed"])
-            finished = "scored in part" if set(results.tasks) - record["probed"].keys() else "done"
+            finished = "scored in part" if results.unscored(record) else "done"
             status = finished if reason is None else f"failed: {reason}"
             yield {**about, "seed": record["seed"], "status": status, **spent, **given, **heldout}
         scored = {record["seed"] for record in outcome.records}

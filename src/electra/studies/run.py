@@ -76,7 +76,7 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
 
     Raises:
         ElectraError: see `electra.errors`. A cell that fails does not raise: its row says why.
-        RunError: the directory holds another study, or runs of another configuration.
+        RunError: the directory holds another study, or runs of another configuration or probed by other tags.
         SystemExit: a signal asked to stop; the same call goes on.
     """
     scale = fitted(SCALES[order.scale](), order.data)
@@ -119,6 +119,7 @@ def run_grid(
     }
     for cell in (each for row in cells.values() for each in row):
         RunDirectory(cell.run).check(cell.config)
+        check_tags(cell)
     names = {variant.name for variant in chosen}
     # Seed by seed, so that what is there so far compares all variants.
     wanted = sorted(
@@ -152,6 +153,14 @@ def run_grid(
     console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
     failed = [cell.name for cell in wanted if "failed" in (cell.record() or {})]
     return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
+
+
+def check_tags(cell: Cell) -> None:
+    """Raise a RunError if the cell's tags were of another folder: they would not compare."""
+    wanted = cell.scoring.tags
+    found = (cell.record() or {}).get("tags", {}).get("folder", wanted)
+    if wanted not in (None, found):
+        raise RunError(f"{cell.out}: its tags are of {found}, not of {wanted}; choose another --out")
 
 
 def scored_tasks(cells: Mapping[str, Sequence[Cell]], wanted: Sequence[str]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from electra.studies.results import (
     heldout,
     last_probe,
     last_tags,
+    tags_layer,
 )
 
 Rows = list[list[str]]
@@ -56,7 +57,7 @@ def summary_rows(results: Results) -> Rows:
     header = ["Model", "Seeds", "Train FLOPs", "Steps", "Train min"]
     kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
     numbers = {title: average(kind, results.tasks) for title, kind in kinds.items()}
-    if has_tags(results):
+    if results.has_tags:
         numbers["Tags"] = best_tags
     rows = [header + list(numbers)]
     for outcome in results.outcomes:
@@ -95,15 +96,15 @@ def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1
     ]
 
 
-def has_tags(results: Results) -> bool:
-    """Whether tags were probed for any run."""
-    return any("tags" in record for outcome in results.outcomes for record in outcome.records)
-
-
 def tag_parts(results: Results) -> Iterator[str]:
     """The probe of tags, if there was one."""
-    if has_tags(results):
-        numbers = {"Embeddings": embeddings_tags, "Best layer": best_tags, "Last layer": last_tags}
+    if results.has_tags:
+        numbers = {
+            "Embeddings": embeddings_tags,
+            "Best layer": best_tags,
+            "Last layer": last_tags,
+            "Which was best": tags_layer,
+        }
         yield "## Linear probe of words' tags"
         yield markdown(number_rows(results, numbers))
 
@@ -190,7 +191,7 @@ def gaps(results: Results) -> Iterator[str]:
         if outcome.missing:
             yield f"Not run yet: {outcome.variant.label}, seed {', '.join(map(str, outcome.missing))}"
         for record in outcome.records:
-            if left := [task for task in results.tasks if task not in record["probed"]]:
+            if left := results.unscored(record):
                 yield f"Scored in part: {outcome.variant.label}, seed {record['seed']}; not yet on {', '.join(left)}"
 
 
@@ -221,7 +222,7 @@ def reading_notes(results: Results) -> Iterator[str]:
         "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
         "encoded one at a time. The penalty and the best layer are chosen in cross-validation on training examples."
     )
-    if has_tags(results):
+    if results.has_tags:
         found = {
             (record["tags"]["folder"], record["tags"]["split"])
             for each in results.outcomes
@@ -231,7 +232,7 @@ def reading_notes(results: Results) -> Iterator[str]:
         where = " and ".join(f"{split} of {Path(folder).name}" for folder, split in sorted(found))
         yield (
             f"Tags: the share of words ({where}) whose tag a ridge classifier finds from the hidden state of the word's first "
-            "token. Embeddings know the word and not its context."
+            "token. Embeddings know that token and its place, layers the rest of the word and its context too."
         )
 
 

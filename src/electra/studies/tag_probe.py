@@ -35,7 +35,7 @@ class TagsProbed:
     """Share of the words of the scored split whose tag is found, in percent."""
 
     layers: tuple[float, ...]
-    """Of the embeddings and of each layer."""
+    """Of the embeddings, which know a word's first token and its place, and of each layer."""
     layer: int
     """The one that is best in cross-validation on the training sentences; 0 are the embeddings."""
     folder: str
@@ -55,22 +55,28 @@ def probe_tags(model: Path, folder: str, *, max_length: int, device: RuntimeConf
     Raises:
         DataError, ModelError: a file is missing or broken.
     """
-    (_, known), (split, unknown) = tagged_splits(folder).items()
+    known, split, unknown = tagged_splits(folder)
     encoder, tokenizer = frozen_encoder(model)
     with runtime(device) as where:
         encoder.to(where.device)
         states, tags, groups = word_states(encoder, tokenizer, known, max_length, where)
         asked, expected, _ = word_states(encoder, tokenizer, unknown, max_length, where)
-    fitted = [search().fit(each, tags, groups=groups) for each in states]
-    scores = [100 * float(each.score(of_layer, expected)) for each, of_layer in zip(fitted, asked, strict=True)]
-    return TagsProbed(tuple(scores), int(np.argmax([each.best_score_ for each in fitted])), folder, split)
+    scores, validated = [], []
+    for of_known, of_unknown in zip(states, asked, strict=True):
+        # In float64: the numbers of a LayerNorm depend on each other, which float32 takes for a singular matrix.
+        fitted = search().fit(of_known.astype(np.float64), tags, groups=groups)
+        scores.append(100 * float(fitted.score(of_unknown.astype(np.float64), expected)))
+        validated.append(fitted.best_score_)
+    return TagsProbed(tuple(scores), int(np.argmax(validated)), folder, split)
 
 
-def tagged_splits(folder: str) -> dict[str, list[Sentence]]:
-    """The sentences to train on and those to score, of dev, or of test where there is no dev; at most SENTENCES each.
+def tagged_splits(folder: str) -> tuple[list[Sentence], str, list[Sentence]]:
+    """The sentences to train on; the split to score, dev, or test where there is no dev, and its sentences.
+
+    Of both at most SENTENCES, always the same ones.
 
     Raises:
-        DataError: a file is missing or broken, or a sentence has no tags.
+        DataError: a file is missing or broken, a sentence has no tags, or there are too few.
     """
     found = find_splits(Path(folder))
     scored = next((split for split in ("dev", "test") if split in found), None)
@@ -80,7 +86,10 @@ def tagged_splits(folder: str) -> dict[str, list[Sentence]]:
     for sentence in chain.from_iterable(splits.values()):
         if sentence.tags is None:
             raise DataError(f"{sentence.place}: no tags; a probe of tags needs a column or a field of them")
-    return {split: [each[i] for i in chosen_rows(len(each), SENTENCES)] for split, each in splits.items()}
+    if len(splits["train"]) < FOLDS:
+        raise DataError(f"{found['train']}: only {len(splits['train'])} sentences; cross-validation needs {FOLDS}")
+    known, unknown = ([each[i] for i in chosen_rows(len(each), SENTENCES)] for each in splits.values())
+    return known, scored, unknown
 
 
 @torch.inference_mode()
@@ -90,7 +99,7 @@ def word_states(
     """For the embeddings and for each layer the states of all words; their tags, and the numbers of their sentences."""
     windows = sorted(windows_of(sentences, tokenizer, max_length), key=lambda window: len(window.ids))
     words = [(window.sentence, word) for window in windows for word in window.scored]
-    states = [np.empty((len(words), encoder.config.hidden_size)) for _ in range(len(encoder.layers) + 1)]
+    states = [np.empty((len(words), encoder.config.hidden_size), np.float32) for _ in range(len(encoder.layers) + 1)]
     done = 0
     for start in range(0, len(windows), ROWS):
         some = windows[start : start + ROWS]

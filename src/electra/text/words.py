@@ -1,8 +1,8 @@
 """Lines to token ids, with the tokenizer asked once for each word.
 
-BERT's normalisation looks at one character at a time, and no token reaches over a space or an ASCII punctuation mark. So the
-ids of a line are those of its parts, one after the other; and text repeats its words, which are found in a table many times
-faster than they are normalised and split again (LOG.md).
+Nothing that BERT's tokenizer does to a text reaches over a space or an ASCII punctuation mark. So the ids of a line are those
+of its parts, one after the other; and text repeats its words, which are found in a table many times faster than they are
+normalised and split again (LOG.md).
 """
 
 import re
@@ -25,7 +25,7 @@ words_of = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+").findall
 
 
 class LineEncoder:
-    """`Tokenizer.encode_lines` into arrays, several times as fast on running text.
+    """`Tokenizer.encode_lines` into arrays, several times as fast on text with spaces between its words.
 
     What it keeps of the words it has met changes its speed and never its ids. When these are more than `capacity`
     characters in all, it begins anew.
@@ -84,7 +84,7 @@ class _WordTable(dict[str, int]):
         It takes its time for each text it is given. What is letters and digits of ASCII is always one word to it, so that all
         such words can stand in one text: wherever a token does not continue a word, the next one begins.
         """
-        new, self._new = self._new, []
+        new = self._new
         plain = np.array([word.isascii() and word.isalnum() for word in new])
         together, *others = self._tokenizer.encode_lines([" ".join(compress(new, plain)), *compress(new, ~plain)])
         ids = np.fromiter(chain(together, *others), self.ids.dtype)
@@ -96,6 +96,7 @@ class _WordTable(dict[str, int]):
         self._starts = np.append(self._starts, len(self.ids) + starts)
         self._sizes = np.append(self._sizes, sizes)
         self.ids = np.append(self.ids, ids)
+        self._new = []
 
 
 def _batches(lines: list[str]) -> Iterator[list[str]]:
