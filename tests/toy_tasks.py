@@ -157,12 +157,12 @@ def write_conll(path: Path, sentences: int, seed: int, tags: bool = True) -> Pat
 
 
 def write_neighbours(path: Path, sentences: int, seed: int) -> None:
-    """Sentences in which an animal's tag is told by the word before it alone."""
+    """Sentences in which the last word's tag is told by the one before it alone; words of one token, not by their place."""
     draw = random.Random(seed)
     blocks = []
     for _ in range(sentences):
-        kind = draw.choice(["good", "bad"])
-        blocks.append(f"the O\n{kind} O\n{draw.choice(ANIMALS)} {'L' if kind == 'good' else 'F'}")
+        verb, tag = draw.choice([("sees", "A"), ("likes", "B")])
+        blocks.append(f"{draw.choice(ANIMALS)} O\n{verb} O\n{draw.choice(THINGS)} {tag}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(blocks) + "\n")
 

@@ -46,7 +46,7 @@ def test_layers_know_what_a_neighbour_tells_and_embeddings_do_not(model: Path, t
     for split, number in (("train", 200), ("dev", 100)):
         write_neighbours(tmp_path / f"{split}.txt", number, seed=number)
     found = probed(model, tmp_path)
-    assert found.layers[0] == pytest.approx(100 * (2 + 0.5) / 3, abs=5), "half of the animals"
+    assert found.layers[0] == pytest.approx(100 * (2 + 0.5) / 3, abs=5), "half of the last words"
     assert found.layer > 0
     assert found.layers[found.layer] > 99
     assert (found.folder, found.split, len(found.layers)) == (str(tmp_path), "dev", 3)
