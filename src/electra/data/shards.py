@@ -218,8 +218,8 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
 
 
 def _measure(path: Path) -> tuple[int, str]:
-    """Size and SHA-256, read through a buffer so small that many threads' are next to nothing."""
-    digest, size, block = hashlib.sha256(), 0, bytearray(1 << 16)
+    """Size and SHA-256, read through a small buffer: there is one for each thread."""
+    digest, size, block = hashlib.sha256(), 0, bytearray(1 << 18)
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(block):
             digest.update(memoryview(block)[:count])
