@@ -168,7 +168,7 @@ def best_layer(task: str) -> Number:
 
 
 def embeddings_tags(record: Mapping[str, Any]) -> float | None:
-    """The probe of tags: of the embeddings, which know a word and not its context."""
+    """The probe of tags: of the embeddings, which know a word's first token and its place."""
     return record["tags"]["layers"][0] if "tags" in record else None
 
 
