@@ -1,12 +1,14 @@
 """GLUE's folder, and one study that was run to its end."""
 
+import shutil
 from pathlib import Path
 
 import pytest
-from toy_studies import order
+from toy_studies import order, toy_scale
 from toy_tasks import write_glue
 
 from electra.studies.run import run_study
+from electra.studies.sources import shared_data
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +17,19 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def done(text: Path, glue: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def data(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The text, prepared for the toy scale."""
+    return Path(shared_data(toy_scale(), str(text), tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="session")
+def done(data: Path, glue: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """The toy study without its control, with two seeds, two runs at a time."""
     out = tmp_path_factory.mktemp("studies") / "done"
-    return out, run_study(order(text, glue, out, seeds=2, workers=2, variants=("electra", "mlm", "broken")))
+    return out, run_study(order(data, glue, out, seeds=2, workers=2, variants=("electra", "mlm", "broken")))
+
+
+@pytest.fixture
+def own(done: tuple[Path, dict], tmp_path: Path) -> Path:
+    """A copy of that study, for a test that goes on with it: what one adds no other sees, in whichever order they run."""
+    return Path(shutil.copytree(done[0], tmp_path / "own"))

@@ -115,10 +115,10 @@ def test_scores_stay_and_large_models_go(done) -> None:
     assert (out / "runs/electra/seed-1/discriminator/config.json").exists()
 
 
-def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> None:
-    out, _ = done
+def test_run_again_it_does_only_what_is_new(own: Path, data: Path, glue: Path) -> None:
+    out = own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
-    returned = run_study(order(text, glue, out, seeds=2, tasks=("sst2", "stsb", "rte"), variants=("mlm",)))
+    returned = run_study(order(data, glue, out, seeds=2, tasks=("sst2", "stsb", "rte"), variants=("mlm",)))
     after = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
     assert before.items() <= after.items()
     new = {str(path.relative_to(out)) for path in after.keys() - before.keys()}
@@ -126,7 +126,7 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
     average = {row["variant"]: row.get("average") for row in returned["rows"]}
     assert average["mlm"] is not None
     assert average["electra"] is None, "RTE was not asked of it"
-    run_study(order(text, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
+    run_study(order(data, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
     row = rows_of(out)["mlm", 1]
     assert row["status"] == "done", "fewer seeds asked for, none forgotten"
     assert float(row["average"]) == pytest.approx(statistics.fmean(float(row[task]) for task in (*TASKS, "rte")))
@@ -137,12 +137,12 @@ def test_run_again_it_does_only_what_is_new(done, text: Path, glue: Path) -> Non
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
 
 
-def test_tags_are_probed_where_they_are_asked_for(done, text: Path, glue: Path, tmp_path: Path) -> None:
-    out, _ = done
+def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
+    out = own
     for split in ("train", "dev"):
         write_neighbours(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
-    run_study(order(text, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
-    run_study(order(text, glue, out, variants=("mlm",)))  # what is there stays
+    run_study(order(data, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
+    run_study(order(data, glue, out, variants=("mlm",)))  # what is there stays
     row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
     assert row["status"] == "done"
     found = json.loads((out / "cells/mlm-seed-0.json").read_text())["tags"]
@@ -156,9 +156,9 @@ def test_tags_are_probed_where_they_are_asked_for(done, text: Path, glue: Path, 
     assert "words whose tag is found" in (out / "figure.svg").read_text()
     shutil.move(tmp_path / "tags", tmp_path / "others")
     with pytest.raises(RunError, match="its tags are of .*tags, not of .*others; choose another --out"):
-        run_study(order(text, glue, out, tags=str(tmp_path / "others")))
+        run_study(order(data, glue, out, tags=str(tmp_path / "others")))
     with pytest.raises(DataError, match="no such folder"):
-        run_study(order(text, glue, out, tags=str(tmp_path / "elsewhere")))
+        run_study(order(data, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
 def test_a_task_that_fails_takes_no_other_along(
@@ -203,24 +203,24 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert "fine-tuned" in (tmp_path / "study/figure.svg").read_text()
 
 
-def test_another_study_does_not_fit_in(done, text: Path, glue: Path, tmp_path: Path) -> None:
+def test_another_study_does_not_fit_in(done, data: Path, glue: Path, tmp_path: Path) -> None:
     out, _ = done
     (tmp_path / "other.txt").write_text("the cat sees mice .\n")
     with pytest.raises(RunError, match="its data is .*, not .*other.txt; choose another --out"):
         run_study(order(tmp_path / "other.txt", glue, out))
     other_tasks = write_glue(tmp_path / "glue")
     with pytest.raises(RunError, match="its glue is .*, not .*; choose another --out"):
-        run_study(order(text, other_tasks, out))
+        run_study(order(data, other_tasks, out))
     with pytest.raises(RunError, match="its rates is {}, not {'mlm': 0.001}; choose another --out"):
-        run_study(order(text, glue, out, rates={"mlm": 1e-3}))
+        run_study(order(data, glue, out, rates={"mlm": 1e-3}))
     with pytest.raises(RunError, match="its hours is None, not 2"):
-        run_study(order(text, glue, out, hours=2.0))
+        run_study(order(data, glue, out, hours=2.0))
     with pytest.raises(RunError, match="not empty and not a study"):
-        run_study(order(text, glue, tmp_path))
+        run_study(order(data, glue, tmp_path))
 
 
 def test_runs_of_another_configuration_are_not_taken_for_these(
-    done, text: Path, glue: Path, monkeypatch: pytest.MonkeyPatch
+    done, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, _ = done
 
@@ -231,7 +231,7 @@ def test_runs_of_another_configuration_are_not_taken_for_these(
     with pytest.raises(
         RunError, match="electra/seed-0: a run of another configuration: --loss-weight is 5.0 there, 7.0 here"
     ):
-        run_study(order(text, glue, out))
+        run_study(order(data, glue, out))
 
 
 def test_data_as_short_as_the_pieces_is_read_whole(text: Path, tmp_path: Path) -> None:
@@ -270,9 +270,9 @@ def test_a_command_whose_run_fails_says_so(
     assert f"{tmp_path / 'study'}/table.md" in said.replace("\n", "")
 
 
-def test_a_process_that_could_not_say_why_it_ended(done, text: Path, glue: Path) -> None:
+def test_a_process_that_could_not_say_why_it_ended(done, data: Path, glue: Path) -> None:
     study = toy_study(toy_scale())
-    asked = order(text, glue, done[0])
+    asked = order(data, glue, done[0])
     cell = cell_of(study, study.variants[0], 0, asked, "data", Scoring("glue", TASKS))
     assert unsaid(-9, cell).startswith("killed by signal 9 ")
     assert unsaid(1, cell) == f"its process ended with code 1 ({cell.log})"
