@@ -38,7 +38,8 @@ def kept(x: Float[Tensor, "*shape"], zeroed: int) -> Int16[Tensor, "*shape"]:
     """1 with probability 1 - zeroed / 2^16, else 0, for each element."""
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     least = zeroed - LEVELS // 2  # of the draws, which are signed, that keep
-    return draws.view(torch.int16)[: x.numel()].view(x.shape).clamp_(least - 1, least).sub_(least - 1)
+    # Not in place: torch.compile cannot keep a view of another type for the backward pass.
+    return draws.view(torch.int16)[: x.numel()].view(x.shape).clamp(least - 1, least).sub_(least - 1)
 
 
 class DroppedOnCPU(torch.autograd.Function):
