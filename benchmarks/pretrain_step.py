@@ -11,11 +11,12 @@ which one side trains alone (of the GPU, where there is one; otherwise of the pr
 
 The limit has every operation done at the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every
 round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
-of two forwards (`PretrainingModel.utilised_share`). The table shows the share by Appendix E's own count too, which the mark
-on a GPU takes: it has look-ups as products with one-hot vectors, which no one computes, so it is not a share of the machine.
+of two forwards (`PretrainingModel.utilised_share`), for the share of the places at which a token stands. The table shows the
+share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
+vectors, which no one computes, so it is not a share of the machine.
 `--compile` has our layers compiled (`--training.compile`). Either count has the generator's last layer whole, though ours
-works at the chosen positions only there: under 1 % of Small. Tokens are real ones; padding is computed, and counted as
-FLOPs, but is no token.
+works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours computes padding in attention alone,
+the peers everywhere.
 """
 
 import argparse
@@ -88,6 +89,8 @@ class Turns:
 
     seconds: dict[str, list[float]]
     tokens: list[int]
+    places: list[int]
+    """Tokens and padding."""
     flops: list[float]
     """Of our steps, counted as in Appendix E."""
     matmul: list[float]
@@ -137,29 +140,31 @@ def peers(case: Case, model: PretrainingModel, names: list[str]) -> dict[str, Ca
 
 def take_turns(case: Case, model: PretrainingModel, others: dict[str, Callable[[], float]]) -> Turns:
     """Our loop, which asks for batches, hands over to `others` after every `case.steps` of them."""
-    turns = Turns({name: [] for name in (OURS, *others)}, [], [], [])
+    turns = Turns({name: [] for name in (OURS, *others)}, [], [], [], [])
 
     def batches_from(first_step: int) -> Iterator[list[Batch]]:
         with closing(case.loader().iterate(first_step)) as batches:
             for _ in range(case.rounds + 1):
-                tokens, flops = 0, 0.0
+                tokens, places, flops = 0, 0, 0.0
                 case.where.synchronise()
                 start = time.perf_counter()
                 for _ in range(case.steps):
                     micro_batches = next(batches)
                     tokens += sum(int(batch.lengths.sum()) for batch in micro_batches)
+                    places += sum(batch.input_ids.numel() for batch in micro_batches)
                     flops += sum(map(model.flops, micro_batches))
                     yield micro_batches
                 case.where.synchronise()
                 turns.seconds[OURS].append(time.perf_counter() - start)
                 turns.tokens.append(tokens)
+                turns.places.append(places)
                 turns.flops.append(flops)
                 for name, other in others.items():
                     turns.seconds[name].append(other())
                 turns.matmul.append(matmul_rate(case.where))
 
     train(model, batches_from, case.config.recipe(), case.where, Unsaved(), Silent(), lambda: False)
-    for measured in (*turns.seconds.values(), turns.tokens, turns.flops, turns.matmul):
+    for measured in (*turns.seconds.values(), turns.tokens, turns.places, turns.flops, turns.matmul):
         del measured[0]
     return turns
 
@@ -186,7 +191,7 @@ def peaks_alone(given: argparse.Namespace, data: PreparedData, sides: list[str])
 
 
 def summary(turns: Turns, share: float, peaks: dict[str, int]) -> dict[str, Any]:
-    """Medians and ratios; `share` is the operations of the machine for each one of Appendix E's."""
+    """Medians and ratios; `share` is the operations of the machine for each one of Appendix E's, padding aside."""
     rates = {
         name: [tokens / each for tokens, each in zip(turns.tokens, seconds, strict=True)]
         for name, seconds in turns.seconds.items()
@@ -195,12 +200,14 @@ def summary(turns: Turns, share: float, peaks: dict[str, int]) -> dict[str, Any]
         flops / seconds / rate
         for flops, seconds, rate in zip(turns.flops, turns.seconds[OURS], turns.matmul, strict=True)
     )
+    filled = sum(turns.tokens) / sum(turns.places)
     return {
         "tokens_per_second": {name: statistics.median(each) for name, each in rates.items()},
         "ratio": {name: ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
         "matmul_flops_per_second": statistics.median(turns.matmul),
-        "utilisation": appendix_e * share,
+        "utilisation": appendix_e * share * filled,
         "utilisation_by_appendix_e": appendix_e,
+        "places_filled": filled,
         "peak_bytes": peaks,
         "rounds": rates,
     }

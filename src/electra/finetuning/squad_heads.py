@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from electra.finetuning.features import LabelledBatch
 from electra.finetuning.squad_config import SpanConfig
-from electra.model.layers import gather_positions
+from electra.model.layout import gather_positions
 
 HEAD_SIZE = 512
 """Width of the joint head's two hidden layers, whatever the encoder's."""

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.errors import UsageError
 from electra.model.dropout import Dropout
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
+from electra.model.layout import Line, Rows
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,16 @@ class Encoder(nn.Module):
     ) -> Float[Tensor, "B Q H"]:
         """Hidden states of every token, or only of those at `positions`.
 
-        `attention_mask` is true at real tokens; None says that nothing is padded, and costs nothing.
+        `attention_mask` is true at real tokens; None says that nothing is padded, and costs nothing. What stands at
+        padding means nothing.
         """
         x = self.embedded(input_ids, token_type_ids)
+        layout = layout_of(attention_mask)
+        x = layout.laid(x)
         for layer in self.layers[:-1]:
-            x = layer(x, attention_mask)
-        return self.layers[-1](x, attention_mask, positions)
+            x = layer(x, layout)
+        last = self.layers[-1](x, layout, positions)
+        return layout.unlaid(last) if positions is None else last
 
     def embedded(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
         """What the first layer reads."""
@@ -122,8 +128,19 @@ class Encoder(nn.Module):
     ) -> Iterator[Float[Tensor, "B L H"]]:
         """Hidden states after the embeddings, and after each layer."""
         yield (x := self.embedded(input_ids, token_type_ids))
+        layout = Rows(attention_mask)
         for layer in self.layers:
-            yield (x := layer(x, attention_mask))
+            yield (x := layer(x, layout))
+
+
+def layout_of(attention_mask: Bool[Tensor, "B L"] | None) -> Rows | Line:
+    """How the layers take a batch: without its padding on a CPU.
+
+    On a GPU the length of the line would have to be fetched, and a compiled layer would not know it.
+    """
+    if attention_mask is None or attention_mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return Rows(attention_mask)
+    return Line(attention_mask)
 
 
 def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:

@@ -12,11 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.model.dropout import Dropout, dropped
-
-
-def gather_positions(x: Float[Tensor, "B L H"], positions: Int64[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
-    """The vectors of `x` that stand at `positions` of their row."""
-    return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+from electra.model.layout import Line, Rows, heads, joined_heads
 
 
 class Embeddings(nn.Module):
@@ -48,22 +44,21 @@ class SelfAttention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B L H"],
-        attention_mask: Bool[Tensor, "B L"] | None,
+        x: Float[Tensor, "*tokens H"],
+        layout: Rows | Line,
         queries: Float[Tensor, "B Q H"] | None = None,
-    ) -> Float[Tensor, "B Q H"]:
-        """Each of `queries` (default: every vector of `x`) attends to the vectors of `x` where the mask is true."""
+    ) -> Float[Tensor, "*queries H"]:
+        """Each of `queries` (default: every vector of `x`, laid as `layout` says) attends to the real tokens of its row."""
+        mask = None if layout.mask is None else layout.mask[:, None, None, :]
+        dropout = self.dropout if self.training else 0.0
         if queries is None:
-            q, k, v = self.qkv(x).chunk(3, dim=-1)
-        else:
-            sizes = [x.shape[-1], 2 * x.shape[-1]]
-            (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
-            q = F.linear(queries, w_q, b_q)
-            k, v = F.linear(x, w_kv, b_kv).chunk(2, dim=-1)
-        q, k, v = (t.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for t in (q, k, v))  # B N L D
-        mask = None if attention_mask is None else attention_mask[:, None, None, :]
-        mixed = attend(q, k, v, mask, self.dropout if self.training else 0.0)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+            q, k, v = layout.split(self.qkv(x), 3, self.head_size)
+            return self.output(layout.joined(attend(q, k, v, mask, dropout)))
+        sizes = [x.shape[-1], 2 * x.shape[-1]]
+        (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
+        q = heads(F.linear(queries, w_q, b_q), self.head_size)
+        k, v = layout.split(F.linear(x, w_kv, b_kv), 2, self.head_size)
+        return self.output(joined_heads(attend(q, k, v, mask, dropout)))
 
 
 def attend(
@@ -94,7 +89,7 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(hidden_size, ffn_size)
         self.down = nn.Linear(ffn_size, hidden_size)
 
-    def forward(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+    def forward(self, x: Float[Tensor, "*tokens H"]) -> Float[Tensor, "*tokens H"]:
         return self.down(F.gelu(self.up(x)))
 
 
@@ -119,13 +114,13 @@ class TransformerLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B L H"],
-        attention_mask: Bool[Tensor, "B L"] | None,
+        x: Float[Tensor, "*tokens H"],
+        layout: Rows | Line,
         positions: Int64[Tensor, "B K"] | None = None,
-    ) -> Float[Tensor, "B Q H"]:
+    ) -> Float[Tensor, "*queries H"]:
         """The layer's output at every token, or at `positions` only (all other work of the layer is then skipped)."""
-        queries = None if positions is None else gather_positions(x, positions)
-        attended = self.attention(x, attention_mask, queries)
+        queries = None if positions is None else layout.at(x, positions)
+        attended = self.attention(x, layout, queries)
         y = self.attention_norm((x if queries is None else queries) + self.dropout(attended))
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
 

@@ -243,7 +243,7 @@ class PretrainingModel(nn.Module):
         return {"loss": loss, **metrics}
 
     def flops(self, batch: Batch) -> float:
-        """Forward and backward of a batch, counted as in Appendix E, for the shapes that are really computed."""
+        """Forward and backward of a batch, counted as in Appendix E: of rows as long as the longest, padding included."""
         rows, length = batch.input_ids.shape
         return float(rows * self.row_flops(length))
 
