@@ -7,7 +7,7 @@ import torch
 
 from electra.data.examples import Examples
 from electra.data.loader import Batch, BatchLoader, LengthWarmup, evaluation_batches, examples_batch, in_pieces
-from electra.data.shards import Example, ExampleSet
+from electra.data.shards import Example, ExampleSet, Shard
 from electra.errors import UsageError
 
 PAD = 0
@@ -22,7 +22,7 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
         ids = rng.integers(5, 1000, sizes.sum()).astype(np.uint16)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         ids[offsets[:-1]] = np.arange(first, first + len(sizes)) + 1000
-        shards.append(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32)))
+        shards.append(Shard.of(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))))
     return ExampleSet(shards)
 
 

@@ -57,7 +57,7 @@ def test_what_is_written_is_read(directory: Path) -> None:
         assert [
             (example.ids.tolist(), example.segment_a) for example in (read[i] for i in range(len(read)))
         ] == expected
-        assert read.lengths.tolist() == [len(ids) for ids, _ in expected]
+        assert read.lengths(range(len(read))).tolist() == [len(ids) for ids, _ in expected]
         assert read.tokens == sum(len(ids) for ids, _ in expected)
         assert read[-1].ids.tolist() == expected[-1][0]
         with pytest.raises(IndexError):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from electra.data.examples import LEAST_SEQ_LEN
@@ -121,7 +121,7 @@ class BatchLoader:
     def batches(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a global step."""
         rows = self._global_batch(step)
-        rows = rows[np.argsort(self._examples.lengths[rows], kind="stable")]
+        rows = rows[np.argsort(self._examples.lengths(rows), kind="stable")]
         mine = rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
         longest = self._length_warmup.length if step < self._length_warmup.steps else None
         return [examples_batch(self._examples, micro_batch, self._pad_id, longest) for micro_batch in mine]
@@ -130,7 +130,7 @@ class BatchLoader:
         """`batches` of `first_step` and all after it, made ahead."""
         return made_ahead(self.batches, first_step)
 
-    def _global_batch(self, step: int) -> Int64[np.ndarray, " B"]:
+    def _global_batch(self, step: int) -> Int[np.ndarray, " B"]:
         """Which examples a step sees, in the order of their epoch."""
         first, size = step * self._batch_size, len(self._examples)
         epoch, start = divmod(first, size)
@@ -150,13 +150,15 @@ def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made
             yield ready
 
 
-def epoch_order(size: int, seed: int, epoch: int) -> Int64[np.ndarray, " N"]:
-    """The order of `size` examples in an epoch."""
-    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)
+def epoch_order(size: int, seed: int, epoch: int) -> Int[np.ndarray, " N"]:
+    """The order of `size` examples in an epoch, in 32 bits where they do: half the memory, two thirds of the time."""
+    order = np.arange(size, dtype=np.int32 if size <= 2**31 else np.int64)
+    np.random.Generator(np.random.PCG64([seed, epoch])).shuffle(order)
+    return order
 
 
 def examples_batch(
-    examples: ExampleSet, rows: Sequence[int] | Int64[np.ndarray, " B"], pad_id: int, longest: int | None = None
+    examples: ExampleSet, rows: Sequence[int] | Int[np.ndarray, " B"], pad_id: int, longest: int | None = None
 ) -> Batch:
     """The examples at `rows` (at least one) as one batch, in this order; in pieces of up to `longest` tokens, if given."""
     chosen = list(examples.rows(rows))
@@ -203,6 +205,6 @@ def evaluation_batches(
     size = len(examples)
     number = size if max_examples is None else min(size, max_examples)
     rows = np.arange(number) * size // max(number, 1)
-    rows = rows[np.argsort(examples.lengths[rows], kind="stable")]
+    rows = rows[np.argsort(examples.lengths(rows), kind="stable")]
     for start in range(0, number, batch_size):
         yield examples_batch(examples, rows[start : start + batch_size], pad_id)

@@ -11,16 +11,16 @@ chunks/00000.json …    what `prepare` has finished
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int32, Int64, UInt
+from jaxtyping import Int, Int64, UInt
 
 from electra.data.examples import Examples
 from electra.data.manifest import MANIFEST, Checksum, Manifest, ShardEntry, Split
@@ -41,71 +41,61 @@ class Example(NamedTuple):
     segment_a: int
 
 
-class _Shard:
-    """The examples of a mapped file, which is looked into when one is asked for.
+class Shard:
+    """Some examples, which are read when one of them is asked for.
 
     Not sooner: Linux can count 2 MB of a mapped file as this process's memory for each look.
     """
 
-    def __init__(self, data: pa.Buffer, entry: ShardEntry) -> None:
-        self._data = data
-        self._entry = entry
+    def __init__(self, size: int, tokens: int, read: Callable[[], Examples]) -> None:
+        self.size = size
+        self.tokens = tokens
+        self._read = read
 
-    def __len__(self) -> int:
-        return self._entry.examples
+    @classmethod
+    def of(cls, examples: Examples) -> "Shard":
+        """What is in memory."""
+        return cls(len(examples), len(examples.ids), lambda: examples)
 
     @cached_property
-    def _examples(self) -> Examples:
-        with pa.ipc.open_file(self._data) as reader:
-            batch = reader.get_batch(0)
-        ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
-        # As `_column` does: `to_numpy` would import pandas.
-        return Examples(*map(np.from_dlpack, (ids.values, ids.offsets, segment_a)))
-
-    @property
-    def ids(self) -> UInt[np.ndarray, " T"]:
-        return self._examples.ids
-
-    @property
-    def offsets(self) -> Int64[np.ndarray, " M"]:
-        return self._examples.offsets
-
-    @property
-    def segment_a(self) -> Int32[np.ndarray, " N"]:
-        return self._examples.segment_a
+    def examples(self) -> Examples:
+        return self._read()
 
 
 class ExampleSet:
-    """Examples in mapped files: opening them costs no memory, and one is read when it is asked for."""
+    """Examples in shards: opening them costs no memory, and one is read when it is asked for."""
 
-    def __init__(self, shards: Iterable[Examples | _Shard]) -> None:
+    def __init__(self, shards: Iterable[Shard]) -> None:
         self._shards = list(shards)
-        self._first = np.cumsum([0, *map(len, self._shards)])
+        self._first = np.cumsum([0, *(shard.size for shard in self._shards)])
 
     def __len__(self) -> int:
         return int(self._first[-1])
 
-    @cached_property
-    def lengths(self) -> Int32[np.ndarray, " N"]:
-        """Tokens of every example, special ones included."""
-        lengths = (np.diff(shard.offsets).astype(np.int32) for shard in self._shards)
-        return np.concatenate([np.zeros(0, np.int32), *lengths])
-
     @property
     def tokens(self) -> int:
         """In all, special ones included."""
-        return int(self.lengths.sum(dtype=np.int64))
+        return sum(shard.tokens for shard in self._shards)
 
     def __getitem__(self, index: int) -> Example:
         return next(self.rows([range(len(self))[index]]))
 
-    def rows(self, indices: Sequence[int] | Int64[np.ndarray, " B"]) -> Iterator[Example]:
+    def rows(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Iterator[Example]:
         """The examples at `indices` (not negative), faster than one by one."""
+        for found, row in self._found(indices):
+            yield Example(found.ids[found.offsets[row] : found.offsets[row + 1]], int(found.segment_a[row]))
+
+    def lengths(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
+        """Tokens of the examples at `indices`, special ones included."""
+        lengths = (found.offsets[row + 1] - found.offsets[row] for found, row in self._found(indices))
+        return np.fromiter(lengths, np.int64, len(indices))
+
+    def _found(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Iterator[tuple[Examples, int]]:
+        """The shards in which the examples are, and their rows there."""
         indices = np.asarray(indices, dtype=np.int64)
         shards = np.searchsorted(self._first, indices, side="right") - 1
         for number, row in zip(shards.tolist(), (indices - self._first[shards]).tolist(), strict=True):
-            shard = self._shards[number]
-            yield Example(shard.ids[shard.offsets[row] : shard.offsets[row + 1]], int(shard.segment_a[row]))
+            yield self._shards[number].examples, row
 
 
 @dataclass(frozen=True)
@@ -172,7 +162,7 @@ def write_unigrams(directory: Path, shards: Iterable[ShardEntry], vocab_size: in
     """
     counts = np.zeros(vocab_size, dtype=np.int64)
     for entry in shards:
-        counts += np.bincount(_open_shard(directory, entry).ids, minlength=vocab_size)
+        counts += np.bincount(_open_shard(directory, entry).examples.ids, minlength=vocab_size)
     counts[list(without)] = 0
     file = io.BytesIO()
     np.save(file, counts)
@@ -190,8 +180,17 @@ def is_intact(directory: Path, entry: ShardEntry) -> bool:
     return True
 
 
-def _open_shard(directory: Path, entry: ShardEntry) -> _Shard:
-    return _Shard(_checked(directory, entry.name, entry), entry)
+def _open_shard(directory: Path, entry: ShardEntry) -> Shard:
+    return Shard(entry.examples, entry.tokens, partial(_mapped_examples, _checked(directory, entry.name, entry)))
+
+
+def _mapped_examples(data: pa.Buffer) -> Examples:
+    """What a mapped file holds."""
+    with pa.ipc.open_file(data) as reader:
+        batch = reader.get_batch(0)
+    ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
+    # As `_column` does: `to_numpy` would import pandas.
+    return Examples(*map(np.from_dlpack, (ids.values, ids.offsets, segment_a)))
 
 
 def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:

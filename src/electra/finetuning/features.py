@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int
 from torch import Tensor
 
 from electra.console import reading_progress
@@ -69,7 +69,7 @@ def encode_in_parts(encode: Callable[[list[str]], list[Encoded]], texts: list[st
     return encoded
 
 
-def labelled_batch(features: Features, rows: Int64[np.ndarray, " B"], pad_id: int) -> LabelledBatch:
+def labelled_batch(features: Features, rows: Int[np.ndarray, " B"], pad_id: int) -> LabelledBatch:
     """The features at `rows` (at least one), in this order."""
     inputs = padded_batch([features.ids[row] for row in rows], [features.segment_a[row] for row in rows], pad_id)
     longest = inputs.input_ids.shape[1]
@@ -77,7 +77,7 @@ def labelled_batch(features: Features, rows: Int64[np.ndarray, " B"], pad_id: in
     return LabelledBatch(inputs, targets)
 
 
-def target_tensor(target: np.ndarray | list[list[int]], rows: Int64[np.ndarray, " B"], longest: int) -> Tensor:
+def target_tensor(target: np.ndarray | list[list[int]], rows: Int[np.ndarray, " B"], longest: int) -> Tensor:
     """One target of the features at `rows`."""
     if isinstance(target, np.ndarray):
         return torch.from_numpy(target[rows])
@@ -112,7 +112,7 @@ class FeatureLoader:
         """`batch` of `first_step` and all after it, as the loop wants them, made ahead."""
         return made_ahead(lambda step: [self.batch(step)], first_step)
 
-    def _epoch_plan(self, epoch: int) -> list[Int64[np.ndarray, " B"]]:
+    def _epoch_plan(self, epoch: int) -> list[Int[np.ndarray, " B"]]:
         order = epoch_order(len(self._features), self._seed, epoch)
         size = self._batch_size * BUCKET_BATCHES
         batches = []

@@ -119,7 +119,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
 
 def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
     """The held-out examples that are shown: short enough to read, long enough to say something."""
-    lengths = torch.from_numpy(examples.lengths.astype("int64"))
+    lengths = torch.from_numpy(examples.lengths(range(len(examples))))
     order = (lengths - 24).abs().argsort(stable=True)[:number]
     return examples_batch(examples, order.tolist(), tokenizer.pad_id)
 
