@@ -30,7 +30,8 @@ class SetWatch(Stopwatch):
 
 def plan_of(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_seeds: int = 1):
     tasks = check_tasks(TASKS, str(glue))
-    return planned(study, tasks, finetune_seeds, seeds, workers, SetWatch(RuntimeConfig("cpu")))
+    runs = {variant.name: seeds for variant in study.variants}
+    return planned(study, runs, tasks, finetune_seeds, workers, SetWatch(RuntimeConfig("cpu")))
 
 
 def test_flops_are_those_of_the_formula() -> None:
@@ -92,6 +93,6 @@ def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: 
     assert plan["hours"] == pytest.approx(0.5, rel=0.1)
     assert plan["rows"][0]["flops"] == pytest.approx(plan["budget"])
     shown = capsys.readouterr().out
-    assert "2 variants x 1 seed" in shown
+    assert "2 variants, 2 runs to do" in shown
     assert f"{plan['rows'][1]['steps']:,.0f}" in shown
     assert "of fine-tuning, by steps timed one at a time" in shown

@@ -21,6 +21,7 @@ import electra
 from electra import cli
 from electra.errors import DataError, RunError, UsageError
 from electra.studies import cell as cell_module
+from electra.studies import run as run_module
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring, finetuned_score
 from electra.studies.processes import unsaid
@@ -201,6 +202,25 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert float(rows_of(tmp_path / "study")["untrained", 0]["probe_sst2"]) == 12.5
     assert "## Fine-tuned" in (tmp_path / "study/table.md").read_text()
     assert "fine-tuned" in (tmp_path / "study/figure.svg").read_text()
+
+
+def test_a_dry_run_counts_what_is_left(done, data: Path, glue: Path, capsys: pytest.CaptureFixture) -> None:
+    out, _ = done
+    words = {"variants": ("electra", "mlm"), "tasks": TASKS}
+    plan = run_study(order(data, glue, out, seeds=3, **words), dry_run=True)
+    assert {row["variant"]: row["runs"] for row in plan["rows"]} == {"electra": 1, "mlm": 1}
+    assert run_study(order(data, glue, out, seeds=2, **words), dry_run=True)["hours"] == 0
+    assert "A toy study: all runs are done" in capsys.readouterr().out
+
+
+def test_a_run_that_was_stopped_is_not_done(
+    own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """As somebody's SIGTERM to one process leaves it: nothing is recorded, neither scores nor a failure."""
+    monkeypatch.setattr(run_module, "run_cells", lambda cells, workers, started, ended: [ended(cell) for cell in cells])
+    returned = run_study(order(data, glue, own, seeds=3, variants=("mlm",)))
+    assert returned["failed"] == ["mlm-seed-2"]
+    assert "mlm-seed-2 was stopped before it was done" in capsys.readouterr().out
 
 
 def test_another_study_does_not_fit_in(done, data: Path, glue: Path, tmp_path: Path) -> None:

@@ -58,13 +58,13 @@ def stages(
 
 
 def budgeted(config: PretrainConfig, share: float) -> PretrainConfig:
-    """The same for a share of its budget."""
+    """The same for a share of its budget, which is half of its steps."""
     return replace(
         config,
         steps=config.steps and round(config.steps * share),
         hours=config.hours and config.hours * share,
         flops=config.flops and config.flops * share,
-        length_warmup=config.length_warmup.scaled(share),
+        length_warmup=config.length_warmup.scaled(0.5),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import GeneratorConfig
 from electra.pretraining.objectives import OBJECTIVES
 from electra.studies import paper
 from electra.studies.compute import step_flops
@@ -13,8 +14,6 @@ from electra.studies.study import Axis, Study, Variant
 from electra.studies.widths import with_generator, with_width
 
 ELECTRA, BERT = "ELECTRA", "BERT"
-BERT_FRACTION = 0.15
-"""Of a sequence's tokens BERT masks so many, at every size (section 3.1)."""
 
 
 def objectives(scale: Scale) -> Study:
@@ -73,7 +72,7 @@ def generator_size(scale: Scale) -> Study:
 def training_algorithms(scale: Scale) -> Study:
     """Figure 3, right: joint, two-stage and adversarial training, and BERT, over compute (section 3.2, Appendix F)."""
     config, generator = scale.config, scale.config.generator
-    same_size = replace(generator, size=1.0)  # two-stage training hands the generator's weights to the discriminator
+    same_size = of_same_size(generator)  # two-stage training hands the generator's weights to the discriminator
     algorithms = {
         "electra": (ELECTRA, config),
         "two-stage": ("two-stage", replace(config, procedure="two-stage", generator=same_size)),
@@ -105,7 +104,7 @@ def tying(scale: Scale) -> Study:
         Variant(
             name,
             label,
-            replace(scale.config, generator=replace(scale.config.generator, size=1.0, tying=name)),
+            replace(scale.config, generator=replace(of_same_size(scale.config.generator), tying=name)),
             published=paper.TYING[name],
         )
         for name, label in labels.items()
@@ -253,32 +252,26 @@ def flops_of(scale: Scale) -> float:
     return step_flops(scale.config) * (scale.config.steps or 0)
 
 
+def of_same_size(generator: GeneratorConfig) -> GeneratorConfig:
+    """As large as the main network, whose initial kernels suit it then."""
+    return replace(generator, size=1.0, initializer_range=None)
+
+
 def both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
     """ELECTRA and BERT with the same hyperparameters."""
     return {"electra": (ELECTRA, config), "mlm": (BERT, with_objective(config, "mlm"))}
 
 
 def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
-    """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other.
-
-    BERT masks 15 % as in the paper, also beside an ELECTRA whose generator gets more.
-    """
+    """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other."""
     weight = config.loss_weight if OBJECTIVES[name].prediction == "replaced" else None
-    masking = replace(config.masking, fraction=BERT_FRACTION) if name == "mlm" else config.masking
-    return replace(config, objective=name, loss_weight=weight, masking=masking)
+    return replace(config, objective=name, loss_weight=weight)
 
 
 def over_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:
-    """Each of them at several shares of the budget, every one a run of its own whose learning rate ends at zero.
-
-    A part of the budget reads a part of the short sequences, or it would never come to the full length.
-    """
-
-    def part(config: PretrainConfig, share: float) -> PretrainConfig:
-        return replace(config, length_warmup=config.length_warmup.scaled(min(share, 1.0)))
-
+    """Each of them at several shares of the budget, every one a run of its own whose learning rate ends at zero."""
     return [
-        Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", part(config, share), line, share=share)
+        Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", config, line, share=share)
         for name, (line, config) in compared.items()
         for share in shares
     ]

@@ -29,6 +29,8 @@ class Planned:
     """What one run of a variant costs."""
 
     variant: Variant
+    runs: int
+    """Seeds that are not finished."""
     step: Step
     steps: float
     finetuning_seconds: float
@@ -46,31 +48,31 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study costs."""
+    """What is left of a study costs."""
 
     study: Study
     rows: tuple[Planned, ...]
-    seeds: int
     workers: int
 
     @property
     def training_hours(self) -> float:
         """Of pre-training, for the whole grid by the clock, `workers` cells at a time."""
-        return self._hours(sum(row.seconds for row in self.rows))
+        return self._hours(sum((row.runs * row.seconds for row in self.rows), 0.0))
 
     @property
     def finetuning_hours(self) -> float:
         """Of fine-tuning, likewise."""
-        return self._hours(sum(row.finetuning_seconds for row in self.rows))
+        return self._hours(sum((row.runs * row.finetuning_seconds for row in self.rows), 0.0))
 
     def _hours(self, seconds: float) -> float:
-        return self.seeds * seconds / 3600 / self.workers
+        return seconds / 3600 / self.workers
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each variant."""
         return [
             {
                 "variant": row.variant.name,
+                "runs": row.runs,
                 "flops": row.flops,
                 "steps": row.steps,
                 "step_seconds": row.step.seconds,
@@ -110,19 +112,25 @@ class Stopwatch:
 
 
 def planned(
-    study: Study, tasks: Mapping[str, SentenceTask], finetune_seeds: int, seeds: int, workers: int, watch: Stopwatch
+    study: Study,
+    runs: Mapping[str, int],
+    tasks: Mapping[str, SentenceTask],
+    finetune_seeds: int,
+    workers: int,
+    watch: Stopwatch,
 ) -> Plan:
-    """Measure a step of each variant, and count what its part of the budget makes of it."""
+    """Measure a step of each variant that has `runs` left, and count what its part of the budget makes of it."""
     rows: list[Planned] = []
-    with reading_progress("timing steps", len(study.variants)) as progress:
-        for variant in study.variants:
+    left = [variant for variant in study.variants if runs.get(variant.name)]
+    with reading_progress("timing steps", len(left)) as progress:
+        for variant in left:
             progress(len(rows), variant.name)
             step, target = watch.step(variant.config), study.target(variant)
             steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
             scored = tasks.values() if finetune_seeds else ()
             scoring = finetune_seeds * sum((watch.finetuning_seconds(task, variant.config) for task in scored), 0.0)
-            rows.append(Planned(variant, step, max(1.0, steps), scoring))
-    return Plan(study, tuple(rows), seeds, workers)
+            rows.append(Planned(variant, runs[variant.name], step, max(1.0, steps), scoring))
+    return Plan(study, tuple(rows), workers)
 
 
 def budget_for(plan: Plan, hours: float) -> float:
@@ -143,12 +151,15 @@ def budget_for(plan: Plan, hours: float) -> float:
 
 def show(plan: Plan) -> None:
     """The plan on the terminal."""
-    size = f"{counted(len(plan.rows), 'variant')} x {counted(plan.seeds, 'seed')}"
-    grid = Table(title=f"{plan.study.title}: {size}", title_justify="left")
-    for name in ("variant", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"):
+    if not plan.rows:
+        console.print(f"{plan.study.title}: all runs are done", markup=False)
+        return
+    size = f"{counted(len(plan.rows), 'variant')}, {counted(sum(row.runs for row in plan.rows), 'run')}"
+    grid = Table(title=f"{plan.study.title}: {size} to do", title_justify="left")
+    for name in ("variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"):
         grid.add_column(name, justify="left" if name == "variant" else "right", overflow="fold")
     for row in plan.rows:
-        cells = (f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
+        cells = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
         grid.add_row(row.variant.name, *cells, *(minutes(each) for each in (row.seconds, row.finetuning_seconds)))
     console.print(grid)
     both = plan.training_hours + plan.finetuning_hours

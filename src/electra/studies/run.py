@@ -18,19 +18,19 @@ import torch
 from electra.console import console, counted, decided, show_rows, warned
 from electra.errors import RunError, UsageError
 from electra.finetuning.grid import COLUMNS
-from electra.pretraining.config import PretrainConfig
+from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.directory import RunDirectory
 from electra.runtime import RuntimeConfig
 from electra.storage import check_writable, holds_files, write_atomically
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring
 from electra.studies.figures import write_figures
-from electra.studies.plan import Stopwatch, budget_for, minutes, planned, show
+from electra.studies.plan import Plan, Stopwatch, budget_for, minutes, planned, show
 from electra.studies.processes import run_cells
 from electra.studies.results import Results, average, best_probe, best_tags, csv_rows, finetuned, to_csv
 from electra.studies.scales import SCALES, Scale
 from electra.studies.sources import check_tasks, fitted, shared_data
-from electra.studies.study import Published, Study, Variant
+from electra.studies.study import Published, Study, Variant, with_rates
 from electra.studies.table import summary_rows, to_markdown
 from electra.studies.tag_probe import tagged_splits
 
@@ -90,12 +90,10 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
         study = replace(study, budget=known)
     if dry_run or (known is None and order.hours is not None):
         watch = Stopwatch(order.device)
-        plan = planned(replace(study, variants=chosen), tasks, order.finetune_seeds, order.seeds, order.workers, watch)
+        plan = plan_of(order, study, chosen, tasks, watch)
         if known is None and order.hours is not None:
             study = replace(study, budget=budget_for(plan, order.hours))
-            plan = planned(
-                replace(study, variants=chosen), tasks, order.finetune_seeds, order.seeds, order.workers, watch
-            )
+            plan = plan_of(order, study, chosen, tasks, watch)
         show(plan)
         if dry_run:
             return {"budget": study.budget, "hours": plan.training_hours + plan.finetuning_hours, "rows": plan.facts()}
@@ -105,12 +103,31 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
     return run_grid(order, study, chosen, scale, tuple(tasks))
 
 
+def plan_of(
+    order: Order, study: Study, chosen: Sequence[Variant], tasks: Mapping[str, SentenceTask], watch: Stopwatch
+) -> Plan:
+    """What the cells that are not finished will cost; one that has begun is counted whole."""
+    scoring = scoring_of(order, tuple(tasks))
+    runs = {
+        variant.name: sum(
+            not cell_of(study, variant, seed, order, order.data, scoring).is_finished() for seed in range(order.seeds)
+        )
+        for variant in chosen
+    }
+    return planned(study, runs, tasks, order.finetune_seeds, order.workers, watch)
+
+
+def scoring_of(order: Order, tasks: tuple[str, ...]) -> Scoring:
+    """What every cell is scored on."""
+    return Scoring(order.glue, tasks, order.finetune_seeds, tags=order.tags and located(order.tags))
+
+
 def run_grid(
     order: Order, study: Study, chosen: Sequence[Variant], scale: Scale, tasks: tuple[str, ...]
 ) -> dict[str, Any]:
     """Run the cells that are not finished, and write what all of them have found."""
     data = shared_data(scale, order.data, order.out)
-    scoring = Scoring(order.glue, tasks, order.finetune_seeds, tags=order.tags and located(order.tags))
+    scoring = scoring_of(order, tasks)
     cells = {
         variant.name: [
             cell_of(study, variant, seed, order, data, scoring) for seed in seeds_of(order.out, variant, order.seeds)
@@ -142,8 +159,10 @@ def run_grid(
         record = cell.record() or {}
         if "failed" in record:
             warned(f"{cell.name} failed: {record['failed']}")
-        elif record:
+        elif cell.is_finished():
             console.print(f"  {cell.name}: {told(record, tasks)}", markup=False)
+        else:
+            warned(f"{cell.name} was stopped before it was done; the same command goes on with it")
         done = sum(each.is_finished() for each in wanted)
         console.print(f"  {done} of {len(wanted)} done", markup=False)
 
@@ -151,7 +170,7 @@ def run_grid(
     results = collected()
     show_rows(summary_rows(results))
     console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
-    failed = [cell.name for cell in wanted if "failed" in (cell.record() or {})]
+    failed = [cell.name for cell in wanted if not cell.is_finished()]
     return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
 
 
@@ -213,26 +232,6 @@ def chosen_variants(study: Study, names: Sequence[str]) -> tuple[Variant, ...]:
         if name not in known:
             raise UsageError(f"{study.name} has no variant {name!r}; there are {', '.join(known)}")
     return tuple(known[name] for name in dict.fromkeys(names)) or study.variants
-
-
-def with_rates(study: Study, rates: Mapping[str, float]) -> Study:
-    """The study with the peak learning rates of these objectives, as a search found them.
-
-    Raises:
-        UsageError: no variant has such an objective, or the study is the search.
-    """
-    known = dict.fromkeys(variant.config.objective for variant in study.variants)
-    for name in rates:
-        if name not in known:
-            raise UsageError(f"--rates: {study.name} has no objective {name!r}; it has {', '.join(known)}")
-    if rates and study.name == "learning-rate":
-        raise UsageError("--rates: learning-rate is the study that searches them")
-
-    def at_its_rate(config: PretrainConfig) -> PretrainConfig:
-        rate = rates.get(config.objective, config.optimizer.learning_rate)
-        return replace(config, optimizer=replace(config.optimizer, learning_rate=rate))
-
-    return replace(study, variants=tuple(replace(each, config=at_its_rate(each.config)) for each in study.variants))
 
 
 def facts(order: Order, study: Study) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from electra.data.loader import LengthWarmup
 from electra.finetuning.grid import COLUMNS
 from electra.presets import PRESETS, tiny
 from electra.pretraining.config import PretrainConfig
+from electra.studies.widths import with_generator
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,6 @@ def mini_scale() -> Scale:
         steps=8_000,
         seq_len=32,
         model=model,
-        generator=replace(base.generator, size=0.25),
         masking=replace(base.masking, fraction=0.2),
         training=replace(base.training, batch_size=32),
         optimizer=replace(base.optimizer, learning_rate=1e-3),
@@ -85,7 +85,7 @@ def mini_scale() -> Scale:
     )
     return Scale(
         "mini",
-        config,
+        replace(config, generator=with_generator(config, 32)),
         steps=config.steps or 0,
         widths=(32, 64, 128, 256),
         discriminators=(128,),
@@ -106,10 +106,6 @@ SIZES: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = 
 def preset_scale(name: str) -> Scale:
     """A preset with the paper's budget: that of its own steps, or 500,000 steps."""
     config = PRESETS[name]()
-    assert config.steps is not None
-    # Under a budget of FLOPs a share of the run warms up; this one is the paper's 10,000 updates.
-    share = config.schedule.warmup(config.steps)
-    config = replace(config, schedule=replace(config.schedule, max_warmup=share))
     widths, discriminators, generators = SIZES[config.model.hidden_size]
     return Scale(name, config, PAPER_STEPS, widths, discriminators, generators)
 

@@ -1,9 +1,13 @@
 """What a study is: variants, how much compute each of them gets, how it is drawn, and what the paper found."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives import OBJECTIVES
+from electra.studies.compute import step_flops
 
 
 @dataclass(frozen=True)
@@ -69,14 +73,46 @@ class Study:
     """Two lines whose difference has a panel of its own."""
 
     def configured(self, variant: Variant) -> PretrainConfig:
-        """A variant's configuration with its part of the budget."""
-        target = self.target(variant)
+        """A variant's configuration with its part of the budget.
+
+        Short sequences have the share of its updates that they have of the scale's own, so that no variant reads them for
+        longer than another. So has the learning rate's warm-up under a budget of FLOPs, where it is a share of them.
+        """
+        config, target = variant.config, self.target(variant)
         if target is None:
-            return replace(variant.config, steps=1, hours=None, flops=None)
+            return replace(config, steps=1, hours=None, flops=None)
+        assert config.steps is not None, "a scale has steps"
+        updates = target if self.equal == "steps" else target / step_flops(config)
+        config = replace(config, hours=None, length_warmup=config.length_warmup.scaled(updates / config.steps))
         if self.equal == "steps":
-            return replace(variant.config, steps=max(1, round(target)), hours=None, flops=None)
-        return replace(variant.config, steps=None, hours=None, flops=target)
+            return replace(config, steps=max(1, round(target)), flops=None)
+        schedule = replace(config.schedule, max_warmup=config.schedule.warmup(config.steps))
+        return replace(config, steps=None, flops=target, schedule=schedule)
 
     def target(self, variant: Variant) -> float | None:
         """What a variant's runs must spend in the unit of `equal`; None: they are not bound."""
         return variant.share * self.budget or None
+
+
+def with_rates(study: Study, rates: Mapping[str, float]) -> Study:
+    """The study with the peak learning rates of these objectives, as a search found them.
+
+    ELECTRA's is also that of the other objectives with a generator, unless they have one of their own: what Table 5 puts
+    between ELECTRA and BERT differs from ELECTRA in what it predicts alone.
+
+    Raises:
+        UsageError: no variant has such an objective, or the study is the search.
+    """
+    known = dict.fromkeys(variant.config.objective for variant in study.variants)
+    for name in rates:
+        if name not in known:
+            raise UsageError(f"--rates: {study.name} has no objective {name!r}; it has {', '.join(known)}")
+    if rates and study.name == "learning-rate":
+        raise UsageError("--rates: learning-rate is the study that searches them")
+
+    def at_its_rate(config: PretrainConfig) -> PretrainConfig:
+        inherited = "electra" if OBJECTIVES[config.objective].corruption == "generator" else config.objective
+        rate = rates.get(config.objective, rates.get(inherited, config.optimizer.learning_rate))
+        return replace(config, optimizer=replace(config.optimizer, learning_rate=rate))
+
+    return replace(study, variants=tuple(replace(each, config=at_its_rate(each.config)) for each in study.variants))
