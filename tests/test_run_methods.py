@@ -41,7 +41,7 @@ METHODS = {
     "never-original": ({"generator.never_original": True}, "auc", {"discriminator", "generator"}),
     "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
-    "sentence": ({"contrast.weight": 1.0}, "sentence_loss", {"discriminator", "generator"}),
+    "sentence": ({"contrast.weight": 1.0}, "auc", {"discriminator", "generator"}),
     "two-stage": ({"procedure": "two-stage", "generator.size": 1.0}, "auc", {"discriminator", "generator"}),
     "length-warmup": ({"length_warmup": {"steps": 5, "length": 8}}, "auc", {"discriminator", "generator"}),
     "from-scratch": ({"procedure": "two-stage-scratch"}, "auc", {"discriminator", "generator"}),

@@ -64,6 +64,7 @@ CLASHES = [
     ("--procedure two-stage-scratch --generator.learning adversarial", "decides when the generator learns"),
     ("--procedure two-stage-scratch --init somewhere", "and --init names other weights; leave one of them out"),
     ("--contrast.weight -1", "contrast.weight is -1.0; it must not be negative"),
+    ("--loss-weight -5", "--loss-weight is -5.0; it must not be negative"),
     ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must lie between 0 and 1"),
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
     ("--generator.ffn 0", "generator.ffn is 0.0; it must be more than 0"),
@@ -123,11 +124,19 @@ IDLE = [
         "--masking.mlm-mask has no effect: --objective electra masks nothing that the main network",
     ),
     ("--masking.rarity 2", "--masking.rarity has no effect: masking.strategy is uniform"),
+    (
+        "--generator.kind uniform --generator.temperature 2",
+        "--generator.temperature has no effect: uniform draws stay uniform",
+    ),
+    (
+        "--procedure two-stage-scratch --generator.tying embeddings",
+        "--generator.tying has no effect: --procedure two-stage-scratch ties no weights",
+    ),
     ("--contrast.unchanged 0.5", "--contrast.unchanged has no effect: contrast.weight is 0"),
     ("--length-warmup.length 8", "--length-warmup.length has no effect: length_warmup.steps is 0"),
 ]
 EFFECTIVE = (
-    "--generator.kind uniform --generator.temperature 2",
+    "--generator.kind unigram --generator.temperature 2",
     "--copy null",
     "--objective mlm --masking.mlm-mask 0.7 --masking.strategy rare --masking.rarity 2",
     "--contrast.weight 1 --contrast.unchanged 0.5 --generator.size 0.5 --loss-weight 7 --masking.generator-mask 0.9",

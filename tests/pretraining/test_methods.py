@@ -223,6 +223,8 @@ def test_the_sentence_task() -> None:
         held_out = electra.eval().run(inputs)
     changed = (held_out.corrupted.input_ids != inputs.input_ids).any(1)
     assert float(changed.double().mean()) > 0.99, "held-out text is corrupted whole"
+    assert held_out.predicted.sentence_loss is None
+    assert "sentence_loss" not in electra.metrics(electra.sums(inputs, held_out))
     assert model().prediction.sentence is None
 
 

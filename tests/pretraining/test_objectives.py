@@ -11,9 +11,11 @@ from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
+from electra.presets import tiny
+from electra.pretraining.build import build_shapes
 from electra.pretraining.masking import MaskingConfig
 from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
-from electra.pretraining.objectives import CORRUPTIONS, OBJECTIVES, PREDICTIONS
+from electra.pretraining.objectives import CORRUPTIONS, OBJECTIVES, PREDICTIONS, PretrainingModel
 
 
 def rows_of(inputs: Batch, rows: slice) -> Batch:
@@ -83,6 +85,21 @@ def test_the_table_uses_all_its_parts() -> None:
 def test_where_an_objective_is_scored() -> None:
     scored = {name: model(name).scored_everywhere for name in OBJECTIVES}
     assert [name for name in scored if scored[name]] == ["electra", "all-tokens-mlm"]
+
+
+def test_what_is_configured_arrives() -> None:
+    def built(**settings: object) -> PretrainingModel:
+        return build_shapes(replace(tiny(), **settings))
+
+    assert built().setting.objective.weight == 5.0
+    assert built(loss_weight=7.0).setting.objective.weight == 7.0
+    assert built(loss_weight=None).setting.objective.weight == 50.0
+    assert built(objective="mlm", loss_weight=7.0).setting.objective.weight == 1.0, "there is nothing to weigh against"
+    every = {copy: built(objective="all-tokens-mlm", loss_weight=None, copy=copy) for copy in (None, True, False)}
+    assert [model.prediction.copy is None for model in every.values()] == [False, False, True]
+    assert built(masking=MaskingConfig(fraction=0.4)).setting.masking.fraction == 0.4
+    hot = built(generator=GeneratorConfig(size=0.5, temperature=3.0))
+    assert hot.corruption.sampling.temperature == 3.0
 
 
 @torch.no_grad()

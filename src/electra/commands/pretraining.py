@@ -121,7 +121,14 @@ def pretrain(
 
 def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
     """Say which of the options that were given change nothing."""
-    parts = (config.objective, config.generator, config.masking, config.contrast, config.length_warmup)
+    parts = (
+        config.objective,
+        config.generator,
+        config.masking,
+        config.contrast,
+        config.length_warmup,
+        config.procedure,
+    )
     for line in without_effect(names, *parts):
         warned(line)
 

@@ -141,6 +141,7 @@ def without_effect(
     masking: MaskingConfig,
     contrast: ContrastConfig,
     length_warmup: LengthWarmup,
+    procedure: str,
 ) -> Iterator[str]:
     """The options among `names` that change nothing beside the others, each with the reason."""
     has_generator = OBJECTIVES[objective].corruption == "generator"
@@ -159,6 +160,10 @@ def without_effect(
         "contrast.unchanged": None if contrast.weight else "contrast.weight is 0",
         "length_warmup.length": None if length_warmup.steps else "length_warmup.steps is 0",
     }
+    if has_generator and generator.kind == "uniform":
+        reasons["generator.temperature"] = "uniform draws stay uniform at any temperature"
+    if procedure != "joint":
+        reasons["generator.tying"] = f"--procedure {procedure} ties no weights"
     for name in names:
         for beginning, reason in reasons.items():
             if reason is not None and name.startswith(beginning):

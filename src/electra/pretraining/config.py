@@ -104,6 +104,8 @@ class PretrainConfig:
                 f"length_warmup.length {self.length_warmup.length} is no shorter than --seq-len {self.seq_len}; "
                 "lower it, or leave --length-warmup.steps out"
             )
+        if self.loss_weight is not None and not self.loss_weight >= 0:
+            raise UsageError(f"--loss-weight is {self.loss_weight}; it must not be negative")
         check_generator(self.objective, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, bool(self.copy))
         if self.procedure != "joint":

@@ -49,7 +49,7 @@ class Predicted(NamedTuple):
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
     sentence_loss: Float[Tensor, " B"] | None = None
-    """The loss of the sentence-level task, where it is set."""
+    """The loss of the sentence-level task, where it is set, while training."""
 
 
 class ReplacedOrOriginal(nn.Module):
@@ -77,7 +77,9 @@ class ReplacedOrOriginal(nn.Module):
             "scores_original": score_histogram(logits, real & ~replaced),
         }
         sentence_loss = None
-        if self.sentence is not None:
+        if (
+            self.sentence is not None and self.training
+        ):  # nearly all held-out inputs are corrupted: it would say nothing
             score = self.sentence(hidden[:, 0]).squeeze(-1).float()
             sentence_loss = F.binary_cross_entropy_with_logits(score, replaced.any(1).float(), reduction="none")
             sums["sentence_loss"] = sentence_loss.sum()
@@ -87,7 +89,7 @@ class ReplacedOrOriginal(nn.Module):
         """The discriminator's loss and how well it tells replaced tokens."""
         detection = detection_metrics(sums["scores_replaced"], sums["scores_original"])
         metrics = {"discriminator_loss": ratio(sums["prediction_loss"], scored), **detection}
-        if self.sentence is not None:
+        if "sentence_loss" in sums:
             metrics["sentence_loss"] = ratio(sums["sentence_loss"], sums["sequences"])
         return metrics
 
