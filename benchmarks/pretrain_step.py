@@ -15,8 +15,8 @@ of two forwards (`PretrainingModel.utilised_share`), for the share of the places
 share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
 vectors, which no one computes, so it is not a share of the machine.
 `--compile` has our layers compiled (`--training.compile`). Either count has the generator's last layer whole, though ours
-works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours computes padding in attention alone,
-the peers everywhere.
+works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours leaves
+padding out of all but embeddings, attention and heads, the peers compute it everywhere.
 """
 
 import argparse
@@ -94,7 +94,7 @@ class Turns:
     flops: list[float]
     """Of our steps, counted as in Appendix E."""
     matmul: list[float]
-    """FLOP/s of a large matrix product."""
+    """FLOP/s of a large matrix product, the mean of just before our turn and just after it."""
 
 
 def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Case:
@@ -146,6 +146,7 @@ def take_turns(case: Case, model: PretrainingModel, others: dict[str, Callable[[
         with closing(case.loader().iterate(first_step)) as batches:
             for _ in range(case.rounds + 1):
                 tokens, places, flops = 0, 0, 0.0
+                before = matmul_rate(case.where)
                 case.where.synchronise()
                 start = time.perf_counter()
                 for _ in range(case.steps):
@@ -159,9 +160,9 @@ def take_turns(case: Case, model: PretrainingModel, others: dict[str, Callable[[
                 turns.tokens.append(tokens)
                 turns.places.append(places)
                 turns.flops.append(flops)
+                turns.matmul.append(statistics.fmean([before, matmul_rate(case.where)]))
                 for name, other in others.items():
                     turns.seconds[name].append(other())
-                turns.matmul.append(matmul_rate(case.where))
 
     train(model, batches_from, case.config.recipe(), case.where, Unsaved(), Silent(), lambda: False)
     for measured in (*turns.seconds.values(), turns.tokens, turns.places, turns.flops, turns.matmul):

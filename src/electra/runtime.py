@@ -177,11 +177,11 @@ def matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
     size = 8192 if runtime.device.type == "cuda" else 1024
     # Random numbers: constant ones draw less power on a GPU, which then runs faster.
     a = torch.randn(size, size, device=runtime.device, dtype=runtime.dtype)
-    torch.mm(a, a)
+    product = torch.mm(a, a)
     runtime.synchronise()
     start, products = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < seconds:
-        torch.mm(a, a)
+        torch.mm(a, a, out=product)
         runtime.synchronise()
         products += 1
     return products * 2 * size**3 / elapsed

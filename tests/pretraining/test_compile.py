@@ -37,26 +37,34 @@ for name, value in eager.items():
 assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 2, "a layer of each network"
 """
 
-DROPOUT = """
+MANY = """
 from dataclasses import replace
 
 import torch
 from tiny_models import ENCODER, batch, model
 
-from electra.model.layers import TransformerLayer
+from electra.model.dropout import dropped
+from electra.pretraining.run import compile_layers
 
 network = model(encoder=replace(ENCODER, num_layers=1))
-for module in network.modules():
-    if isinstance(module, TransformerLayer):
-        module.compile(backend="aot_eager")
-losses = []
-for lengths in ((40, 23), (40, 40)):
-    examples = batch(lengths)
-    loss, _ = network(examples, network.counts(examples))
-    loss.backward()
-    losses.append(loss)
-assert torch.stack(losses).isfinite().all()
-assert network.prediction.network.encoder.layers[0].ffn.up.weight.grad.any()
+compile_layers(network, torch.device("cpu"), "eager")
+torch._dynamo.config.fail_on_recompile_limit_hit = True
+for training in (True, False):
+    network.train(training)
+    for lengths in ((40, 23), (30, 12), (40, 40)):
+        examples = batch(lengths)
+        loss, _ = network(examples, network.counts(examples))
+        loss.backward()
+        assert loss.isfinite()
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 8, "the limit without ours"
+gradient = network.prediction.network.encoder.layers[0].ffn.up.weight.grad
+assert gradient.isfinite().all() and gradient.any()
+
+ones = torch.ones(50, 8, requires_grad=True)
+out = torch.compile(dropped, backend="aot_eager")(ones, 0.3)
+out.sum().backward()
+assert torch.equal(ones.grad, out.detach()), "what was dropped learns nothing"
+assert 0 < out.count_nonzero() < out.numel()
 """
 
 
@@ -73,9 +81,9 @@ def test_compiled_layers_learn_the_same() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_layers_with_dropout_go_through_the_compiler() -> None:
-    """Batches with padding and without; no C++ is written for this back end."""
-    done = python("-c", DROPOUT)
+def test_dropout_and_many_shapes_go_through_the_compiler() -> None:
+    """Batches with padding and without, in training and out of it; no C++ is written for this back end."""
+    done = python("-c", MANY)
     assert done.returncode == 0, done.stderr
 
 

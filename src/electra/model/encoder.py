@@ -133,14 +133,19 @@ class Encoder(nn.Module):
             yield (x := layer(x, layout))
 
 
-def layout_of(attention_mask: Bool[Tensor, "B L"] | None) -> Rows | Line:
-    """How the layers take a batch: without its padding on a CPU.
+LEAST_PADDING = 0.05
+"""Share of a batch from which it pays to leave padding out: without dropout, rows need fewer copies than a line."""
 
-    On a GPU the length of the line would have to be fetched, and a compiled layer would not know it.
+
+def layout_of(attention_mask: Bool[Tensor, "B L"] | None) -> Rows | Line:
+    """How the layers take a batch: on a CPU without its padding, if there is enough of it.
+
+    A GPU has rows: attention over a line needs kernels of its own there, and graphs want shapes that stay the same.
     """
     if attention_mask is None or attention_mask.device.type != "cpu" or torch.compiler.is_compiling():
         return Rows(attention_mask)
-    return Line(attention_mask)
+    padded = 1 - attention_mask.sum().item() / attention_mask.numel()
+    return Line(attention_mask) if padded >= LEAST_PADDING else Rows(attention_mask)
 
 
 def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:

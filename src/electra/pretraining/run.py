@@ -85,20 +85,26 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
     return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
 
 
-def compile_layers(model: PretrainingModel, device: torch.device) -> None:
+COMPILED_VARIANTS = 64
+"""Of a layer's code: sizes of the networks, with padding and without, at positions, in training and out of it."""
+
+
+def compile_layers(model: PretrainingModel, device: torch.device, backend: str = "inductor") -> None:
     """Have torch.compile compile each layer when it first computes; parameters and their names stay.
 
     Raises:
         UsageError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
     """
     try:
-        torch.compile(torch.sin)(torch.ones(2, device=device))
+        torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device))
     except Exception as error:  # of many kinds, from wherever its back end fails
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)
         raise UsageError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
+    # From the limit on, which is 8, a layer would silently stay as it is.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
     for module in model.modules():
         if isinstance(module, TransformerLayer):
-            module.compile()
+            module.compile(backend=backend)
 
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
