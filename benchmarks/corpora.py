@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
@@ -12,15 +14,29 @@ from electra.text.tokenizer import Tokenizer
 from electra.text.vocabulary import train_tokenizer
 
 
-def write_text(file: Path, sources: Sequence[str], megabytes: float) -> int:
-    """The documents of `sources`, as often as it takes, up to `megabytes` (10^6 bytes); returns the bytes written."""
+class Written(NamedTuple):
+    """What a file of text is made of."""
+
+    bytes: int
+    passes: int
+    """How often the sources were read; from the second time on nothing is new."""
+
+
+def write_text(file: Path, sources: Sequence[str], megabytes: float) -> Written:
+    """The documents of `sources`, as often as it takes, up to `megabytes` (10^6 bytes)."""
     limit, written = megabytes * 1e6, 0
     with file.open("wb") as out:
-        while True:
+        for passes in count(1):
             for piece in Corpus(tuple(sources)):
                 written += out.write(content(piece))
                 if written >= limit:
-                    return written
+                    return Written(written, passes)
+    raise AssertionError("a corpus without end")
+
+
+def names_of(sources: Sequence[str]) -> list[str]:
+    """What a result calls its text: the names of files and folders."""
+    return [Path(source).name for source in sources]
 
 
 def write_share(file: Path, whole: Path, megabytes: float) -> int:

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from corpora import tokenizer_of, write_share, write_text
+from corpora import names_of, tokenizer_of, write_share, write_text
 from measuring import Mark, in_own_process, interleaved, options, peak_memory, ratio, report
 
 from electra.data.prepare import prepare
@@ -150,8 +150,8 @@ def main(argv: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         texts = {megabytes: Path(folder) / f"{megabytes:g}.txt" for megabytes in sorted(given.megabytes)}
         *smaller, largest = texts
-        sizes = {largest: write_text(texts[largest], given.text, largest)}
-        sizes = {each: write_share(texts[each], texts[largest], each) for each in smaller} | sizes
+        written = write_text(texts[largest], given.text, largest)
+        sizes = {each: write_share(texts[each], texts[largest], each) for each in smaller} | {largest: written.bytes}
         tokenizer = given.tokenizer or Path(folder) / "tokenizer"
         if not given.tokenizer:
             tokenizer_of(next(iter(texts.values())), given.vocab_size).save(tokenizer)
@@ -162,8 +162,22 @@ def main(argv: list[str] | None = None) -> None:
     for name, rate in rates.items():
         side, megabytes = name.split()
         print(f"{side:<12}{megabytes:>8}{rate:>10.2f}{peaks[name] / 1e6:>11,.0f} MB")
-    result = {"seq_len": SEQ_LEN, "bytes": sizes, "megabytes_per_second": rates, "peak_bytes": peaks, "rounds": seconds}
-    report("prepare", given.out, marks_of(seconds, peaks, sizes, sides), result, threads=1)
+    marks = marks_of(seconds, peaks, sizes, sides)
+    if written.passes > 1:
+        print(
+            f"The text is {written.passes} times the same: that it costs no more as it grows would mean nothing, so no mark."
+        )
+        marks = [mark for mark in marks if mark.bound != FLAT]
+    result = {
+        "text": names_of(given.text),
+        "passes": written.passes,
+        "seq_len": SEQ_LEN,
+        "bytes": sizes,
+        "megabytes_per_second": rates,
+        "peak_bytes": peaks,
+        "rounds": seconds,
+    }
+    report("prepare", given.out, marks, result, threads=1)
 
 
 if __name__ == "__main__":

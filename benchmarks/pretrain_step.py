@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corpora import prepared
+from corpora import names_of, prepared
 from measuring import Mark, in_own_process, options, peak_memory, ratio, report
 from quiet_loop import Silent, Unsaved
 
@@ -292,7 +292,13 @@ def main(argv: list[str] | None = None) -> None:
         where_run = {"device": where.describe(), "precision": str(where.dtype).removeprefix("torch.")}
         name = f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}" + "_compiled" * given.compile
         marks = marks_of(given.preset, found, where)
-        report(f"{name}_{where.device.type}", given.out, marks, sizes | where_run | found, torch.get_num_threads())
+        report(
+            f"{name}_{where.device.type}",
+            given.out,
+            marks,
+            {"text": names_of(given.text)} | sizes | where_run | found,
+            torch.get_num_threads(),
+        )
 
 
 if __name__ == "__main__":

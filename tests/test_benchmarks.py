@@ -109,6 +109,12 @@ def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
     assert run_all.main(["--smoke", "--only", "prepare", "finetune", "--text", str(text), f"--out={tmp_path}"]) == 0
     assert "finetune is left out" in capsys.readouterr().out
     found = result(tmp_path, "prepare")
+    assert found["passes"] > 1
+    assert [mark["what"] for mark in found["marks"]] == [
+        "times the bare tokenizers library",
+        "times the datasets recipe",
+    ]
+    assert found["text"] == [text.name]
     assert set(found["peak_bytes"]) == {"electra 0.02", "tokenizers 0.02", "datasets 0.02", "electra 0.2"}
     bare, ours = (0.02 / found["rounds"][f"{side} 0.02"][0] for side in ("tokenizers", "electra"))
     assert found["marks"][0]["value"] == pytest.approx(ours / bare)
