@@ -78,7 +78,7 @@ def study(
         tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL): whether the frozen encoder knows
             the tag of each word is probed too.
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
-        scale: tiny (minutes a run on a CPU core), mini (35 minutes a run), or a preset, with the paper's budget.
+        scale: tiny (minutes a run on a CPU core), mini (25 minutes a run), or a preset, with the paper's budget.
         seeds: Pre-training runs of each variant.
         hours: Choose the budget so that the whole grid takes about this long, by measured steps.
         tasks: Tasks of GLUE; by default the paper's eight, and five small ones at scale tiny or mini.
