@@ -24,6 +24,7 @@ from electra.studies import cell as cell_module
 from electra.studies import run as run_module
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring, finetuned_score
+from electra.studies.compute import step_flops
 from electra.studies.processes import unsaid
 from electra.studies.run import cell_of, run_study
 from electra.studies.scales import Scale
@@ -102,9 +103,10 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done) -> None:
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
-    assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": 10, "length": 8})
+    steps = round(10 / 200 * 1e9 / step_flops(toy_scale().config))
+    assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": steps, "length": 8})
     table = (out / "table.md").read_text()
-    assert "reads sequences of 24 tokens, of 8 in its first updates, 10 at most, the probe" in table
+    assert "reads sequences of 24 tokens, of 8 in the first 5% of its updates, the probe" in table
     assert "the probe 24 tokens of a sentence. Fine-tuning reads 64 tokens of an example at most" in table
 
 

@@ -211,8 +211,10 @@ def reading_notes(results: Results) -> Iterator[str]:
         "for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
     )
     config = results.study.variants[0].config
-    warmup = max((variant.config.length_warmup for variant in results.study.variants), key=lambda each: each.steps)
-    first = f", of {warmup.length} in its first updates, {warmup.steps:,} at most" if warmup.steps else ""
+    warmup, steps = config.length_warmup, config.steps
+    first = (
+        f", of {warmup.length} in the first {warmup.steps / steps:.0%} of its updates" if steps and warmup.steps else ""
+    )
     yield (
         f"Pre-training reads sequences of {config.seq_len} tokens{first}, the probe {config.seq_len} "
         f"tokens of a sentence. Fine-tuning reads "
