@@ -98,12 +98,12 @@ def test_the_figure(done) -> None:
         assert words in drawing
 
 
-def test_fine_tuning_reads_as_much_as_there_are_positions(done) -> None:
+def test_fine_tuning_reads_as_much_as_there_are_positions(done, data: Path) -> None:
     out, _ = done
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
-    steps = round(10 / 200 * 1e9 / step_flops(toy_scale().config))
+    steps = round(10 / 200 * 1e9 / step_flops(fitted(toy_scale(), str(data)).config))
     assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": steps, "length": 8})
     table = (out / "table.md").read_text()
     assert "reads sequences of 24 tokens, of 8 in the first 5% of its updates, the probe" in table
