@@ -117,7 +117,13 @@ def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"generator.never_original": True}, {"masking.strategy": "rare"}, {"contrast.weight": 1.0}]
+    "changes",
+    [
+        {"generator.never_original": True},
+        {"masking.strategy": "rare"},
+        {"masking.with_replacement": True},
+        {"contrast.weight": 1.0},
+    ],
 )
 def test_where_the_formula_is_an_approximation_it_is_said(
     runs: Path, tmp_path: Path, changes: dict, capsys: pytest.CaptureFixture

@@ -67,6 +67,10 @@ CLASHES = [
     ("--loss-weight -5", "--loss-weight is -5.0; it must not be negative"),
     ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must lie between 0 and 1"),
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
+    (
+        "--generator.heads 1.5",
+        "generator.size 0.5 and generator.heads 1.5 make a hidden size of 32 with 3 heads, which cannot share it evenly",
+    ),
     ("--generator.ffn 0", "generator.ffn is 0.0; it must be more than 0"),
     (
         "--length-warmup.steps 5",
@@ -133,11 +137,17 @@ IDLE = [
         "--generator.tying has no effect: --procedure two-stage-scratch ties no weights",
     ),
     ("--contrast.unchanged 0.5", "--contrast.unchanged has no effect: contrast.weight is 0"),
+    ("--copy false", "--copy has no effect: --objective electra has no copy mechanism"),
+    (
+        "--flops 1e12 --schedule.warmup-steps 5",
+        "--schedule.warmup-steps has no effect: with --flops, schedule.max_warmup says how much of the run warms up",
+    ),
     ("--length-warmup.length 8", "--length-warmup.length has no effect: length_warmup.steps is 0"),
 ]
 EFFECTIVE = (
     "--generator.kind unigram --generator.temperature 2",
     "--copy null",
+    "--objective all-tokens-mlm --copy false --schedule.warmup-steps 5",
     "--objective mlm --masking.mlm-mask 0.7 --masking.strategy rare --masking.rarity 2",
     "--contrast.weight 1 --contrast.unchanged 0.5 --generator.size 0.5 --loss-weight 7 --masking.generator-mask 0.9",
 )

@@ -83,6 +83,13 @@ def test_detection_over_all_tokens_is_not_held_against_who_was_scored_at_some() 
     assert Health(30_522, everywhere=False).check(900, 0.5, HEALTHY | worst) == []
 
 
+def test_a_generator_that_may_not_say_the_original_is_not_blamed_for_it() -> None:
+    never = HEALTHY | {"sampled_accuracy": 0.0}
+    (blamed,) = Health(30_522).check(1000, 0.5, never)
+    assert blamed.problem == "too many replacements"
+    assert Health(30_522, samples_originals=False).check(1000, 0.5, never) == []
+
+
 def test_a_bert_has_no_discriminator_to_judge() -> None:
     assert check_heldout(500, {"mlm_loss": 3.0}) == []
 

@@ -98,16 +98,22 @@ def test_warm_up_is_the_papers() -> None:
     assert config.schedule.warmup(config.steps) * config.steps == pytest.approx(10_000), "and at equal steps"
 
 
+SMALL = [74.1, 76.0, 77.7, 79.0, 79.9]
+
+
 def test_efficiency_has_table_1() -> None:
     whole = study("efficiency")
     electra = [variant for variant in whole.variants if variant.line == "ELECTRA"]
-    assert [(variant.share, variant.published) for variant in electra] == [
-        (0.0625, 74.1), (0.125, 76.0), (0.25, 77.7), (0.5, 79.0), (1.0, 79.9)
-    ]  # fmt: skip
+    assert [variant.share for variant in electra] == [0.0625, 0.125, 0.25, 0.5, 1.0]
+    assert [variant.published for variant in electra] == SMALL
     bert = {variant.share: variant for variant in whole.variants if variant.line == "BERT"}
     assert set(bert) == {variant.share for variant in electra}
     assert bert[1.0].published == 75.1
     assert all(variant.config.objective == "mlm" for variant in bert.values())
+    for scale, numbers in (("base", {85.1, 82.2}), ("large", {89.5}), ("base++", set())):
+        found = {variant.published for variant in study("efficiency", scale).variants}
+        assert found - {None} == numbers, "of that size, or none"
+    assert {variant.published for variant in study("efficiency", "tiny").variants} - {None} == {*SMALL, 75.1}
 
 
 def test_model_sizes_are_figure_4s_and_both_sides_of_a_width_spend_the_same() -> None:
@@ -130,6 +136,19 @@ def test_narrow_models_get_kernels_of_their_width() -> None:
     assert with_width(tiny, width // 4).model.initializer_range == pytest.approx(2 * tiny.model.initializer_range)
     assert with_width(base, 128).model.initializer_range == base.model.initializer_range == 0.02
     assert differences(with_width(tiny, width), tiny) == {}
+
+
+@pytest.mark.parametrize("scale", ["tiny", "mini", "base"])
+def test_generators_of_narrow_models_get_kernels_of_their_width(scale: str) -> None:
+    """As fitted as at the scale's own width: otherwise ELECTRA alone would suffer from another one."""
+    whole, reference = study("model-size", scale), SCALES[scale]().config
+    fitted = reference.generator.initializer_range
+    for variant in whole.variants:
+        model, kernels = variant.config.model, variant.config.generator.initializer_range
+        if fitted is None:
+            assert kernels is None
+        else:
+            assert kernels == pytest.approx(fitted * (reference.model.hidden_size / model.hidden_size) ** 0.5)
 
 
 def test_generators() -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from toy_studies import TASKS, order, toy_scale
 
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Scoring
+from electra.studies.counts import counts
 from electra.studies.figures import draw, write_figures
 from electra.studies.results import Results, to_csv
 from electra.studies.run import cell_of
@@ -33,7 +35,7 @@ def record(score: float, flops: float, seed: int) -> dict:
 
 def results_of(name: str, out: Path, scores, seeds: int = 2) -> Results:
     """A study of the toy scale with made-up records; `scores` gives a variant's and seed's record, its failure, or None."""
-    study: Study = STUDIES[name](toy_scale())
+    study: Study = STUDIES[name](replace(toy_scale(), name="tiny"))  # whose neighbours the paper has numbers of
     asked = order(Path("text"), Path("glue"), out)
     cells = {
         variant.name: [
@@ -77,6 +79,33 @@ def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
     page = to_markdown(results)
     assert "Equal updates: 500 for each run." in page
     assert "| Train FLOPs | 1e+09 | 1e+09 | 1e+09 |" in page
+
+
+def test_the_summary_counts_the_model_as_the_training_loop_does(tmp_path: Path) -> None:
+    """Table 1's inference FLOPs and parameters are those of the main network, whatever stands beside it."""
+    results = results_of("tying", tmp_path, good)
+    config = results.study.variants[0].config
+    counted = counts(config)
+    rows = dict(line.strip("| ").split(" | ", 1) for line in to_markdown(results).splitlines() if line.startswith("| "))
+    assert {float(each) for each in rows["Infer FLOPs"].split(" | ")} == {float(f"{counted['inference_flops']:.3g}")}
+    size = f"{counted['parameters']['main network'] / 1e6:.3g}M"
+    assert rows["Params"].split(" | ") == [size] * 3
+
+
+def test_the_adversarial_generators_accuracy_stands_beside_the_others(tmp_path: Path) -> None:
+    """Appendix F: 58 % against 65 %."""
+
+    def scores(study: Study, variant, seed: int) -> dict:
+        accuracy = {"electra-1": 0.65, "adversarial-1": 0.58}.get(variant.name)
+        known = good(study, variant, seed)
+        return known | {"heldout": known["heldout"] | ({"generator_accuracy": accuracy} if accuracy else {})}
+
+    page = to_markdown(results_of("training-algorithms", tmp_path, scores, seeds=1)).split("## Held-out text")[1]
+    header, *rows = (line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| "))
+    place = header.index("generator accuracy")
+    found = {row[0]: row[place] for row in rows if len(row) > place and row[place].strip()}
+    assert found["ELECTRA, 1 of the budget"] == "0.650"
+    assert found["adversarial, 1 of the budget"] == "0.580"
 
 
 def test_spreads_and_gaps(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from electra.console import warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.presets import PRESETS
-from electra.pretraining.combinations import without_effect
 from electra.pretraining.config import PretrainConfig, build, options
+from electra.pretraining.idle import without_effect
 from electra.train.schedule import Budget
 
 
@@ -121,15 +121,7 @@ def pretrain(
 
 def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
     """Say which of the options that were given change nothing."""
-    parts = (
-        config.objective,
-        config.generator,
-        config.masking,
-        config.contrast,
-        config.length_warmup,
-        config.procedure,
-    )
-    for line in without_effect(names, *parts):
+    for line in without_effect(names, config):
         warned(line)
 
 

@@ -29,7 +29,6 @@ def flops(
     Returns:
         What was shown, as numbers: see `electra.studies.counts.counts` and `electra.studies.paper_tables.paper_table`.
     """
-    from electra.errors import UsageError
     from electra.studies.counts import counts, preset_config, show_counts
     from electra.studies.paper_tables import paper_table, show_table
 

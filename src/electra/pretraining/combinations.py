@@ -1,11 +1,11 @@
 """Settings that exclude each other: each clash is named in one line, with what would work instead."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from electra.data.loader import LengthWarmup
 from electra.errors import UsageError
+from electra.model.encoder import EncoderConfig
 from electra.pretraining.masking import MaskingConfig
-from electra.pretraining.networks import GeneratorConfig
+from electra.pretraining.networks import GeneratorConfig, generator_sizes
 from electra.pretraining.objectives import OBJECTIVES
 from electra.pretraining.prediction import ContrastConfig
 
@@ -25,8 +25,8 @@ def other_size(generator: GeneratorConfig) -> str:
     return ""
 
 
-def check_generator(objective: str, generator: GeneratorConfig) -> None:
-    """What a generator's own settings exclude, where the objective has one at all."""
+def check_generator(objective: str, main: EncoderConfig, generator: GeneratorConfig) -> None:
+    """What a generator's own settings exclude beside the main network's, where the objective has one at all."""
     if OBJECTIVES[objective].corruption != "generator":
         return
     kind, tying, learning = generator.kind, generator.tying, generator.learning
@@ -63,6 +63,8 @@ def check_generator(objective: str, generator: GeneratorConfig) -> None:
             ),
         ]
     )
+    if is_network:
+        generator_sizes(main, generator)  # complains if they cannot be
 
 
 def check_task(
@@ -132,39 +134,3 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
             ),
         ]
     )
-
-
-def without_effect(
-    names: Iterable[str],
-    objective: str,
-    generator: GeneratorConfig,
-    masking: MaskingConfig,
-    contrast: ContrastConfig,
-    length_warmup: LengthWarmup,
-    procedure: str,
-) -> Iterator[str]:
-    """The options among `names` that change nothing beside the others, each with the reason."""
-    has_generator = OBJECTIVES[objective].corruption == "generator"
-    network = ("size", "depth", "heads", "ffn", "tying", "learning", "initializer_range")
-    reasons = {
-        **dict.fromkeys(
-            ("generator.", "loss_weight", "masking.generator_mask"),
-            None if has_generator else f"--objective {objective} has no generator",
-        ),
-        **dict.fromkeys(
-            (f"generator.{name}" for name in network if has_generator),
-            None if generator.kind == "masked-lm" else f"generator.kind {generator.kind} is no network",
-        ),
-        "masking.mlm_": f"--objective {objective} masks nothing that the main network sees" if has_generator else None,
-        "masking.rarity": None if masking.strategy == "rare" else f"masking.strategy is {masking.strategy}",
-        "contrast.unchanged": None if contrast.weight else "contrast.weight is 0",
-        "length_warmup.length": None if length_warmup.steps else "length_warmup.steps is 0",
-    }
-    if has_generator and generator.kind == "uniform":
-        reasons["generator.temperature"] = "uniform draws stay uniform at any temperature"
-    if procedure != "joint":
-        reasons["generator.tying"] = f"--procedure {procedure} ties no weights"
-    for name in names:
-        for beginning, reason in reasons.items():
-            if reason is not None and name.startswith(beginning):
-                yield f"--{name.replace('_', '-')} has no effect: {reason}"

@@ -106,7 +106,7 @@ class PretrainConfig:
             )
         if self.loss_weight is not None and not self.loss_weight >= 0:
             raise UsageError(f"--loss-weight is {self.loss_weight}; it must not be negative")
-        check_generator(self.objective, self.generator)
+        check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, bool(self.copy))
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)

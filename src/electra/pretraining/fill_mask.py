@@ -145,6 +145,7 @@ def departures(config: PretrainConfig) -> list[str]:
     """Settings of a run under which a masked token is not one in p_mask alike, filled from p_G, as the formula assumes."""
     departing = {
         "generator.never_original": config.generator.never_original,
+        "masking.with_replacement": config.masking.with_replacement,
         "masking.strategy": config.masking.strategy != "uniform",
         "contrast.weight": config.contrast.weight > 0,
     }

@@ -39,6 +39,8 @@ class Health:
     vocab_size: int
     everywhere: bool = True
     """Whether a discriminator is scored at all tokens. Its detection is measured over all of them, and says little if not."""
+    samples_originals: bool = True
+    """Whether the generator may sample the original token."""
     norms: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
@@ -47,7 +49,7 @@ class Health:
         advice = {
             **self.check_numbers(metrics),
             **(self.check_learning(metrics) if done > 0.25 and step >= PATIENCE else {}),
-            **(check_samples(metrics) if done >= 0.5 and step >= GENERATOR_PATIENCE else {}),
+            **(check_samples(metrics) if self.samples_originals and done >= 0.5 and step >= GENERATOR_PATIENCE else {}),
         }
         self.norms = [*self.norms, metrics["gradient_norm"]][-100:]
         self.losses = [*self.losses, metrics["loss"]][-100:]

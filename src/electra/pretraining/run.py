@@ -170,7 +170,7 @@ def train_model(
         world_size=where.world_size,
     )
     checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, warned)
-    health = Health(tokenizer.vocab_size, model.scored_everywhere)
+    health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.never_original)
     share = model.utilised_share(data.manifest.seq_len)
     observer = RunObserver(directory.path, recipe.budget, health, share, where, checkpoints.path)
     announce(config, rows, loader, where)

@@ -166,9 +166,10 @@ def convergence(scale: Scale) -> Study:
 
 def efficiency(scale: Scale) -> Study:
     """Figure 1 and Table 1: ELECTRA and BERT after 6.25, 12.5, 25, 50 and 100 % of the compute."""
+    published = paper.BY_SHARE.get(scale.name, {})
     variants = [
-        replace(variant, published=small_score(scale, variant))
-        for variant in over_compute(both(scale.config), tuple(paper.SMALL_BY_SHARE))
+        replace(variant, published=published.get(variant.line, {}).get(variant.share))
+        for variant in over_compute(both(scale.config), (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0))
     ]
     return Study(
         "efficiency",
@@ -179,13 +180,6 @@ def efficiency(scale: Scale) -> Study:
         budget=flops_of(scale),
         compared=(ELECTRA, BERT),
     )
-
-
-def small_score(scale: Scale, variant: Variant) -> float | None:
-    """What Table 1 says of a variant, which it does of Small."""
-    if variant.line == ELECTRA:
-        return paper.SMALL_BY_SHARE[variant.share]
-    return paper.BERT_SMALL if variant.share == 1 else None
 
 
 def negative_results(scale: Scale) -> Study:

@@ -101,7 +101,7 @@ class Results:
 
     def finetuning_runs(self) -> dict[str, list[int]]:
         """How many fine-tuning runs the medians of each variant are of, by label; of seeds that differ, all numbers."""
-        number = finetuning_runs(self.tasks)
+        number = fewest_runs(self.tasks)
         runs = {each.variant.label: sorted({int(value) for value in each.values(number)}) for each in self.outcomes}
         return {label: counts for label, counts in runs.items() if counts}
 
@@ -111,7 +111,7 @@ def finetuned(task: str) -> Number:
     return lambda record: record["finetuned"].get(task, {}).get("median")
 
 
-def finetuning_runs(tasks: Sequence[str]) -> Number:
+def fewest_runs(tasks: Sequence[str]) -> Number:
     """Fine-tuning runs whose median counts: the fewest of the tasks that are scored."""
 
     def fewest(record: Mapping[str, Any]) -> float | None:
@@ -192,7 +192,7 @@ def columns(tasks: Sequence[str]) -> dict[str, Number]:
     return {
         "average": average(finetuned, tasks),
         **{task: finetuned(task) for task in tasks},
-        "finetuning_runs": finetuning_runs(tasks),
+        "finetuning_runs": fewest_runs(tasks),
         **{f"finetuning_std_{task}": finetuning_std(task) for task in tasks},
         "probe_average": average(best_probe, tasks),
         **{f"probe_{task}": best_probe(task) for task in tasks},

@@ -41,20 +41,23 @@ SMALL_TASKS = ("cola", "sst2", "mrpc", "stsb", "rte")
 
 
 def tiny_scale() -> Scale:
-    """Minutes a run on a CPU core: to see a study work. What it learns shows on held-out text, not in tasks (docs/results.md).
+    """About five minutes a run on a CPU core.
 
-    The tiny preset's network, with words enough for GLUE.
+    The tiny preset's network, with words enough for GLUE. LOG.md says how the rest was found: short sequences first,
+    embeddings that start small, and a generator that is weak enough to be found out.
     """
     base = tiny()
     config = replace(
         base,
-        steps=5_000,
-        model=replace(base.model, vocab_size=4_096),
-        training=replace(base.training, log_every=100, checkpoint_every=2_000),
+        steps=10_000,
+        seq_len=32,
+        model=replace(base.model, vocab_size=4_096, embedding_initializer_range=0.02),
+        training=replace(base.training, batch_size=32, log_every=100, checkpoint_every=2_000),
+        length_warmup=LengthWarmup(steps=5_000, length=16),
     )
     return Scale(
         "tiny",
-        config,
+        replace(config, generator=with_generator(config, 16)),
         steps=config.steps or 0,
         widths=(16, 32, 64, 128),
         discriminators=(64,),
@@ -67,21 +70,17 @@ def tiny_scale() -> Scale:
 def mini_scale() -> Scale:
     """About 25 minutes a run on a CPU core.
 
-    LOG.md says how it was found: short sequences first, embeddings that start small, a loss weight that leaves the shared
-    ones to the generator, and a generator that is weak enough to be found out.
+    A larger network than at scale tiny, and a loss weight that leaves the shared embeddings to its generator.
     """
     base = tiny_scale().config
     sizes = {"embedding_size": 128, "hidden_size": 128, "num_layers": 3, "num_heads": 4, "ffn_size": 512}
-    model = replace(base.model, **sizes, vocab_size=8_192, initializer_range=0.09, embedding_initializer_range=0.02)
     config = replace(
         base,
         steps=8_000,
-        seq_len=32,
-        model=model,
+        model=replace(base.model, **sizes, vocab_size=8_192, initializer_range=0.09),
         masking=replace(base.masking, fraction=0.2),
-        training=replace(base.training, batch_size=32),
         optimizer=replace(base.optimizer, learning_rate=1e-3),
-        length_warmup=LengthWarmup(steps=4_000, length=16),
+        length_warmup=replace(base.length_warmup, steps=4_000),
     )
     return Scale(
         "mini",

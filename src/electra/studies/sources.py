@@ -7,7 +7,8 @@ from pathlib import Path
 from electra.data.loader import LengthWarmup
 from electra.data.manifest import Manifest, is_prepared
 from electra.errors import DataError, UsageError
-from electra.finetuning.glue import GLUE, glue_task
+from electra.finetuning.glue import glue_task
+from electra.finetuning.grid import COLUMNS
 from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.sources import prepare_with_progress, train_into
 from electra.studies.scales import Scale
@@ -66,8 +67,8 @@ def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
     nothing = Tokenizer(SPECIAL_TOKENS, Normalisation())  # reading needs none
     tasks = {}
     for name in names:
-        if name not in GLUE:
-            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}")
+        if name not in COLUMNS:
+            raise UsageError(f"studies are not scored on {name!r}, but on {', '.join(COLUMNS)}")
         task = tasks[name] = glue_task(name, glue, nothing)
         for split in ("train", "dev"):
             try:

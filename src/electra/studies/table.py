@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from electra.finetuning.grid import COLUMNS
+from electra.model.flops import inference_flops
+from electra.pretraining.build import build_shapes
 from electra.studies.cell import finetuning_length
+from electra.studies.counts import parameters
 from electra.studies.results import (
     TOLERANCE,
     Number,
@@ -54,7 +57,7 @@ def to_markdown(results: Results) -> str:
 
 def summary_rows(results: Results) -> Rows:
     """One row for each variant: what it has spent, what it is worth, what the paper found."""
-    header = ["Model", "Seeds", "Train FLOPs", "Steps", "Train min"]
+    header = ["Model", "Seeds", "Train FLOPs", "Infer FLOPs", "Params", "Steps", "Train min"]
     kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
     numbers = {title: average(kind, results.tasks) for title, kind in kinds.items()}
     if results.has_tags:
@@ -62,11 +65,14 @@ def summary_rows(results: Results) -> Rows:
     rows = [header + list(numbers)]
     for outcome in results.outcomes:
         failed = f" ({len(outcome.failed)} failed)" if outcome.failed else ""
+        config = outcome.variant.config
         rows.append(
             [
                 outcome.variant.label,
                 f"{len(outcome.records)}{failed}",
                 mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
+                f"{inference_flops(config.model, config.seq_len):.3g}",
+                f"{parameters(build_shapes(config).prediction) / 1e6:.3g}M",
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
                 mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
                 *(cell(outcome.spread(number)) for number in numbers.values()),

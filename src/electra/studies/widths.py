@@ -10,21 +10,21 @@ from electra.pretraining.networks import GeneratorConfig
 def with_generator(config: PretrainConfig, hidden: int) -> GeneratorConfig:
     """The generator in another width; its initial kernels are fitted to it where the main network's are to theirs."""
     factor = hidden / config.model.hidden_size
-    return replace(config.generator, size=factor, initializer_range=fitted_range(config.model, factor))
+    kernels = config.model.initializer_range * fit(config.model, factor)
+    return replace(config.generator, size=factor, initializer_range=kernels)
 
 
-def fitted_range(model: EncoderConfig, factor: float) -> float:
-    """Deviation of initial kernels at `factor` times the width: fitted to it if it was, BERT's if it is BERT's."""
-    fitted = model.initializer_range != EncoderConfig().initializer_range
-    return model.initializer_range * (factor**-0.5 if fitted else 1.0)
+def fit(model: EncoderConfig, factor: float) -> float:
+    """What fits initial kernels to `factor` times the width, by their deviation: 1 where a model has BERT's at any width."""
+    return factor**-0.5 if model.initializer_range != EncoderConfig().initializer_range else 1.0
 
 
 def with_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
     """The same model with layers of another width, heads as wide as before (section 3.2: "decreasing the layer sizes").
 
-    Initial kernels that were fitted to the width, not BERT's, are fitted to the new one.
+    Initial kernels that were fitted to the width, not BERT's, are fitted to the new one; so are the generator's.
     """
-    model = config.model
+    model, generator = config.model, config.generator
     factor = hidden / model.hidden_size
     sizes = {
         "hidden_size": hidden,
@@ -33,4 +33,7 @@ def with_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
     }
     if model.embedding_size == model.hidden_size:
         sizes["embedding_size"] = hidden
-    return replace(config, model=replace(model, **sizes, initializer_range=fitted_range(model, factor)))
+    model = replace(model, **sizes, initializer_range=model.initializer_range * fit(model, factor))
+    if generator.initializer_range is not None:
+        generator = replace(generator, initializer_range=generator.initializer_range * fit(config.model, factor))
+    return replace(config, model=model, generator=generator)
