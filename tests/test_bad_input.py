@@ -168,19 +168,25 @@ def test_a_directory_that_is_no_run(tmp_path: Path, parts: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("network", "sizes", "message"),
     [
         (
+            "discriminator",
             {"hidden_size": 48},
             "discriminator: other sizes: hidden_size 48 (the model has 64); try --model.hidden-size 48",
         ),
-        ({"num_hidden_layers": 3}, "num_layers 3 (the model has 1)"),
+        ("discriminator", {"num_hidden_layers": 3}, "num_layers 3 (the model has 1)"),
+        ("generator", {"num_hidden_layers": 3}, "num_layers 3 (the model has 1); try --generator.depth 3"),
+        ("generator", {"intermediate_size": 64}, "ffn_size 64 (the model has 128); try --generator.ffn 0.25"),
+        ("generator", {"max_position_embeddings": 7}, "max_positions 7 (the model has 512)"),
     ],
 )
 def test_init_of_other_sizes(
-    parts: Path, tmp_path: Path, sizes: dict, message: str, capsys: pytest.CaptureFixture
+    parts: Path, tmp_path: Path, network: str, sizes: dict, message: str, capsys: pytest.CaptureFixture
 ) -> None:
-    init = shutil.copytree(parts / "run/discriminator", tmp_path / "init/discriminator")
+    for name in ("discriminator", "generator"):
+        shutil.copytree(parts / "run" / name, tmp_path / "init" / name)
+    init = tmp_path / "init" / network
     config = json.loads((init / "config.json").read_text())
     (init / "config.json").write_text(json.dumps(config | sizes))
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "init")))

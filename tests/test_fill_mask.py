@@ -371,6 +371,12 @@ def test_evaluations_that_cannot_be(
     assert message in error(capsys, "evaluate", *words.format(runs=runs, wrong=wrong).split())
 
 
+def test_a_stepping_stone_has_no_discriminator(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = retold(runs / "electra", tmp_path / "run", objective="replace-mlm")
+    said = error(capsys, "evaluate", str(run), "--as-mlm")
+    assert "run: --objective replace-mlm has no discriminator; name an ELECTRA run" in said
+
+
 def test_examples_longer_than_the_positions(runs: Path, text: Path, tmp_path: Path) -> None:
     data = electra.prepare(str(text), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=40, workers=1)
     with pytest.raises(DataError, match="prepared with sequences of 40, .*electra takes 32"):

@@ -49,10 +49,14 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_from_text_to_checkpoint(name: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_every_method_from_text_to_checkpoint(
+    name: str, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+) -> None:
     options, metric, networks = METHODS[name]
     out = tmp_path / "run"
     summary = electra.pretrain(str(text), out=str(out), **options, **tiny_run)
+    chosen_alone = f"objective {name} learns from the chosen tokens alone"
+    assert (chosen_alone in capsys.readouterr().out) == (name in ("electra-15", "electra-other-15"))
     assert metric in summary["heldout"]
     assert summary["step"] == 12
     assert summary["flops"] > 0

@@ -14,7 +14,12 @@ CLASHES = [
     ("--generator.tying all", "generator.tying all shares the whole encoder, and generator.size 0.5"),
     (
         "--generator.tying all --generator.size 1 --generator.depth 0.5",
-        "and generator.depth 0.5 is not the discriminator's",
+        "and generator.depth 0.5 would make it another than the discriminator's; take --generator.depth 1, or",
+    ),
+    (
+        "--generator.tying all --generator.depth 0.5",
+        "and generator.size 0.5 and generator.depth 0.5 would make it another than the discriminator's; "
+        "take --generator.size 1 --generator.depth 1, or",
     ),
     (
         "--generator.tying all --generator.kind unigram",
@@ -53,7 +58,7 @@ CLASHES = [
     ),
     (
         "--procedure two-stage",
-        "generator.size 0.5 makes them of another size; take --generator.size 1, or --procedure two-",
+        "generator.size 0.5 would make them of another size; take --generator.size 1, or --procedure two-",
     ),
     ("--procedure two-stage --objective mlm", "trains a generator first, and --objective mlm has none"),
     ("--procedure two-stage-scratch --generator.kind unigram", "and generator.kind unigram has none to train"),
@@ -178,3 +183,18 @@ def test_options_with_an_effect_are_not(options: str, warnings: list[str]) -> No
 def test_keyword_arguments_without_effect_are_told_too(warnings: list[str]) -> None:
     electra.pretrain("builtin", out="nowhere", preset="tiny", masking={"rarity": 2.0})
     assert warnings == ["--masking.rarity has no effect: masking.strategy is uniform"]
+
+
+def test_a_run_says_in_what_it_differs_from_its_preset(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "pretrain", lambda config, out: {})
+    for more, shown in (
+        ({}, "preset tiny (as it is)"),
+        (
+            {"generator.learning": "adversarial", "masking": {"strategy": "rare"}},
+            "preset tiny (generator.learning adversarial, masking.strategy rare)",
+        ),
+    ):
+        electra.pretrain("builtin", out="nowhere", preset="tiny", **more)
+        assert shown in capsys.readouterr().out

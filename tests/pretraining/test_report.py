@@ -49,7 +49,9 @@ def test_a_single_loss_is_not_called_a_total() -> None:
         "masked-LM loss: -log probability of the original token",
         "accuracy at the chosen tokens, those it sees counted",
     ]
-    assert next(table(HELDOUT)) == ("total loss, all that is learnt from", "3.000")
+    assert next(table(HELDOUT)) == ("total loss, the generator's and the main network's", "3.000")
+    replace_mlm = {"loss": 5.0, "weighted_loss": 3.0, "generator_loss": 2.0, "mlm_loss": 3.0}
+    assert [value for _, value in table(replace_mlm)] == ["5.000", "3.000", "2.000", "3.000"], "two networks, a total"
 
 
 @pytest.mark.parametrize(

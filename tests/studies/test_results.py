@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,26 @@ def test_what_a_figure_shows(tmp_path: Path) -> None:
     assert best.get_lines()[0].get_ydata()[0] == tuned.get_lines()[0].get_ydata()[0] + 1
     assert last.get_xlabel() == "hidden size"
     assert "Figure 4" in paper.get_title()
+
+
+def test_a_line_has_a_gap_where_nothing_was_run(tmp_path: Path) -> None:
+    def scores(study: Study, variant, seed: int) -> dict | None:
+        return None if variant.name == "d16-gunigram" else good(study, variant, seed)
+
+    panel = draw(results_of("generator-size", tmp_path, scores)).axes[0]
+    drawn = panel.containers[0].lines[0].get_ydata()
+    assert [math.isnan(value) for value in drawn] == [False, True, False, False]
+
+
+def test_the_table_names_variants_as_the_command_line_does(tmp_path: Path) -> None:
+    page = to_markdown(results_of("tying", tmp_path, good))
+    assert "- For `--variants`: no tying `none`, embeddings tied `embeddings`, all weights tied `all`." in page
+
+
+def test_without_fine_tuning_there_is_no_column_for_it(tmp_path: Path) -> None:
+    page = to_markdown(results_of("tying", tmp_path, lambda *about: good(*about) | {"finetuned": {}}))
+    assert "| Probe avg. |" in page
+    assert "GLUE avg. |" not in page
 
 
 def test_nothing_yet(tmp_path: Path) -> None:

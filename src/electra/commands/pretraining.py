@@ -1,12 +1,12 @@
 """From text to an encoder: tokenizer, prepare, pretrain, evaluate."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from electra.config import Parser, flat, load
-from electra.console import warned
+from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.presets import PRESETS
@@ -116,6 +116,7 @@ def pretrain(
     parser = pretrain_parser(given, config, Path(out))
     built = build(parser, parser.take(settle_budget(given)))
     warn_of_idle(flat(given), built)
+    tell_settings(built)
     return run(built, Path(out))
 
 
@@ -123,6 +124,14 @@ def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
     """Say which of the options that were given change nothing."""
     for line in without_effect(names, config):
         warned(line)
+
+
+def tell_settings(config: PretrainConfig) -> None:
+    """Say in what a run differs from its preset, so that the logs of two runs can be told apart."""
+    theirs, ours = (flat(asdict(each)) for each in (PRESETS[config.preset](), config))
+    where_from = ("preset", "text", "data", "tokenizer")
+    changed = [f"{name} {value}" for name, value in ours.items() if value != theirs[name] and name not in where_from]
+    decided(f"preset {config.preset}", ", ".join(changed) or "as it is")
 
 
 def sources(text: Iterable[str] | str) -> tuple[str, ...]:

@@ -17,12 +17,13 @@ def refuse(clashes: Iterable[tuple[bool, str]]) -> None:
             raise UsageError(message)
 
 
-def other_size(generator: GeneratorConfig) -> str:
-    """The option that makes a generator of another size than the discriminator; empty if none does."""
-    for name in ("size", "depth", "heads", "ffn"):
-        if getattr(generator, name) not in (None, 1.0):
-            return f"generator.{name} {getattr(generator, name):g}"
-    return ""
+def other_sizes(generator: GeneratorConfig) -> tuple[str, str]:
+    """The options that make a generator of another size than the discriminator, and those that would not; empty if none do."""
+    others = [name for name in ("size", "depth", "heads", "ffn") if getattr(generator, name) not in (None, 1.0)]
+    return (
+        " and ".join(f"generator.{name} {getattr(generator, name):g}" for name in others),
+        " ".join(f"--generator.{name} 1" for name in others),
+    )
 
 
 def check_generator(objective: str, main: EncoderConfig, generator: GeneratorConfig) -> None:
@@ -30,7 +31,8 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     if OBJECTIVES[objective].corruption != "generator":
         return
     kind, tying, learning = generator.kind, generator.tying, generator.learning
-    is_network, size = kind == "masked-lm", other_size(generator)
+    is_network = kind == "masked-lm"
+    sizes, same_sizes = other_sizes(generator)
     refuse(
         [
             (
@@ -43,9 +45,9 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
                 f"generator.tying all is for a network, and generator.kind is {kind}; leave one of them out",
             ),
             (
-                tying == "all" and size != "",
-                f"generator.tying all shares the whole encoder, and {size} is not the discriminator's; "
-                "take --generator.size 1, or --generator.tying embeddings",
+                tying == "all" and sizes != "",
+                f"generator.tying all shares the whole encoder, and {sizes} would make it another than the discriminator's; "
+                f"take {same_sizes}, or --generator.tying embeddings",
             ),
             (
                 tying == "all" and generator.initializer_range is not None,
@@ -104,7 +106,7 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
     """What training in two stages excludes."""
     has_network = OBJECTIVES[objective].corruption == "generator" and generator.kind == "masked-lm"
     without = f"generator.kind {generator.kind}" if objective != "mlm" else f"--objective {objective}"
-    size = other_size(generator)
+    sizes, same_sizes = other_sizes(generator)
     refuse(
         [
             (
@@ -123,9 +125,9 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
                 "leave one of them out",
             ),
             (
-                procedure == "two-stage" and size != "",
-                f"--procedure two-stage gives the generator's weights to the discriminator, and {size} makes them of "
-                "another size; take --generator.size 1, or --procedure two-stage-scratch",
+                procedure == "two-stage" and sizes != "",
+                f"--procedure two-stage gives the generator's weights to the discriminator, and {sizes} would make them of "
+                f"another size; take {same_sizes}, or --procedure two-stage-scratch",
             ),
             (
                 init is not None,

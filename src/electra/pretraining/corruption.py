@@ -70,7 +70,23 @@ class Learnt(NamedTuple):
 NOTHING = Learnt(None, {})
 
 
-class FrequencySamples(nn.Module):
+class NoNetwork(nn.Module):
+    """A corruption that computes nothing to speak of, and learns nothing."""
+
+    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
+        """Nothing."""
+        return NOTHING
+
+    def learnt(self, metrics: Mapping[str, float]) -> float:
+        """Nothing is minimised."""
+        return 0.0
+
+    def cost(self, length: int, predictions: int) -> Cost:
+        """Free."""
+        return Cost({})
+
+
+class FrequencySamples(NoNetwork):
     """Tokens drawn with given probabilities, whatever stands around: by corpus frequency, or all alike (section 3.2)."""
 
     log_p: Tensor
@@ -93,25 +109,13 @@ class FrequencySamples(nn.Module):
         correct = ((sampled == original) & chosen.used).sum()
         return Corrupted(write_tokens(batch.input_ids, chosen, sampled), None, {"sampled_correct": correct})
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
-        """Nothing."""
-        return NOTHING
-
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """How often a draw is the original token."""
         return {"sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"])}
 
-    def learnt(self, metrics: Mapping[str, float]) -> float:
-        """Nothing."""
-        return 0.0
 
-    def cost(self, length: int, predictions: int) -> Cost:
-        """No network."""
-        return Cost({})
-
-
-class Masks(nn.Module):
-    """BERT's corruption; nothing to learn."""
+class Masks(NoNetwork):
+    """BERT's corruption."""
 
     def __init__(self, masking: MaskingConfig, mask_id: int, vocab_size: int) -> None:
         super().__init__()
@@ -123,21 +127,9 @@ class Masks(nn.Module):
         ids = mask_like_bert(batch.input_ids, chosen, self.mask_id, self.vocab_size, self.masking)
         return Corrupted(ids, None, {})
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
-        """Nothing."""
-        return NOTHING
-
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """None: the main network's are all there is."""
         return {}
-
-    def learnt(self, metrics: Mapping[str, float]) -> float:
-        """Nothing."""
-        return 0.0
-
-    def cost(self, length: int, predictions: int) -> Cost:
-        """No network."""
-        return Cost({})
 
 
 def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:

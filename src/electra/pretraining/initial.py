@@ -27,7 +27,12 @@ SIZES = (
     "max_positions",
     "type_vocab_size",
 )
-OPTIONS = {name: f"--model.{name.replace('_', '-')}" for name in SIZES}
+MULTIPLIERS = {
+    "hidden_size": "--generator.size",
+    "num_layers": "--generator.depth",
+    "num_heads": "--generator.heads",
+    "ffn_size": "--generator.ffn",
+}
 
 NETWORKS = {
     "replaced": ReplacedOrOriginal.architecture,
@@ -69,12 +74,12 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     directory = discriminator_directory(init)
     sizes = load_config(directory)
     check_network(directory, OBJECTIVES[config.objective].prediction)
-    compare(directory, sizes, config.model, OPTIONS)
+    compare(directory, sizes, config.model)
     check_tokenizer(directory, config)
     generator = generator_directory(init)
     with_network = OBJECTIVES[config.objective].corruption == "generator" and config.generator.kind == "masked-lm"
     if generator is not None and with_network:
-        compare(generator, load_config(generator), generator_sizes(config.model, config.generator), {})
+        compare(generator, load_config(generator), generator_sizes(config.model, config.generator), beside=sizes)
 
 
 def check_network(directory: Path, prediction: Literal["replaced", "token", "every-token"]) -> None:
@@ -117,13 +122,21 @@ def check_tokenizer(directory: Path, config: PretrainConfig) -> None:
         )
 
 
-def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, options: dict[str, str]) -> None:
-    """Raise a `ModelError` that names the sizes in which a checkpoint differs from the model."""
-    wrong = [name for name in SIZES if getattr(theirs, name) != getattr(ours, name)]
-    if wrong:
-        found = ", ".join(f"{name} {getattr(theirs, name)} (the model has {getattr(ours, name)})" for name in wrong)
-        advice = " ".join(f"{options[name]} {getattr(theirs, name)}" for name in wrong if name in options)
-        raise ModelError(f"{directory}: other sizes: {found}; try {advice or '--generator.size'}")
+def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, beside: EncoderConfig | None = None) -> None:
+    """Raise a `ModelError` that names the sizes in which a checkpoint differs from the model, and options that would do.
+
+    A generator's are multiples of the main network's, `beside`.
+    """
+    wrong = {name: getattr(theirs, name) for name in SIZES if getattr(theirs, name) != getattr(ours, name)}
+    if not wrong:
+        return
+    found = ", ".join(f"{name} {value} (the model has {getattr(ours, name)})" for name, value in wrong.items())
+    if beside is None:
+        advice = [f"--model.{name.replace('_', '-')} {value}" for name, value in wrong.items()]
+    else:
+        multiples = {name: value / getattr(beside, name) for name, value in wrong.items() if name in MULTIPLIERS}
+        advice = [f"{MULTIPLIERS[name]} {multiple:g}" for name, multiple in multiples.items()]
+    raise ModelError(f"{directory}: other sizes: {found}" + (f"; try {' '.join(advice)}" if advice else ""))
 
 
 def continue_from(init: Path, model: PretrainingModel) -> None:
@@ -135,14 +148,17 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     directory = generator_directory(init)
     if model.generator is not None and directory is not None:
         generator = load_pretrained(directory)
-        compare(directory, generator.config, model.generator.config, {})
+        compare(directory, generator.config, model.generator.config, beside=model.setting.main)
         load_into(model.generator, generator, "ElectraForMaskedLM")
-        decided(f"generator weights of {directory}")
+        tied = model.generator.encoder is model.prediction.network.encoder
+        decided(
+            f"generator weights of {directory}", "its head alone: the encoder is the discriminator's" if tied else ""
+        )
     elif model.generator is not None:
         warned(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
     # Last, so that what both networks share is the discriminator's.
     main = load_pretrained(discriminator_directory(init))
-    compare(main.directory, main.config, model.setting.main, OPTIONS)
+    compare(main.directory, main.config, model.setting.main)
     load_into(model.prediction.network, main, model.prediction.architecture)
     decided(f"weights of {main.directory}")
 

@@ -20,6 +20,7 @@ from electra.pretraining.as_masked_lm import ElectraAsMaskedLM, MaskedLMAlone
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.evaluate import EVALUATION_SEED
 from electra.pretraining.fill_mask import load_filler
+from electra.pretraining.objectives import OBJECTIVES
 from electra.runtime import Runtime, runtime
 from electra.text.tokenizer import Tokenizer
 
@@ -50,6 +51,8 @@ def evaluate_as_mlm(
             raise UsageError(f"{name} is {value}; it must be at least 1")
     directory = RunDirectory(run)
     config = directory.saved()
+    if OBJECTIVES[config.objective].corruption == "generator" and OBJECTIVES[config.objective].prediction != "replaced":
+        raise UsageError(f"{run}: --objective {config.objective} has no discriminator; name an ELECTRA run")
     electra = load_filler(run)
     if not isinstance(electra.network, ElectraAsMaskedLM):
         raise UsageError(f"{run}: a masked language model; name an ELECTRA run, and this one with --bert")

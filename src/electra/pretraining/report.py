@@ -18,7 +18,7 @@ from electra.storage import writing
 
 # What the metrics mean, in the order in which they are shown.
 MEANINGS = {
-    "loss": "total loss, all that is learnt from",
+    "loss": "total loss, the generator's and the main network's",
     "weighted_loss": "... the main network's part of it",
     "generator_loss": "generator: -log probability of the original token",
     "generator_accuracy": "generator: accuracy at the chosen tokens, those it sees counted",
@@ -84,7 +84,7 @@ def shown(name: str, value: float) -> str:
 def table(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """The metrics in words and figures. Where there is one loss only, it is not called a total."""
     for name, meaning in MEANINGS.items():
-        if name in metrics and not (name == "loss" and "mlm_loss" in metrics):
+        if name in metrics and not (name == "loss" and "generator_loss" not in metrics and "mlm_loss" in metrics):
             yield meaning, shown(name, metrics[name])
 
 

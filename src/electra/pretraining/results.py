@@ -71,6 +71,10 @@ def finish(
     )
     write_report(report, directory.path)
     show(evaluation, shown_samples)
+    if model.discriminates and not model.scored_everywhere:
+        decided(
+            f"objective {config.objective} learns from the chosen tokens alone", "of the others it was taught nothing"
+        )
     for finding in at_the_end:
         warned(f"{finding.problem}: {finding.advice}")
     directory.finish(summary)

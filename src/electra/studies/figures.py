@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from electra.console import counted
 from electra.storage import write_atomically
 from electra.studies.results import (
     Number,
@@ -82,7 +83,11 @@ def draw(results: Results) -> Figure:
 def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
     """One kind of score, over the study's axis or a row for each variant."""
     axes.set_title(title, fontsize=10)
-    score = "words whose tag is found, %" if title == TAGS else f"average of {len(results.tasks)} GLUE tasks, dev"
+    score = (
+        "words whose tag is found, %"
+        if title == TAGS
+        else f"average of {counted(len(results.tasks), 'GLUE task')}, dev"
+    )
     if results.study.axis is None:
         draw_rows(axes, results.outcomes, number)
         axes.set_xlabel(score)
@@ -91,7 +96,7 @@ def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> Non
         points = {
             place_of(outcome): outcome.values(number)
             for outcome in results.outcomes
-            if outcome.variant.line == name and outcome.values(number)
+            if outcome.variant.line == name and (outcome.variant.x is not None or outcome.values(number))
         }
         draw_line(axes, points, name, style)
     axes.set_ylabel(score)
@@ -114,7 +119,10 @@ def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
 
 
 def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, style: int) -> None:
-    """Means joined by a line, with the spread of the values at each place and the values themselves."""
+    """Means joined by a line, with the spread of the values at each place and the values themselves.
+
+    Where a place has no values, the line has a gap.
+    """
     color, marker = COLORS[style % len(COLORS)], MARKERS[style % len(MARKERS)]
     places = sorted(points)
     for place in places:
@@ -122,7 +130,7 @@ def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, st
     spreads = [Spread.of(points[place]) or Spread(math.nan, None) for place in places]
     deviations = [spread.std or 0.0 for spread in spreads]
     means = [spread.mean for spread in spreads]
-    if places:
+    if any(points.values()):
         bars = axes.errorbar(places, means, deviations, color=color, linewidth=1.4, capsize=3, label=name)
         bars.lines[0].set(marker=marker, markersize=5)
 

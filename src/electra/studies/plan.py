@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.table import Table
-
-from electra.console import console, counted, reading_progress
+from electra.console import console, counted, reading_progress, show_rows
 from electra.errors import UsageError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.preparation import Protocol
@@ -155,13 +153,12 @@ def show(plan: Plan) -> None:
         console.print(f"{plan.study.title}: all runs are done", markup=False)
         return
     size = f"{counted(len(plan.rows), 'variant')}, {counted(sum(row.runs for row in plan.rows), 'run')}"
-    grid = Table(title=f"{plan.study.title}: {size} to do", title_justify="left")
-    for name in ("variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"):
-        grid.add_column(name, justify="left" if name == "variant" else "right", overflow="fold")
+    console.print(f"{plan.study.title}: {size} to do", markup=False)
+    rows = [["variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"]]
     for row in plan.rows:
         cells = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
-        grid.add_row(row.variant.name, *cells, *(minutes(each) for each in (row.seconds, row.finetuning_seconds)))
-    console.print(grid)
+        rows.append([row.variant.name, *cells, *(minutes(each) for each in (row.seconds, row.finetuning_seconds))])
+    show_rows(rows)
     both = plan.training_hours + plan.finetuning_hours
     console.print(
         f"About {both:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "

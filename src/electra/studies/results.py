@@ -83,6 +83,11 @@ class Results:
         """Whether tags were probed for any run."""
         return any("tags" in record for outcome in self.outcomes for record in outcome.records)
 
+    @property
+    def has_finetuning(self) -> bool:
+        """Whether any run was fine-tuned."""
+        return any(record["finetuned"] for outcome in self.outcomes for record in outcome.records)
+
     def unscored(self, record: Mapping[str, Any]) -> list[str]:
         """What others are scored by, and this run is not yet."""
         tags = ["tags"] if self.has_tags and "tags" not in record else []

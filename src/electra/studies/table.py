@@ -59,6 +59,8 @@ def summary_rows(results: Results) -> Rows:
     """One row for each variant: what it has spent, what it is worth, what the paper found."""
     header = ["Model", "Seeds", "Train FLOPs", "Infer FLOPs", "Params", "Steps", "Train min"]
     kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
+    if not results.has_finetuning:
+        del kinds["GLUE avg."]
     numbers = {title: average(kind, results.tasks) for title, kind in kinds.items()}
     if results.has_tags:
         numbers["Tags"] = best_tags
@@ -117,7 +119,7 @@ def tag_parts(results: Results) -> Iterator[str]:
 
 def finetuning_parts(results: Results) -> Iterator[str]:
     """What fine-tuning scored, if there was any."""
-    if any(record.get("finetuned") for outcome in results.outcomes for record in outcome.records):
+    if results.has_finetuning:
         yield "## Fine-tuned, dev"
         yield markdown(score_rows(results, finetuned))
         yield from finetuning_spread(results)
@@ -226,6 +228,8 @@ def reading_notes(results: Results) -> Iterator[str]:
         f"tokens of a sentence. Fine-tuning reads "
         f"{finetuning_length(config)} tokens of an example at most; positions beyond pre-training's it learns by itself."
     )
+    names = ", ".join(f"{outcome.variant.label} `{outcome.variant.name}`" for outcome in results.outcomes)
+    yield f"For `--variants`: {names}."
     yield (
         "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
         "encoded one at a time. The penalty and the best layer are chosen in cross-validation on training examples."

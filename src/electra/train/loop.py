@@ -119,9 +119,7 @@ def train(
         state.seconds, stop = runtime.agree(clock.seconds(), float(stop_asked()))
         over = recipe.budget.done(state.step, state.seconds, state.flops) >= 1
         if over and state.sums:  # a run by the clock seldom ends with a full window
-            observer.logged(state, window.metrics(module, state, rate, runtime))
-            check_finite(state)
-            state.sums.clear()
+            window.log(observer, module, state, rate, runtime)
         if over or stop:
             break
         before = state.flops
@@ -137,9 +135,7 @@ def train(
         observer.stepped(state)
 
         if state.step % recipe.training.log_every == 0:
-            observer.logged(state, window.metrics(module, state, rate, runtime))
-            check_finite(state)
-            state.sums.clear()
+            window.log(observer, module, state, rate, runtime)
         overdue = state.seconds - saved_at >= 60 * recipe.training.checkpoint_minutes
         if overdue or state.step % recipe.training.checkpoint_every == 0:
             save(module, optimizer, state, runtime, checkpoints)
@@ -245,6 +241,12 @@ class Window:
     def open(self, state: TrainingState) -> None:
         """Begin a window here."""
         self.seconds, self.tokens, self.flops = state.seconds, state.tokens, state.flops
+
+    def log(self, observer: Observer, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> None:
+        """Tell the observer the metrics since the last log, and begin anew."""
+        observer.logged(state, self.metrics(module, state, rate, runtime))
+        check_finite(state)
+        state.sums.clear()
 
     def metrics(self, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> dict[str, float]:
         """All metrics of the steps since the last log; opens the next window."""
