@@ -291,6 +291,7 @@ def main(argv: list[str] | None = None) -> None:
         sizes = {name: getattr(given, name) for name in named}
         where_run = {"device": where.describe(), "precision": str(where.dtype).removeprefix("torch.")}
         name = f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}" + "_compiled" * given.compile
+        name += f"_{given.precision}" * (given.precision != "auto")
         marks = marks_of(given.preset, found, where)
         report(
             f"{name}_{where.device.type}",
