@@ -18,7 +18,7 @@ def reasons(config: PretrainConfig) -> dict[str, str]:
     """By the beginning of an option's name, why it has no effect."""
     row, objective = OBJECTIVES[config.objective], f"--objective {config.objective}"
     generator, masking = config.generator, config.masking
-    found = {}
+    found: dict[str, str] = {}
     if row.corruption != "generator":
         found |= dict.fromkeys(("generator.", "loss_weight", "masking.generator_mask"), f"{objective} has no generator")
     else:
