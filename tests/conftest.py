@@ -1,8 +1,12 @@
-"""Settings for every test: one torch thread (on a busy machine many times faster for tiny models), no hub, no colour."""
+"""Settings for every test: one torch thread (on a busy machine many times faster for tiny models), no hub, no colour.
+
+No GPU either, unless CUDA_VISIBLE_DEVICES names one: what is compared to the bit or over two processes is compared on a CPU.
+"""
 
 import os
 from pathlib import Path
 
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -312,6 +312,21 @@ def test_text_that_changed_while_a_run_was_unfinished(
     assert "put the text back as it was to go on, or choose another --out for the new text" in line
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--runtime.threads", "0", "runtime.threads is 0; it must be at least 1"),
+        ("--schedule.warmup-steps", "-1", "schedule.warmup_steps is -1; it must not be negative"),
+        ("--training.checkpoint-minutes", "0", "training.checkpoint_minutes is 0; it must be more than 0"),
+    ],
+)
+def test_numbers_out_of_range(
+    option: str, value: str, message: str, parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert message in error(capsys, *pretrain_data(parts / "data", tmp_path / "run", f"{option}={value}"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_no_permission(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "file/run"))

@@ -1,6 +1,7 @@
 """The house rule: imports only go down, and rooms on one floor do not import each other."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,22 @@ def test_imports_only_go_down(path: Path) -> None:
 def test_every_room_stands_on_a_floor() -> None:
     rooms = {room_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
     assert rooms == set(HEIGHT)
+
+
+@pytest.mark.parametrize("floor", ["electra", "benchmarks"])
+def test_the_readme_names_every_file(floor: str) -> None:
+    """Under its folder, with a line that says what is in it; of `commands` the folder is enough."""
+    root = Path(__file__).parents[1]
+    house = (root / "README.md").read_text().split("## The house")[1].split("```")[1]
+    named = re.findall(r"^ *(?:src/)?([\w/]+(?:\.py)?)(?= |$)", house, re.MULTILINE)
+    folder = {"electra": PACKAGE, "benchmarks": root / "benchmarks"}[floor]
+    files = [path for path in folder.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    missing = [path for path in files if path.parent.name != "commands" and path.name not in named]
+    assert not missing
+
+
+def test_pages_are_finished() -> None:
+    """No marker stands where text was to be put in."""
+    root = Path(__file__).parents[1]
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")):
+        assert not re.findall(r"^[A-Z]+[-_][A-Z-_]+$", page.read_text(), re.MULTILINE), page

@@ -17,20 +17,28 @@ from electra.pretraining.run import rows_at_once
 from electra.runtime import Runtime
 from electra.train.log import read_metrics
 
+TIMEOUT = 120
+"""Seconds; processes that wait for each other do so for much longer."""
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")
+
+
+def two_processes(config: dict, tmp_path: Path) -> str:
+    """What a run in two processes says; it lies in `two`."""
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "electra"]
+    command = [*launch, "pretrain", "--config", str(file), "--out", str(tmp_path / "two")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 @pytest.mark.parametrize("means", ["global", "local"])
 def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means: str) -> None:
     """Dropout, masks and samples included: micro-batch i of a step draws the same whoever computes it."""
     tiny_run["training"]["means"] = means
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(tiny_run | {"text": [str(text)]}))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "electra"]
-    command = [*launch, "pretrain", "--config", str(config), "--out", str(tmp_path / "two")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Report:") == 1, "one process speaks"
+    said = two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
+    assert said.count("Report:") == 1, "one process speaks"
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
     two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
     assert len(one) == len(two) == 12
@@ -42,13 +50,36 @@ def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second process waits until the first stage is saved."""
     tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(tiny_run))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "electra"]
-    command = [*launch, "pretrain", "--config", str(config), "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Report:") == 2, "one process speaks, of each stage"
+    assert two_processes(tiny_run, tmp_path).count("Report:") == 2, "one process speaks, of each stage"
+
+
+def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """The last step is a checkpoint's and no log's, and others are due by the clock: no process may wait for another alone."""
+    tiny_run["training"] |= {"log_every": 5, "checkpoint_minutes": 1e-4}
+    two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
+    electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
+    two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
+    assert [row["step"] for row in two] == [row["step"] for row in one] == [5, 10, 12]
+    for a, b in zip(one, two, strict=True):
+        for name in LOSSES:
+            assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"generator": {"learning": "adversarial"}},
+        {"contrast": {"weight": 1.0}},
+        {"masking": {"strategy": "hard"}},
+        {"objective": "all-tokens-mlm"},
+    ],
+    ids=["adversarial", "contrast", "hard", "copy mechanism"],
+)
+def test_every_parameter_takes_part(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """One that had no gradient in a step would stop the processes."""
+    options |= {"text": [str(text)], "steps": 3}
+    two_processes(tiny_run | options, tmp_path)
+    assert len(list(read_metrics(tmp_path / "two/metrics.jsonl"))) == 3
 
 
 def test_a_batch_that_processes_cannot_share() -> None:

@@ -15,6 +15,7 @@ from electra.config import to_yaml
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
+from electra.runtime import RuntimeConfig, precision
 from electra.train.log import read_metrics
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -180,6 +181,14 @@ def test_a_budget_in_flops(finished: Path, text: Path, tmp_path: Path, tiny_run:
     assert min(rates) > 0, "no update is wasted"
 
 
+@pytest.mark.parametrize(("has_it", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_auto_is_bfloat16_where_a_gpu_multiplies_it_itself(
+    has_it: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: has_it or including_emulation)
+    assert precision(RuntimeConfig(), torch.device("cuda")) == dtype
+
+
 @pytest.mark.parametrize(
     ("device", "steps", "close"), [("cpu", 40, 0.02), pytest.param("cuda", 200, 0.01, marks=NEEDS_GPU)]
 )
@@ -189,9 +198,9 @@ def test_bfloat16_is_close_to_float32(
     """From one seed losses end alike; the weights stay in float32."""
     tiny_run |= {"steps": steps}
     losses = []
-    for precision in ("float32", "bfloat16"):
-        out = tmp_path / precision
-        electra.pretrain(str(text), out=str(out), **tiny_run, runtime={"device": device, "precision": precision})
+    for name in ("float32", "bfloat16"):
+        out = tmp_path / name
+        electra.pretrain(str(text), out=str(out), **tiny_run, runtime={"device": device, "precision": name})
         losses.append([row["loss"] for row in read_metrics(out / "metrics.jsonl")])
     exact, rounded = losses
     assert statistics.fmean(rounded[-20:]) == pytest.approx(statistics.fmean(exact[-20:]), rel=close)

@@ -12,7 +12,7 @@ from traces import trace, weights
 from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
-from electra.errors import UsageError
+from electra.errors import DeviceError, RunError, UsageError
 from electra.pretraining import run as run_module
 from electra.train.log import read_metrics
 
@@ -125,6 +125,29 @@ def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
         electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     assert (tmp_path / "run/first-stage/summary.json").exists()
     assert (tmp_path / "run/config.yaml").exists()
+
+
+def test_no_memory_leaves_what_was_prepared_and_smaller_micro_batches_go_on(
+    text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_little(*arguments):
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "train_model", too_little)
+        with pytest.raises(DeviceError, match=r"do not fit this GPU's memory; lower --training.micro-batch-size"):
+            electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+    assert (tmp_path / "run/data/manifest.json").exists()
+    tiny_run["training"]["micro_batch_size"] = 2
+    assert electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)["step"] == 12
+
+
+def test_micro_batches_stay_where_losses_are_means_over_them(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    tiny_run["training"]["means"] = "local"
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+    tiny_run["training"]["micro_batch_size"] = 2
+    with pytest.raises(RunError, match=r"--training.micro-batch-size is 4 there, 2 here"):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
 
 
 def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:

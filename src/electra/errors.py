@@ -2,6 +2,7 @@
 
     ElectraError
     ├── UsageError        options that are wrong or clash
+    │   └── DeviceError   options that are right, but not for this machine
     ├── TextError         text that cannot be read
     ├── TokenizerError    a tokenizer that is missing, broken or does not fit
     ├── DataError         prepared data that is missing, damaged or does not fit
@@ -21,6 +22,10 @@ class ElectraError(Exception):
 
 class UsageError(ElectraError):
     """Options that are wrong or clash."""
+
+
+class DeviceError(UsageError):
+    """This machine cannot do what is asked; what was prepared so far is of use elsewhere, or with other options."""
 
 
 class TextError(ElectraError):

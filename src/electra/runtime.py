@@ -35,6 +35,10 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
 
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"runtime.threads is {self.threads}; it must be at least 1")
+
 
 @dataclass(frozen=True)
 class Runtime:
@@ -79,6 +83,8 @@ class Runtime:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else cpu_name()
         many = f" x {self.world_size}" if self.world_size > 1 else f", {threads} thread{'s' * (threads > 1)}"
         precision = str(self.dtype).removeprefix("torch.")
+        if self.device.type == "cuda" and self.dtype == torch.float32:
+            precision += " (products in TF32, where the GPU has it)"
         return f"{name}{many}, {precision}, PyTorch {torch.__version__}, Python {platform.python_version()}"
 
 
@@ -117,7 +123,9 @@ def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
 def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
     """The dtype of matrix products on `device`."""
     if config.precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        # Older GPUs can hold bfloat16 and emulate its products, which PyTorch counts as support unless told not to.
+        has_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bfloat16 else torch.float32
     return torch.bfloat16 if config.precision == "bfloat16" else torch.float32
 
 

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from electra.model.encoder import EncoderConfig, initialise
 from electra.pretraining import token_scores
 from electra.pretraining.networks import MaskedLM
-from electra.pretraining.token_scores import Sampling, draw_tokens, score_tokens
+from electra.pretraining.token_scores import Sampling, draw_tokens, race_for_tokens, score_tokens
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
@@ -112,6 +112,15 @@ def test_the_ends_of_the_distribution() -> None:
     assert draw_tokens(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
     weights = torch.tensor([[0.0, 0.0, 1.0, 0.0, 1.0, 0.0]]).repeat(2, 1)
     assert draw_tokens(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
+
+
+def test_a_race_draws_in_proportion_and_never_what_has_no_weight() -> None:
+    torch.manual_seed(0)
+    weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 0.5, 0.0])
+    counts = race_for_tokens(weights.repeat(20_000, 1)).bincount(minlength=6).double()
+    assert not counts[weights == 0].any()
+    seen = counts[weights > 0]
+    assert chisquare(seen, weights[weights > 0].double() / weights.sum() * seen.sum()).pvalue > 1e-3
 
 
 def test_weights_that_are_not_numbers_give_a_token_all_the_same() -> None:

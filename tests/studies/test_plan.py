@@ -8,11 +8,19 @@ import torch
 from toy_studies import TASKS, order, toy_scale, toy_study
 
 from electra.errors import UsageError
-from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
+from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
 from electra.pretraining.masking import num_chosen
 from electra.pretraining.networks import generator_sizes
-from electra.runtime import RuntimeConfig
-from electra.studies.compute import Step, measured_finetuning_step, measured_step, step_flops
+from electra.runtime import Runtime, RuntimeConfig
+from electra.studies.compute import (
+    MOST_FLOPS,
+    Step,
+    look_up_share,
+    measured_finetuning_step,
+    measured_step,
+    step_flops,
+    timed_rows,
+)
 from electra.studies.plan import Stopwatch, budget_for, planned
 from electra.studies.run import run_study
 from electra.studies.sources import check_tasks
@@ -42,12 +50,26 @@ def test_flops_are_those_of_the_formula() -> None:
     assert step_flops(replace(config, objective="mlm")) == 4 * masked_lm_step_flops(config.model, 24, k)
 
 
+def test_look_ups_are_a_share_of_the_flops() -> None:
+    config = replace(toy_scale().config, seq_len=24, objective="mlm")
+    look_up = encoder_parts(config.model, 24)["embedding look-up"]
+    k = int(num_chosen(torch.tensor([24]), config.masking.fraction))
+    assert look_up_share(config) == pytest.approx(2 * look_up / masked_lm_step_flops(config.model, 24, k))
+
+
 def test_a_measured_step_takes_time() -> None:
     config = replace(toy_scale().config, runtime=RuntimeConfig("cpu", threads=1))
     step = measured_step(config)
     assert step.flops == step_flops(config)
     assert 1e-4 < step.seconds < 10
     assert 1e-4 < measured_finetuning_step(config.model, 16, 32, config.runtime) < 10
+
+
+def test_a_gpu_is_timed_on_whole_batches_and_a_cpu_on_what_it_does_in_seconds() -> None:
+    cpu, gpu = (Runtime(torch.device(name), torch.float32) for name in ("cpu", "cuda"))
+    assert timed_rows(128, MOST_FLOPS / 9, cpu) == 9
+    assert timed_rows(128, 2 * MOST_FLOPS, cpu) == 1
+    assert timed_rows(128, MOST_FLOPS / 9, gpu) == 128
 
 
 def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import signal
 import statistics
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import toy_studies
 import yaml
 from toy_studies import TASKS, order, toy_scale, toy_study
@@ -25,7 +27,7 @@ from electra.studies import run as run_module
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring, finetuned_score
 from electra.studies.compute import step_flops
-from electra.studies.processes import unsaid
+from electra.studies.processes import take_gpu, unsaid
 from electra.studies.run import cell_of, run_study
 from electra.studies.scales import Scale
 from electra.studies.sources import fitted
@@ -299,6 +301,15 @@ def test_a_process_that_could_not_say_why_it_ended(done, data: Path, glue: Path)
     assert unsaid(-9, cell).startswith("killed by signal 9 ")
     assert unsaid(1, cell) == f"its process ended with code 1 ({cell.log})"
     assert [unsaid(code, cell) for code in (0, 130, 143)] == [None] * 3, "recorded, or asked to stop"
+
+
+def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "")
+    for gpus, taken in ((0, "0000"), (1, "0000"), (3, "0120")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)  # noqa: B023
+        for worker, gpu in enumerate(taken):
+            take_gpu(worker)
+            assert os.environ["LOCAL_RANK"] == gpu
 
 
 def started(words: list[str], **more) -> subprocess.Popen:

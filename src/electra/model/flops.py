@@ -101,6 +101,11 @@ class Cost(NamedTuple):
         return (2 if self.learns else 1) * sum(self.forward.values())
 
     @property
+    def look_ups(self) -> int:
+        """Of `flops`, what looks embeddings up: products with one-hot vectors by Appendix E, and free on a machine."""
+        return (2 if self.learns else 1) * self.forward.get("embedding look-up", 0)
+
+    @property
     def utilised(self) -> int:
         """What a machine really has to do: look-ups are free, and a backward pass costs two forwards."""
         computed = sum(self.forward.values()) - self.forward.get("embedding look-up", 0)

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from electra.config import difference_to, to_yaml
-from electra.errors import DataError, ModelError, RunError, TextError, TokenizerError, UsageError
+from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.storage import check_writable, holds_files, write_atomically
 
-# These may differ when a run is resumed: they do not change what is learnt.
+# These may differ when a run is resumed: they do not change what is learnt, or, as the device, its random draws alone.
 FREE = (
     "runtime.",
     "workers",
@@ -105,7 +105,8 @@ class RunDirectory:
             if holds_files(self.path):
                 raise RunError(f"{self.path}: not empty and not a run; choose another --out")
             return
-        if (difference := difference_to(self.config, config, FREE)) is not None:
+        micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
+        if (difference := difference_to(self.config, config, FREE + micro_batches)) is not None:
             raise RunError(
                 f"{self.path}: a run of another configuration: {difference}; "
                 "choose another --out, or repeat the options it was started with"
@@ -124,7 +125,8 @@ class RunDirectory:
             # Text that took hours to prepare is kept, unless the options themselves have to change.
             trained = self.checkpoints.exists() or self.first_stage.path.exists()
             prepared = any(self.data.glob("chunks/*"))
-            if new and not trained and (isinstance(error, UsageError) or not prepared):
+            wrong = isinstance(error, UsageError) and not isinstance(error, DeviceError)
+            if new and not trained and (wrong or not prepared):
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 

@@ -11,7 +11,7 @@ import torch
 from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
-from electra.errors import UsageError
+from electra.errors import DeviceError, UsageError
 from electra.model.layers import TransformerLayer
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -79,7 +79,7 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
         except torch.OutOfMemoryError:
-            raise UsageError(
+            raise DeviceError(
                 f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
             ) from None
     return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
@@ -93,13 +93,13 @@ def compile_layers(model: PretrainingModel, device: torch.device, backend: str =
     """Have torch.compile compile each layer when it first computes; parameters and their names stay.
 
     Raises:
-        UsageError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
+        DeviceError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
     """
     try:
         torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device))
     except Exception as error:  # of many kinds, from wherever its back end fails
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)
-        raise UsageError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
+        raise DeviceError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
     # From the limit on, which is 8, a layer would silently stay as it is.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
     for module in model.modules():

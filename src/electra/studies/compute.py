@@ -21,7 +21,7 @@ from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
 
 MOST_FLOPS = 1e11
-"""Of a batch that is timed: what a slow core does in seconds."""
+"""Of a batch that is timed on a CPU: what a slow core does in seconds. A GPU needs whole batches to show what it can do."""
 REPETITIONS, ENOUGH_SECONDS = 7, 2.0
 
 
@@ -37,6 +37,12 @@ def step_flops(config: PretrainConfig) -> float:
     """FLOPs of an update on full rows, counted as in Appendix E; of two stages, which have as many updates, the mean."""
     rows = [build_shapes(stage).row_flops(config.seq_len) for stage in stages_of(config)]
     return config.training.batch_size * statistics.fmean(rows)
+
+
+def look_up_share(config: PretrainConfig) -> float:
+    """The share of `step_flops` that looks embeddings up, and that no machine computes."""
+    costs = [cost for stage in stages_of(config) for cost in build_shapes(stage).row_costs(config.seq_len).values()]
+    return sum(cost.look_ups for cost in costs) / sum(cost.flops for cost in costs)
 
 
 def stages_of(config: PretrainConfig) -> list[PretrainConfig]:
@@ -56,7 +62,7 @@ def step_seconds(config: PretrainConfig, where: Runtime) -> float:
     words = (f"word{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # which ones makes no difference
     tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalisation())
     model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(where.device)
-    rows = max(1, min(rows_at_once(config, where), int(MOST_FLOPS / model.row_flops(config.seq_len))))
+    rows = timed_rows(rows_at_once(config, where), float(model.row_flops(config.seq_len)), where)
     batch = random_batch(rows, config.seq_len, config.model.vocab_size)
     counts = model.counts(batch)
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
@@ -77,7 +83,7 @@ def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int,
         initialise(encoder, model.initializer_range)
         module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(where.device)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
-        rows = max(1, min(batch_size, int(MOST_FLOPS / module.flops(labelled(1, length, model.vocab_size)))))
+        rows = timed_rows(batch_size, module.flops(labelled(1, length, model.vocab_size)), where)
         batch = labelled(rows, length, model.vocab_size).to(where.device)
 
         def learn() -> None:
@@ -87,6 +93,11 @@ def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int,
 
         seconds = median_seconds(learn, where) * batch_size / rows
         return seconds + median_seconds(optimizer.step, where)
+
+
+def timed_rows(rows: int, row_flops: float, where: Runtime) -> int:
+    """Of the rows that pass the model at once, how many are timed."""
+    return max(1, min(rows, int(MOST_FLOPS / row_flops))) if where.device.type == "cpu" else rows
 
 
 def median_seconds(work: Callable[[], object], where: Runtime) -> float:

@@ -10,6 +10,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+import torch
+
 from electra.console import console
 from electra.data.workers import without_main
 from electra.errors import ElectraError
@@ -31,20 +33,21 @@ def run_cells(
     Raises:
         SystemExit: a signal asked to stop; 128 plus its number, as shells do.
     """
-    waiting = list(cells)
-    running: dict[BaseProcess, tuple[Cell, Connection]] = {}
+    waiting, idle = list(cells), list(range(workers))
+    running: dict[BaseProcess, tuple[Cell, Connection, int]] = {}
     with stop_on_signal() as stop_signal:
         try:
             while (waiting or running) and not stop_signal():
-                while waiting and len(running) < workers:
-                    cell = waiting.pop(0)
-                    process, connection = start(cell)
-                    running[process] = (cell, connection)
+                while waiting and idle:
+                    cell, worker = waiting.pop(0), idle.pop(0)
+                    process, connection = start(cell, worker)
+                    running[process] = (cell, connection, worker)
                     started(cell)
                 wait([process.sentinel for process in running], timeout=LOOK_EVERY)
                 for process in [each for each in running if each.exitcode is not None]:
-                    cell, connection = running.pop(process)
+                    cell, connection, worker = running.pop(process)
                     connection.close()
+                    idle.append(worker)
                     if (reason := unsaid(process.exitcode or 0, cell)) is not None:
                         cell.fail(reason)
                     ended(cell)
@@ -67,21 +70,22 @@ def unsaid(exitcode: int, cell: Cell) -> str | None:
     return f"its process ended with code {exitcode} ({cell.log})"
 
 
-def start(cell: Cell) -> tuple[BaseProcess, Connection]:
-    """A process that runs a cell, and a connection whose end tells it that nobody waits for it any more."""
+def start(cell: Cell, worker: int) -> tuple[BaseProcess, Connection]:
+    """A process that runs a cell, one of some workers, and a connection whose end tells it that nobody waits for it."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     with without_main():
-        process = context.Process(target=work, args=(cell, theirs), name=cell.name)
+        process = context.Process(target=work, args=(cell, worker, theirs), name=cell.name)
         process.start()
     theirs.close()
     return process, ours
 
 
-def work(cell: Cell, connection: Connection) -> None:
+def work(cell: Cell, worker: int, connection: Connection) -> None:
     """What the process does. All that it says goes into the cell's log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent says what it means
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    take_gpu(worker)
     cell.log.parent.mkdir(parents=True, exist_ok=True)
     with cell.log.open("a") as log:
         os.dup2(log.fileno(), 1)
@@ -97,6 +101,11 @@ def work(cell: Cell, connection: Connection) -> None:
         traceback.print_exc()
         cell.fail(f"{type(error).__name__}: {' '.join(str(error).split())} ({cell.log})")
     sys.stdout.flush()
+
+
+def take_gpu(worker: int) -> None:
+    """Have this process compute on the GPU of a worker, if there are any: the variable is torchrun's."""
+    os.environ["LOCAL_RANK"] = str(worker % max(1, torch.cuda.device_count()))
 
 
 def stop_without_parent(connection: Connection) -> None:

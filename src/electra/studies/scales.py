@@ -59,7 +59,7 @@ def tiny_scale() -> Scale:
         "tiny",
         replace(config, generator=with_generator(config, 16)),
         steps=config.steps or 0,
-        widths=(16, 32, 64, 128),
+        widths=(32, 64, 128),
         discriminators=(64,),
         generators=(16, 32, 64, 128),
         rates=(1e-3, 2e-3, 4e-3),

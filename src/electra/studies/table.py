@@ -7,6 +7,7 @@ from electra.finetuning.grid import COLUMNS
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_shapes
 from electra.studies.cell import finetuning_length
+from electra.studies.compute import look_up_share
 from electra.studies.counts import parameters
 from electra.studies.results import (
     TOLERANCE,
@@ -57,7 +58,7 @@ def to_markdown(results: Results) -> str:
 
 def summary_rows(results: Results) -> Rows:
     """One row for each variant: what it has spent, what it is worth, what the paper found."""
-    header = ["Model", "Seeds", "Train FLOPs", "Infer FLOPs", "Params", "Steps", "Train min"]
+    header = ["Model", "Seeds", "Train FLOPs", "Look-ups", "Infer FLOPs", "Params", "Steps", "Train min"]
     kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
     if not results.has_finetuning:
         del kinds["GLUE avg."]
@@ -73,6 +74,7 @@ def summary_rows(results: Results) -> Rows:
                 outcome.variant.label,
                 f"{len(outcome.records)}{failed}",
                 mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
+                f"{look_up_share(config):.0%}",
                 f"{inference_flops(config.model, config.seq_len):.3g}",
                 f"{parameters(build_shapes(config).prediction) / 1e6:.3g}M",
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
@@ -160,6 +162,10 @@ def compute_notes(results: Results) -> Iterator[str]:
     shares = {outcome.variant.share for outcome in results.outcomes} - {0.0}
     times = "" if shares == {1.0} else ", times its share"
     yield f"Equal {unit}: {amount} for each run{times}. FLOPs are counted as in Appendix E of the paper."
+    yield (
+        "Look-ups: the share of the train FLOPs that no machine computes. Appendix E counts embeddings as products with "
+        "one-hot vectors; the more of a model is vocabulary, the less its FLOPs say of its work."
+    )
     rates: dict[str, set[float]] = {}
     for outcome in results.outcomes:
         config = outcome.variant.config

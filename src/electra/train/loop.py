@@ -42,6 +42,8 @@ class TrainingConfig:
         for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.checkpoint_minutes > 0:
+            raise UsageError(f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0")
 
 
 class Trainable(Protocol):
@@ -108,7 +110,7 @@ def train(
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
     state = checkpoints.restore(module, optimizer)
     if not runtime.is_main:
-        state.sums.clear()  # they are those of all processes, and count once
+        state.sums = zeros(state.sums)
     wrapped = parallelise(module, runtime)
     module.train()
     observer.started(state)
@@ -116,9 +118,11 @@ def train(
     saved_step, saved_at, rate = state.step, state.seconds, 0.0
 
     for micro_batches in batches_from(state.step):
-        state.seconds, stop = runtime.agree(clock.seconds(), float(stop_asked()))
-        over = recipe.budget.done(state.step, state.seconds, state.flops) >= 1
-        if over and state.sums:  # a run by the clock seldom ends with a full window
+        # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
+        agreed, stop = runtime.agree(clock.seconds(), float(stop_asked()))
+        state.seconds = agreed
+        over = recipe.budget.done(state.step, agreed, state.flops) >= 1
+        if over and state.step > window.step:  # a run by the clock seldom ends with a full window
             window.log(observer, module, state, rate, runtime)
         if over or stop:
             break
@@ -136,10 +140,10 @@ def train(
 
         if state.step % recipe.training.log_every == 0:
             window.log(observer, module, state, rate, runtime)
-        overdue = state.seconds - saved_at >= 60 * recipe.training.checkpoint_minutes
+        overdue = agreed - saved_at >= 60 * recipe.training.checkpoint_minutes
         if overdue or state.step % recipe.training.checkpoint_every == 0:
             save(module, optimizer, state, runtime, checkpoints)
-            saved_step, saved_at = state.step, state.seconds
+            saved_step, saved_at = state.step, agreed
 
     if state.step != saved_step:
         save(module, optimizer, state, runtime, checkpoints)
@@ -193,6 +197,11 @@ def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
         sums[name] = sums[name].to(value.device) + value if name in sums else value
 
 
+def zeros(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Nothing, under the same names: of sums that are those of all processes, and count once."""
+    return {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
+
+
 def check_finite(state: TrainingState) -> None:
     """Stop a run whose gradients have become meaningless, before a checkpoint of it is written.
 
@@ -216,7 +225,7 @@ def save(
     """Write a checkpoint from the main process, which takes over the metric sums of the others."""
     check_finite(state)
     sums = global_sums(state.sums, runtime)
-    state.sums = sums if runtime.is_main else {}
+    state.sums = sums if runtime.is_main else zeros(sums)
     if runtime.is_main:
         checkpoints.save(module, optimizer, state)
 
@@ -240,7 +249,7 @@ class Window:
 
     def open(self, state: TrainingState) -> None:
         """Begin a window here."""
-        self.seconds, self.tokens, self.flops = state.seconds, state.tokens, state.flops
+        self.step, self.seconds, self.tokens, self.flops = state.step, state.seconds, state.tokens, state.flops
 
     def log(self, observer: Observer, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> None:
         """Tell the observer the metrics since the last log, and begin anew."""

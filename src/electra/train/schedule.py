@@ -18,6 +18,8 @@ class ScheduleConfig:
     """Multiply warm-up and decay from the first step on, as the original code does, so that the peak is missed."""
 
     def __post_init__(self) -> None:
+        if self.warmup_steps < 0:
+            raise UsageError(f"schedule.warmup_steps is {self.warmup_steps}; it must not be negative")
         if not 0 < self.max_warmup < 1:
             raise UsageError(f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
 

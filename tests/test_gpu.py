@@ -1,0 +1,83 @@
+"""On a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/test_gpu.py`. Without the variable the suite sees none (see conftest.py)."""
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import electra
+from electra.pretraining.objectives import OBJECTIVES
+from electra.pretraining.observer import RunObserver
+from electra.train.log import read_metrics
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no GPU, or CUDA_VISIBLE_DEVICES hides it"
+)
+
+FLOAT32 = {"device": "cuda", "precision": "float32"}
+
+
+def losses(out: Path) -> list[float]:
+    return [row["loss"] for row in read_metrics(out / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_trains(objective: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    summary = electra.pretrain(
+        str(text), out=str(tmp_path / "run"), objective=objective, **tiny_run, runtime={"device": "cuda"}
+    )
+    assert summary["step"] == 12
+    assert all(0 < loss < 100 for loss in losses(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"generator": {"learning": "adversarial"}},
+        {"generator": {"kind": "unigram", "never_original": True}},
+        {"contrast": {"weight": 1.0}},
+        {"masking": {"strategy": "rare"}},
+        {"masking": {"strategy": "hard"}},
+        {"length_warmup": {"steps": 5, "length": 8}},
+        {"procedure": "two-stage"},
+    ],
+    ids=["adversarial", "unigram", "contrast", "rare", "hard", "short sequences", "two stages"],
+)
+def test_every_method_trains(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    options = {"generator": {"size": 1.0}} | options if "procedure" in options else options
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **options, **tiny_run, runtime={"device": "cuda"})
+    assert losses(tmp_path / "run")
+
+
+def test_compiled_layers_learn_as_eager_ones(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """In a process of its own: torch.compile cannot read what checks types here."""
+    tiny_run |= {"steps": 40, "text": [str(text)], "runtime": FLOAT32}
+    for name, compiled in (("eager", False), ("compiled", True)):
+        tiny_run["training"]["compile"] = compiled
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tiny_run))
+        command = [sys.executable, "-m", "electra", "pretrain", "--config", f"{name}.yaml", "--out", name]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    eager, compiled = (statistics.fmean(losses(tmp_path / name)[-20:]) for name in ("eager", "compiled"))
+    assert compiled == pytest.approx(eager, rel=0.02)
+
+
+def test_a_stopped_run_goes_on(text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of gradients have no fixed order on a GPU, so losses are alike and not equal."""
+    stepped = RunObserver.stepped
+
+    def killed(self, state):
+        stepped(self, state)
+        if state.step == 7:
+            raise KeyboardInterrupt
+
+    electra.pretrain(str(text), out=str(tmp_path / "whole"), **tiny_run, runtime=FLOAT32)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunObserver, "stepped", killed)
+        with pytest.raises(KeyboardInterrupt):
+            electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run, runtime=FLOAT32)
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run, runtime=FLOAT32)
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-3)
