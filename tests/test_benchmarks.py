@@ -211,6 +211,16 @@ def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
     assert run_all.missed(tmp_path, 0.0) == ["this: speed: 1, at least 2"]
 
 
+def test_bfloat16_is_measured_where_a_cpu_multiplies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, has in (("avx512f amx_bf16 amx_tile", True), ("avx2 fma", False)):
+        (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+        assert run_all.has_amx(tmp_path / "cpuinfo") == has
+        monkeypatch.setattr(run_all, "has_amx", lambda: has)  # noqa: B023
+        assert any("--precision=bfloat16" in each for each in run_all.runs_on("cpu")["pretrain_step"]) == has
+    assert not run_all.has_amx(tmp_path / "nowhere")
+    assert run_all.runs_on("cuda") == run_all.GPU
+
+
 def test_sides_take_turns_and_ratios_are_of_rounds() -> None:
     order: list[str] = []
     clock = {"a": iter([9.0, 1.0, 2.0, 30.0]), "b": iter([9.0, 2.0, 4.0, 10.0])}

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tensorflow_names import tf_to_hf
 
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import from_hf, tf_to_hf, to_hf
+from electra.model.weights import from_hf, to_hf
 from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
 
 REFERENCE = Path(__file__).resolve().parents[2] / "../shared/reference/tf_small"
