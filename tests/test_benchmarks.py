@@ -212,12 +212,13 @@ def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
 
 
 def test_bfloat16_is_measured_where_a_cpu_multiplies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_amx = run_all.has_amx
     for flags, has in (("avx512f amx_bf16 amx_tile", True), ("avx2 fma", False)):
         (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-        assert run_all.has_amx(tmp_path / "cpuinfo") == has
+        assert has_amx(tmp_path / "cpuinfo") == has
         monkeypatch.setattr(run_all, "has_amx", lambda: has)  # noqa: B023
         assert any("--precision=bfloat16" in each for each in run_all.runs_on("cpu")["pretrain_step"]) == has
-    assert not run_all.has_amx(tmp_path / "nowhere")
+    assert not has_amx(tmp_path / "nowhere")
     assert run_all.runs_on("cuda") == run_all.GPU
 
 
