@@ -101,13 +101,14 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Of this folder, "+" behind it if tracked files differ; None outside a repository."""
+    """Of this folder, "+" behind it if tracked files differ, results aside; None outside a repository."""
 
     def git(*command: str) -> str:
         return subprocess.run(["git", *command], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!results")
+        return git("rev-parse", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return None
 
