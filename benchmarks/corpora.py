@@ -39,20 +39,21 @@ def names_of(sources: Sequence[str]) -> list[str]:
     return [Path(source).name for source in sources]
 
 
-def write_share(file: Path, whole: Path, megabytes: float) -> int:
-    """Every n-th document of `whole`, about `megabytes` in all; returns the bytes written.
+def write_share(file: Path, sources: Sequence[str], megabytes: float) -> int:
+    """Every n-th document of `sources`, about `megabytes` in all, or all of them once; returns the bytes written.
 
-    So it is text of the same kinds in the same proportions.
+    So it is text of the same kinds in the same proportions: how much padding there is depends on them.
     """
-    share = megabytes * 1e6 / whole.stat().st_size
+    whole = Corpus(tuple(sources))
+    share = min(1.0, megabytes * 1e6 / sum(len(content(piece)) for piece in whole))
     number = written = 0
     with file.open("wb") as out:
-        for piece in Corpus((str(whole),)):
+        for piece in whole:
             if int((number + 1) * share) > int(number * share):
                 written += out.write(content(piece))
             number += piece.ends_document
     if not written:
-        raise ValueError(f"{whole}: {number} documents are too few for {megabytes:g} MB of them")
+        raise ValueError(f"{', '.join(sources)}: {number} documents are too few for {megabytes:g} MB of them")
     return written
 
 
@@ -71,7 +72,7 @@ def tokenizer_of(file: Path, vocab_size: int) -> Tokenizer:
 
 
 def prepared(folder: Path, sources: Sequence[str], megabytes: float, vocab_size: int, seq_len: int) -> PreparedData:
-    """`megabytes` of `sources` prepared in `folder`, with a tokenizer of their own."""
+    """A share of `sources`, of `megabytes`, prepared in `folder`, with a tokenizer of its own."""
     file = folder / "text.txt"
-    write_text(file, sources, megabytes)
+    write_share(file, sources, megabytes)
     return prepare(Corpus((str(file),)), tokenizer_of(file, vocab_size), folder / "data", seq_len=seq_len)
