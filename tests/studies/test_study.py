@@ -22,6 +22,7 @@ from toy_tasks import write_glue, write_neighbours
 import electra
 from electra import cli
 from electra.errors import DataError, RunError, UsageError
+from electra.runtime import RuntimeConfig
 from electra.studies import cell as cell_module
 from electra.studies import run as run_module
 from electra.studies.catalogue import STUDIES
@@ -301,6 +302,23 @@ def test_a_process_that_could_not_say_why_it_ended(done, data: Path, glue: Path)
     assert unsaid(-9, cell).startswith("killed by signal 9 ")
     assert unsaid(1, cell) == f"its process ended with code 1 ({cell.log})"
     assert [unsaid(code, cell) for code in (0, 130, 143)] == [None] * 3, "recorded, or asked to stop"
+
+
+def test_where_cells_run(
+    data: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    asked = order(data, glue, tmp_path / "study", workers=2, device="cpu", precision="bfloat16")
+    assert asked.runtime == RuntimeConfig("cpu", "bfloat16", 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)  # as it is after a step was timed
+    study = toy_study(toy_scale())
+    cell = cell_of(study, study.variants[0], 0, asked, str(data), Scoring("glue", TASKS))
+    assert cell.config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        cli.main(f"study objectives --data {data} --glue {glue} --out {tmp_path / 'study'} --device cuda".split())
+    assert "--device is cuda, but PyTorch sees no GPU here; use auto or cpu" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
 
 
 def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from electra.errors import UsageError
 
@@ -65,6 +65,8 @@ def study(
     finetune_seeds: int = 1,
     workers: int = 1,
     rates: Iterable[str] | str = (),
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["auto", "float32", "bfloat16"] = "auto",
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Redraw a table or figure of the paper: a grid of runs at equal compute. Run again with the same `out`, it resumes.
@@ -86,6 +88,8 @@ def study(
             later, by the same call with more.
         workers: Runs at a time, each in a process of its own; they share the CPU's threads.
         rates: Peak learning rates by objective, as the study learning-rate finds them: "electra=2e-3", "mlm=1e-3".
+        device: auto takes a GPU if there is one; several workers take one after the other of several GPUs.
+        precision: Of the matrix products; auto is bfloat16 on a GPU that has it.
         dry_run: Only say which runs there are, and what they cost by a measured step.
 
     Returns:
@@ -107,6 +111,8 @@ def study(
         workers,
         dict(map(rate_of, several(rates))),
         tags,
+        device,
+        precision,
     )
     return run_study(order, dry_run)
 

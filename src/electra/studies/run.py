@@ -10,8 +10,9 @@ OUT/table.md figure.png figure.svg  written anew after each cell, with what is t
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -54,6 +55,8 @@ class Order:
     workers: int
     rates: Mapping[str, float] = field(default_factory=dict)
     tags: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
         for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
@@ -64,11 +67,14 @@ class Order:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
         if self.hours is not None and not self.hours > 0:
             raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UsageError("--device is cuda, but PyTorch sees no GPU here; use auto or cpu")
 
-    @property
-    def device(self) -> RuntimeConfig:
+    @cached_property  # for timing a step as a cell takes it leaves this process with a cell's threads
+    def runtime(self) -> RuntimeConfig:
         """Where cells run: several at a time share the cores."""
-        return RuntimeConfig(threads=None if self.workers == 1 else max(1, torch.get_num_threads() // self.workers))
+        threads = None if self.workers == 1 else max(1, torch.get_num_threads() // self.workers)
+        return RuntimeConfig(self.device, self.precision, threads)
 
 
 def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
@@ -89,7 +95,7 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
     if known is not None:
         study = replace(study, budget=known)
     if dry_run or (known is None and order.hours is not None):
-        watch = Stopwatch(order.device)
+        watch = Stopwatch(order.runtime)
         plan = plan_of(order, study, chosen, tasks, watch)
         if known is None and order.hours is not None:
             study = replace(study, budget=budget_for(plan, order.hours))
@@ -203,7 +209,7 @@ def cell_of(study: Study, variant: Variant, seed: int, order: Order, data: str, 
     return Cell(
         order.out,
         variant.name,
-        replace(config, data=data, seed=seed, training=training, runtime=order.device),
+        replace(config, data=data, seed=seed, training=training, runtime=order.runtime),
         scoring,
     )
 
