@@ -4,7 +4,7 @@
 
 Twenty minutes on two cores of an Intel Xeon with AVX-512; `--smoke` takes toy sizes, for a look at whether all of it works:
 no number of it means anything, so that it needs an `--out` of its own. The fine-tuning benchmark needs GLUE and a tokenizer
-(a directory that `transformers` reads, as `electra tokenizer` writes it); without them it is left out, which is said. `prepare`
+(a directory that `transformers` reads, as `electra tokenizer` writes it); without them it is left out, and said. `prepare`
 has marks on growth for text that is long enough (`--text`), which the built-in one is not. Each run is a process of its own;
 one that fails does not stop the others, and makes the exit code 1. Missed marks do not.
 """
