@@ -3,7 +3,7 @@
 #
 # TEXT: a file or folder of text. GLUE: a folder in GLUE's layout. OUT: where the studies go. TAGS: a folder of sentences whose
 # words have tags (CoNLL-2000), for a probe of these. Two runs at a time with a thread each; every command goes on where it was
-# stopped. Two quiet cores of an Intel Xeon with AVX-512 take some three hours at scale tiny.
+# stopped. Two quiet cores of an Intel Xeon with AVX-512 take some four hours at scale tiny.
 set -euo pipefail
 text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the studies}; scale=${4:-tiny}; tags=${5:-}
 study() { electra study "$@" --glue "$glue" --scale "$scale" ${tags:+--tags "$tags"} --workers 2; }
@@ -13,3 +13,4 @@ study learning-rate --data "$text" --out "$out/learning-rate" --seeds 1 --finetu
 study objectives --data "$out/learning-rate/data" --out "$out/objectives" --seeds 2
 study generator-size --data "$out/learning-rate/data" --out "$out/generator-size" --seeds 2 --finetune-seeds 0
 study efficiency --data "$out/learning-rate/data" --out "$out/efficiency" --seeds 2 --finetune-seeds 0
+study convergence --data "$out/learning-rate/data" --out "$out/convergence" --seeds 2 --finetune-seeds 0 --variants electra-4 mlm-4
