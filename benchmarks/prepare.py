@@ -151,9 +151,8 @@ def main(argv: list[str] | None = None) -> None:
         texts = {megabytes: Path(folder) / f"{megabytes:g}.txt" for megabytes in sorted(given.megabytes)}
         *smaller, largest = texts
         written = write_text(texts[largest], given.text, largest)
-        sizes = {each: write_share(texts[each], [str(texts[largest])], each) for each in smaller} | {
-            largest: written.bytes
-        }
+        whole = [str(texts[largest])]
+        sizes = {each: write_share(texts[each], whole, each) for each in smaller} | {largest: written.bytes}
         tokenizer = given.tokenizer or Path(folder) / "tokenizer"
         if not given.tokenizer:
             tokenizer_of(next(iter(texts.values())), given.vocab_size).save(tokenizer)

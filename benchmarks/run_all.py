@@ -31,14 +31,7 @@ CPU: Runs = {
     "finetune": [["--rounds=3", "--layers=4"]],
     "serve": [["--device=cpu"]],
 }
-IN_BFLOAT16 = [
-    "--preset=small",
-    "--batch-size=16",
-    "--seq-len=128",
-    "--rounds=3",
-    "--precision=bfloat16",
-    "--device=cpu",
-]
+IN_BFLOAT16 = [*CPU["pretrain_step"][0], "--rounds=3", "--precision=bfloat16"]
 """Of `pretrain_step`, where the CPU multiplies bfloat16 by itself (AMX); without that it takes a hundred times as long."""
 GPU: Runs = {
     "pretrain_step": [

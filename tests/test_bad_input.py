@@ -334,8 +334,7 @@ def test_no_permission(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert str(tmp_path / "file") in line
 
 
-def test_no_gpu(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
+def test_no_gpu(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--runtime.device", "cuda"))
     assert "runtime.device is cuda, but PyTorch sees no GPU here" in line

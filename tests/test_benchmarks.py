@@ -211,14 +211,15 @@ def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
     assert run_all.missed(tmp_path, 0.0) == ["this: speed: 1, at least 2"]
 
 
-def test_bfloat16_is_measured_where_a_cpu_multiplies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    has_amx = run_all.has_amx
-    for flags, has in (("avx512f amx_bf16 amx_tile", True), ("avx2 fma", False)):
-        (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-        assert has_amx(tmp_path / "cpuinfo") == has
-        monkeypatch.setattr(run_all, "has_amx", lambda: has)  # noqa: B023
-        assert any("--precision=bfloat16" in each for each in run_all.runs_on("cpu")["pretrain_step"]) == has
-    assert not has_amx(tmp_path / "nowhere")
+@pytest.mark.parametrize(("flags", "has"), [("avx512f amx_bf16 amx_tile", True), ("avx2 fma", False)])
+def test_bfloat16_is_measured_where_a_cpu_multiplies_it(
+    flags: str, has: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+    assert run_all.has_amx(tmp_path / "cpuinfo") == has
+    assert not run_all.has_amx(tmp_path / "nowhere")
+    monkeypatch.setattr(run_all, "has_amx", lambda: has)
+    assert any("--precision=bfloat16" in each for each in run_all.runs_on("cpu")["pretrain_step"]) == has
     assert run_all.runs_on("cuda") == run_all.GPU
 
 

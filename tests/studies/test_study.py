@@ -321,13 +321,13 @@ def test_where_cells_run(
     assert not (tmp_path / "study").exists()
 
 
-def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("gpus", "taken"), [(0, "0000"), (1, "0000"), (3, "0120")])
+def test_workers_share_the_gpus(gpus: int, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "")
-    for gpus, taken in ((0, "0000"), (1, "0000"), (3, "0120")):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)  # noqa: B023
-        for worker, gpu in enumerate(taken):
-            take_gpu(worker)
-            assert os.environ["LOCAL_RANK"] == gpu
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    for worker, gpu in enumerate(taken):
+        take_gpu(worker)
+        assert os.environ["LOCAL_RANK"] == gpu
 
 
 def started(words: list[str], **more) -> subprocess.Popen:
