@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import binomtest
 
+from electra.model.attention import attend
 from electra.model.dropout import Dropout, dropped
-from electra.model.layers import SelfAttention, attend
+from electra.model.layers import SelfAttention
 from electra.model.layout import Rows
 
 
@@ -57,6 +58,20 @@ def test_a_rate_that_16_bits_would_round_to_1() -> None:
     assert 0 < int((y != 0).sum()) < 60, "one in 65,536"
 
 
+def test_what_is_dropped_is_added_to_what_goes_past_it() -> None:
+    x, residual = torch.randn(2, 7, 9, dtype=torch.float64).unbind()
+    x.requires_grad_(), residual.requires_grad_()
+    state = torch.get_rng_state()
+
+    def seeded(x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        torch.set_rng_state(state)
+        return Dropout(0.3)(x, residual)
+
+    torch.testing.assert_close(seeded(x, residual), residual + seeded(x))
+    assert torch.autograd.gradcheck(seeded, (x, residual))
+    assert torch.equal(Dropout(0.3).eval()(x, residual), residual + x)
+
+
 def test_nothing_is_dropped_in_evaluation_or_by_a_rate_of_nothing() -> None:
     x = torch.randn(3, 4)
     assert Dropout(0.5).eval()(x) is x
@@ -64,16 +79,46 @@ def test_nothing_is_dropped_in_evaluation_or_by_a_rate_of_nothing() -> None:
     assert not torch.equal(Dropout(0.5).train()(x), x)
 
 
-def test_attention_with_dropout_is_attention_in_the_mean() -> None:
-    """With a rate that keeps all it is torch's, masks included; the mean over many draws is too."""
+MASK = torch.tensor([[True] * 5, [True, True, True, False, False]])
+
+
+@pytest.fixture
+def parts() -> torch.Tensor:
+    """Queries, keys and values as a layer has them: not side by side."""
     torch.manual_seed(0)
-    q, k, v = (torch.randn(2, 3, 5, 4) for _ in range(3))
-    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])[:, None, None, :]
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    torch.testing.assert_close(attend(q, k, v, mask, 1e-9), expected)
-    mean = torch.stack([attend(q, k, v, mask, 0.2) for _ in range(4000)]).mean(0)
+    return torch.randn(2, 5, 3, 3, 4, dtype=torch.float64).permute(2, 0, 3, 1, 4)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_attention_with_dropout_is_attention_in_the_mean(
+    parts: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype
+) -> None:
+    """With a rate that keeps all it is torch's; the mean over many draws is too."""
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float64 else {"rtol": 0.02, "atol": 0.02}
+    expected = F.scaled_dot_product_attention(*parts, attn_mask=None if mask is None else mask[:, None, None, :])
+    parts = parts.to(dtype)
+    torch.testing.assert_close(attend(parts, None, mask, 1e-9).double(), expected, **tolerance)
+    mean = torch.stack([attend(parts, None, mask, 0.2).double() for _ in range(4000)]).mean(0)
     torch.testing.assert_close(mean, expected, atol=0.05, rtol=0)
-    assert not torch.equal(attend(q, k, v, mask, 0.2), expected)
+    assert not torch.equal(attend(parts, None, mask, 0.2).double(), expected)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_gradients_of_attention_with_dropout(parts: torch.Tensor, mask: torch.Tensor | None) -> None:
+    """Of all tokens' queries, and of some that are given."""
+    queries = torch.randn(2, 3, 2, 4, dtype=torch.float64, requires_grad=True)
+    state = torch.get_rng_state()
+
+    def seeded(parts: torch.Tensor, queries: torch.Tensor | None = None) -> torch.Tensor:
+        torch.set_rng_state(state)
+        return attend(parts, queries, mask, 0.4)
+
+    assert torch.autograd.gradcheck(seeded, parts.detach().requires_grad_())
+    assert torch.autograd.gradcheck(seeded, (parts[1:].detach().requires_grad_(), queries))
+
+
+def test_attention_in_training_is_another_every_time() -> None:
     attention = SelfAttention(12, 3, dropout=0.5)
     x = torch.randn(2, 5, 12)
     assert not torch.equal(attention(x, Rows(None)), attention(x, Rows(None)))

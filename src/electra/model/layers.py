@@ -4,14 +4,13 @@ Letters of shapes, here and wherever tensors are annotated: B rows of a batch, L
 (L, or K chosen ones), E embedding size, H hidden size, F feed-forward size, N heads, D head size, V vocabulary.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from electra.model.dropout import Dropout, dropped
+from electra.model.attention import attend
+from electra.model.dropout import Dropout
 from electra.model.layout import Line, Rows, heads, joined_heads
 
 
@@ -49,36 +48,15 @@ class SelfAttention(nn.Module):
         queries: Float[Tensor, "B Q H"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
         """Each of `queries` (default: every vector of `x`, laid as `layout` says) attends to the real tokens of its row."""
-        mask = None if layout.mask is None else layout.mask[:, None, None, :]
         dropout = self.dropout if self.training else 0.0
         if queries is None:
-            q, k, v = layout.split(self.qkv(x), 3, self.head_size)
-            return self.output(layout.joined(attend(q, k, v, mask, dropout)))
+            parts = layout.split(self.qkv(x), 3, self.head_size)
+            return self.output(layout.joined(attend(parts, None, layout.mask, dropout)))
         sizes = [x.shape[-1], 2 * x.shape[-1]]
         (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
         q = heads(F.linear(queries, w_q, b_q), self.head_size)
-        k, v = layout.split(F.linear(x, w_kv, b_kv), 2, self.head_size)
-        return self.output(joined_heads(attend(q, k, v, mask, dropout)))
-
-
-def attend(
-    q: Float[Tensor, "B N Q D"],
-    k: Float[Tensor, "B N L D"],
-    v: Float[Tensor, "B N L D"],
-    mask: Bool[Tensor, "B 1 1 L"] | None,
-    dropout: float,
-) -> Float[Tensor, "B N Q D"]:
-    """softmax(q k^T / sqrt(D)) v, where `mask` is true, with dropout on the probabilities.
-
-    torch's fused attention has no dropout on a CPU and falls back to these same steps with a slow dropout.
-    """
-    if not dropout or q.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # once, instead of in every product, forward and backward
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-    if mask is not None:  # added in place: filling takes ten times as long, and again in the backward pass
-        scores += torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, -math.inf)
-    return dropped(scores.softmax(-1), dropout) @ v
+        parts = layout.split(F.linear(x, w_kv, b_kv), 2, self.head_size)
+        return self.output(joined_heads(attend(parts, q, layout.mask, dropout)))
 
 
 class FeedForward(nn.Module):
@@ -121,8 +99,8 @@ class TransformerLayer(nn.Module):
         """The layer's output at every token, or at `positions` only (all other work of the layer is then skipped)."""
         queries = None if positions is None else layout.at(x, positions)
         attended = self.attention(x, layout, queries)
-        y = self.attention_norm((x if queries is None else queries) + self.dropout(attended))
-        return self.ffn_norm(y + self.dropout(self.ffn(y)))
+        y = self.attention_norm(self.dropout(attended, x if queries is None else queries))
+        return self.ffn_norm(self.dropout(self.ffn(y), y))
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:

@@ -37,9 +37,9 @@ class Rows:
         """The vectors at `positions` of their row."""
         return gather_positions(x, positions)
 
-    def split(self, x: Float[Tensor, "B L PND"], parts: int, size: int) -> tuple[Float[Tensor, "B N L D"], ...]:
+    def split(self, x: Float[Tensor, "B L PND"], parts: int, size: int) -> Float[Tensor, "P B N L D"]:
         """The heads, of `size`, of each of the `parts` that vectors consist of."""
-        return tuple(heads(part, size) for part in x.chunk(parts, dim=-1))
+        return x.unflatten(-1, (parts, -1, size)).permute(2, 0, 3, 1, 4)
 
     def joined(self, x: Float[Tensor, "B N L D"]) -> Float[Tensor, "B L H"]:
         """The vectors of which `x` has the heads."""
@@ -72,14 +72,14 @@ class Line:
         number = self.mask.flatten().cumsum(0).sub(1).view_as(self.mask)  # of each place in the line
         return x[number.gather(1, positions)]
 
-    def split(self, x: Float[Tensor, "T PND"], parts: int, size: int) -> tuple[Float[Tensor, "B N L D"], ...]:
+    def split(self, x: Float[Tensor, "T PND"], parts: int, size: int) -> Float[Tensor, "P B N L D"]:
         rows, length = self.mask.shape
         number = x.shape[-1] // (parts * size)
         places = self.head_places(number)
         of_parts = torch.arange(parts).mul_(rows * number * length)[:, None]
         every = (places[:, None] + of_parts).flatten()  # T P N
         apart = spread(x.view(-1, size), every, parts * rows * number * length)
-        return apart.view(parts, rows, number, length, size).unbind()
+        return apart.view(parts, rows, number, length, size)
 
     def joined(self, x: Float[Tensor, "B N L D"]) -> Float[Tensor, "T H"]:
         places = self.head_places(x.shape[1])
