@@ -11,6 +11,6 @@ study() { electra study "$@" --glue "$glue" --scale "$scale" ${tags:+--tags "$ta
 # Both sides take the scale's own rate in what follows, unless --rates electra=... mlm=... are added there.
 study learning-rate --data "$text" --out "$out/learning-rate" --seeds 1 --finetune-seeds 0
 study objectives --data "$out/learning-rate/data" --out "$out/objectives" --seeds 2
-study generator-size --data "$out/learning-rate/data" --out "$out/generator-size" --seeds 2 --finetune-seeds 0
+study generator-size --data "$out/learning-rate/data" --out "$out/generator-size" --seeds 2
 study efficiency --data "$out/learning-rate/data" --out "$out/efficiency" --seeds 2 --finetune-seeds 0
 study convergence --data "$out/learning-rate/data" --out "$out/convergence" --seeds 2 --finetune-seeds 0 --variants electra-4 mlm-4
