@@ -19,8 +19,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from corpora import prepared
-from measuring import Mark, interleaved, options, report
-from pretrain_step import OURS, Case, case_of, take_turns
+from measuring import Mark, interleaved, options, ratio, report
+from pretrain_step import Case, Turn, case_of, our_turns
 
 from electra.data.examples import Examples
 from electra.data.loader import BatchLoader
@@ -33,25 +33,27 @@ STEP_SHARE, START_SECONDS = 0.02, 2.0
 MEGABYTES = 4
 
 
-def share_of_step(case: Case) -> dict[str, object]:
-    """Seconds of a batch and of a step, in turns."""
-    loader, made = case.loader(), 0
+def share_of_step(case: Case, rounds: int) -> dict[str, object]:
+    """Seconds of a batch and of a step, in turns; the first warms up."""
+    loader = case.loader()
+    of_steps: list[float] = []
+    of_batches: list[float] = []
 
-    def batches() -> float:
-        nonlocal made
+    def make_batches(turn: Turn) -> None:
+        of_steps.append(turn["seconds"])
+        made = len(of_batches) * case.steps
         start = time.perf_counter()
         for step in range(made, made + case.steps):
             loader.batches(step)
-        made += case.steps
-        return time.perf_counter() - start
+        of_batches.append(time.perf_counter() - start)
 
-    turns = take_turns(case, case.model(), {"loader": batches})
-    shares = [a / b for a, b in zip(turns.seconds["loader"], turns.seconds[OURS], strict=True)]
+    our_turns(case, case.model(), range(rounds + 1), make_batches)
+    del of_steps[0], of_batches[0]
     return {
-        "batches_per_second": case.steps / statistics.median(turns.seconds["loader"]),
-        "steps_per_second": case.steps / statistics.median(turns.seconds[OURS]),
-        "share": statistics.median(shares),
-        "rounds": shares,
+        "batches_per_second": case.steps / statistics.median(of_batches),
+        "steps_per_second": case.steps / statistics.median(of_steps),
+        "share": ratio(of_batches, of_steps),
+        "rounds": [batch / step for batch, step in zip(of_batches, of_steps, strict=True)],
     }
 
 
@@ -106,7 +108,7 @@ def main(argv: list[str] | None = None) -> None:
         vocab_size = PRESETS[given.preset]().model.vocab_size
         data = prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
         case = case_of(SimpleNamespace(**vars(given), backend=None, micro_batch_size=None, compile=False), data, where)
-        step = share_of_step(case)
+        step = share_of_step(case, given.rounds)
         path = many_shards(Path(folder) / "shards", data, given.shards, given.examples)
         seconds = interleaved({"start": lambda: start(path, given.batch_size)}, given.rounds)["start"]
         print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {where.describe()}")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sides that take turns, marks, memory of a process of its own, and the JSON with its origin.
+"""What the benchmarks share: sides that take turns, processes of their own, peak memory, marks, and the JSON with its origin.
 
 A benchmark is `main(argv)` in a file of this folder. It prints a table and its marks, says which of them it misses, and
 writes a JSON file to the folder `--out`.
@@ -11,12 +11,15 @@ import resource
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+Given = TypeVar("Given")
 HERE = Path(__file__).parent
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "onnxruntime")
 
@@ -29,12 +32,12 @@ def options(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def interleaved(sides: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
+def interleaved(sides: Mapping[str, Callable[[], Given]], rounds: int, warm_up: int = 1) -> dict[str, list[Given]]:
     """What each side returns, round by round. They take turns, so that other work on the machine hits all alike.
 
     The first `warm_up` rounds are not kept.
     """
-    kept: dict[str, list[float]] = {name: [] for name in sides}
+    kept: dict[str, list[Given]] = {name: [] for name in sides}
     for number in range(warm_up + rounds):
         for name, side in sides.items():
             value = side()
@@ -124,6 +127,44 @@ def in_own_process(script: str, arguments: Iterable[object]) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"{script} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextmanager
+def turns_of(script: str, arguments: Iterable[object]) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A script of this folder in a process of its own, kept for many turns; each call of what it yields gives the JSON of one.
+
+    What one side does to memory (what it frees, the next one has to get from the system again) then slows no other side down.
+    The script calls `take_turns`.
+
+    Raises:
+        RuntimeError: when called, the script has ended; the message is the end of what it wrote.
+    """
+    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    with (
+        tempfile.TemporaryFile("w+") as errors,  # not a pipe: nobody reads while it writes
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+
+        def turn() -> dict[str, Any]:
+            with suppress(BrokenPipeError):
+                print(flush=True, file=process.stdin)
+            said = process.stdout.readline()
+            if said:
+                return json.loads(said)
+            process.wait()
+            errors.seek(0)
+            raise RuntimeError(f"{script} ended:\n{errors.read()[-2000:]}")
+
+        try:
+            yield turn
+        finally:
+            process.terminate()
+
+
+def take_turns(turn: Callable[[], Mapping[str, Any]]) -> None:
+    """Take a turn whenever `turns_of` in another process says so, until it says no more."""
+    for _ in sys.stdin:
+        print(json.dumps(turn()), flush=True)
 
 
 def peak_memory() -> int:

@@ -6,8 +6,9 @@
 Ours is the training loop itself (loader, mask, generator, sample, discriminator, backward, clip, optimiser; dropout 0.1),
 without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
 the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
-that is. All take turns in one process, `--steps` steps each; medians over the rounds. Peak memory is that of a process in
-which one side trains alone (of the GPU, where there is one; otherwise of the process with its imports, compiling included).
+that is. They take turns of `--steps` steps, each in a process of its own; medians over the rounds. (In one process the peers'
+logits, freed and fetched again from the system by every step, made each other's steps a fifth slower.) Peak memory is that of
+the process, with its imports and what compiling takes, or that of the GPU where there is one.
 
 The limit has every operation done at the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every
 round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
@@ -19,20 +20,23 @@ works at the chosen positions only there: under 1 % of Small. Tokens are real on
 padding out of all but embeddings, attention and heads, the peers compute it everywhere.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from corpora import names_of, prepared
-from measuring import Mark, in_own_process, options, peak_memory, ratio, report
+from measuring import Mark, interleaved, options, peak_memory, ratio, report, take_turns, turns_of
 from quiet_loop import Silent, Unsaved
 
 from electra.data.loader import Batch, BatchLoader
@@ -47,9 +51,13 @@ from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime, seed_e
 from electra.text.tokenizer import load_tokenizer
 from electra.train.loop import TrainingConfig, train
 
+if TYPE_CHECKING:
+    from peer import PeerStep
+
 OURS, EAGER, COMPILED, CHOSEN_ONLY = "electra", "transformers", "transformers-compiled", "transformers-chosen-only"
 SIDES = (OURS, EAGER, COMPILED, CHOSEN_ONLY)
 PASSED_ON = ("preset", "batch-size", "seq-len", "steps", "backend", "device", "precision")
+Turn = dict[str, float]
 MEGABYTES = 4  # of text, prepared; a vocabulary of 30,522 wants some
 
 
@@ -61,7 +69,6 @@ class Case:
     data: PreparedData
     steps: int
     """Steps of a turn."""
-    rounds: int
     backend: str
     """Of torch.compile, for the compiled peer."""
     where: Runtime
@@ -83,20 +90,6 @@ class Case:
         )
 
 
-@dataclass
-class Turns:
-    """What the rounds gave, the first one, which warms up, left out."""
-
-    seconds: dict[str, list[float]]
-    tokens: list[int]
-    places: list[int]
-    """Tokens and padding."""
-    flops: list[float]
-    """Of our steps, counted as in Appendix E."""
-    matmul: list[float]
-    """FLOP/s of a large matrix product, the mean of just before our turn and just after it."""
-
-
 def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Case:
     """The preset as it is, but for the sizes given, and without logs."""
     training = TrainingConfig(
@@ -108,43 +101,19 @@ def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Ca
         compile=given.compile,
     )
     config = replace(PRESETS[given.preset](), seq_len=given.seq_len, training=training)
-    return Case(config, data, given.steps, given.rounds, given.backend, where)
+    return Case(config, data, given.steps, given.backend, where)
 
 
-def peers(case: Case, model: PretrainingModel, names: list[str]) -> dict[str, Callable[[], float]]:
-    """The peers called `names`, with networks of the sizes of `model`."""
-    if not set(names) - {OURS}:
-        return {}
-    from peer import PeerConfig, PeerStep  # only here: a process of our side alone does not import transformers
+def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done: Callable[[Turn], None]) -> None:
+    """Our training loop makes `case.steps` steps for each of `turns`, and hands what was measured to `done`.
 
-    setting = model.setting
-    plain = PeerConfig(
-        setting.main,
-        generator_sizes(setting.main, setting.generator),
-        setting.masking.fraction,
-        setting.vocabulary,
-        case.config.seq_len,
-        learning_rate=case.config.optimizer.learning_rate,
-    )
-    configs = {
-        EAGER: plain,
-        COMPILED: replace(plain, backend=case.backend),
-        CHOSEN_ONLY: replace(plain, chosen_only=True),
-    }
-    return {
-        name: PeerStep(configs[name], case.loader().iterate(0), case.steps, case.where)
-        for name in names
-        if name != OURS
-    }
-
-
-def take_turns(case: Case, model: PretrainingModel, others: dict[str, Callable[[], float]]) -> Turns:
-    """Our loop, which asks for batches, hands over to `others` after every `case.steps` of them."""
-    turns = Turns({name: [] for name in (OURS, *others)}, [], [], [], [])
+    seconds; tokens; places, which are tokens and padding; flops, by Appendix E; and FLOP/s of a large matrix product, the
+    mean of just before the turn and just after it.
+    """
 
     def batches_from(first_step: int) -> Iterator[list[Batch]]:
         with closing(case.loader().iterate(first_step)) as batches:
-            for _ in range(case.rounds + 1):
+            for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
                 before = matmul_rate(case.where)
                 case.where.synchronise()
@@ -156,60 +125,78 @@ def take_turns(case: Case, model: PretrainingModel, others: dict[str, Callable[[
                     flops += sum(map(model.flops, micro_batches))
                     yield micro_batches
                 case.where.synchronise()
-                turns.seconds[OURS].append(time.perf_counter() - start)
-                turns.tokens.append(tokens)
-                turns.places.append(places)
-                turns.flops.append(flops)
-                turns.matmul.append(statistics.fmean([before, matmul_rate(case.where)]))
-                for name, other in others.items():
-                    turns.seconds[name].append(other())
+                seconds = time.perf_counter() - start
+                matmul = statistics.fmean([before, matmul_rate(case.where)])
+                done({"seconds": seconds, "tokens": tokens, "places": places, "flops": flops, "matmul": matmul})
 
     train(model, batches_from, case.config.recipe(), case.where, Unsaved(), Silent(), lambda: False)
-    for measured in (*turns.seconds.values(), turns.tokens, turns.places, turns.flops, turns.matmul):
-        del measured[0]
-    return turns
 
 
-def peak_of(side: str, case: Case) -> int:
-    """Bytes that a round of one side takes at most, in a process that has done nothing else."""
-    model = case.model()
+def peer(case: Case, name: str) -> PeerStep:
+    """The peer called `name`, with networks of the sizes of ours."""
+    from peer import PeerConfig, PeerStep  # only here: our side does not import transformers
+
+    setting = case.model().setting
+    config = PeerConfig(
+        setting.main,
+        generator_sizes(setting.main, setting.generator),
+        setting.masking.fraction,
+        setting.vocabulary,
+        case.config.seq_len,
+        chosen_only=name == CHOSEN_ONLY,
+        backend=case.backend if name == COMPILED else None,
+        learning_rate=case.config.optimizer.learning_rate,
+    )
+    return PeerStep(config, case.loader().iterate(0), case.steps, case.where)
+
+
+def take_side(case: Case, side: str) -> None:
+    """Be one side: turns as the parent process asks for them."""
     if side == OURS:
-        take_turns(replace(case, rounds=0), model, {})
+        our_turns(
+            case, case.model(), sys.stdin, lambda turn: print(json.dumps(turn | {"peak": peak(case)}), flush=True)
+        )
     else:
-        step = peers(case, model, [side])[side]
-        del model
-        step()
+        step = peer(case, side)
+        take_turns(lambda: {"seconds": step(), "peak": peak(case)})
+
+
+def peak(case: Case) -> int:
+    """Bytes that this process has taken at most: of the GPU's memory where it uses one, otherwise of main memory."""
     return torch.cuda.max_memory_allocated() if case.where.device.type == "cuda" else peak_memory()
 
 
-def peaks_alone(given: argparse.Namespace, data: PreparedData, sides: list[str]) -> dict[str, int]:
-    """`peak_of` each side, in a process of its own."""
+def rounds_of(given: argparse.Namespace, data: PreparedData) -> dict[str, list[Turn]]:
+    """What each side gave, round by round, after one that warms up."""
     arguments = [f"--{name}={getattr(given, name.replace('-', '_'))}" for name in PASSED_ON]
     arguments += [f"--threads={torch.get_num_threads()}", f"--data={data.path}"]
     arguments += [f"--micro-batch-size={given.micro_batch_size}"] * (given.micro_batch_size is not None)
     arguments += ["--compile"] * given.compile
-    return {side: in_own_process("pretrain_step.py", [*arguments, f"--peak-of={side}"]) for side in sides}
+    with ExitStack() as stack:
+        sides = {
+            name: stack.enter_context(turns_of("pretrain_step.py", [*arguments, f"--be={name}"]))
+            for name in (OURS, *given.peers)
+        }
+        return interleaved(sides, given.rounds)
 
 
-def summary(turns: Turns, share: float, peaks: dict[str, int]) -> dict[str, Any]:
+def summary(rounds: dict[str, list[Turn]], share: float) -> dict[str, Any]:
     """Medians and ratios; `share` is the operations of the machine for each one of Appendix E's, padding aside."""
+    ours = rounds[OURS]
     rates = {
-        name: [tokens / each for tokens, each in zip(turns.tokens, seconds, strict=True)]
-        for name, seconds in turns.seconds.items()
+        name: [own["tokens"] / turn["seconds"] for own, turn in zip(ours, turns, strict=True)]
+        for name, turns in rounds.items()
     }
-    appendix_e = statistics.median(
-        flops / seconds / rate
-        for flops, seconds, rate in zip(turns.flops, turns.seconds[OURS], turns.matmul, strict=True)
-    )
-    filled = sum(turns.tokens) / sum(turns.places)
+    appendix_e = statistics.median(turn["flops"] / turn["seconds"] / turn["matmul"] for turn in ours)
+    filled = sum(turn["tokens"] for turn in ours) / sum(turn["places"] for turn in ours)
     return {
         "tokens_per_second": {name: statistics.median(each) for name, each in rates.items()},
         "ratio": {name: ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
-        "matmul_flops_per_second": statistics.median(turns.matmul),
+        "matmul_flops_per_second": statistics.median(turn["matmul"] for turn in ours),
         "utilisation": appendix_e * share * filled,
         "utilisation_by_appendix_e": appendix_e,
         "places_filled": filled,
-        "peak_bytes": peaks,
+        "peak_bytes": {name: turns[-1]["peak"] for name, turns in rounds.items()},
         "rounds": rates,
     }
 
@@ -235,7 +222,7 @@ def show(given: argparse.Namespace, found: dict[str, Any], where: Runtime) -> No
     print(f"{'':<26}{'tokens/s':>12}{'electra is':>12}{'peak memory':>14}")
     for name, rate in found["tokens_per_second"].items():
         times = f"{found['ratio'][name]:.2f} x" if name in found["ratio"] else ""
-        peak = f"{found['peak_bytes'][name] / 1e6:,.0f} MB" if found["peak_bytes"] else ""
+        peak = f"{found['peak_bytes'][name] / 1e6:,.0f} MB"
         print(f"{name:<26}{rate:>12,.0f}{times:>12}{peak:>14}")
     limit = found["tokens_per_second"][OURS] / found["utilisation"]
     print(
@@ -255,7 +242,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seq-len", type=int, default=128)
     parser.add_argument("--compile", action="store_true", help="have our layers compiled too")
     parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
-    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES, help="electra always takes part")
+    parser.add_argument("--peers", nargs="*", default=list(SIDES[1:]), choices=SIDES[1:], help="those that take part")
     parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches are made of")
     parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="how much of the text")
     parser.add_argument("--backend", default="inductor", help="of torch.compile, for the compiled peer")
@@ -263,8 +250,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--threads", type=int)
     parser.add_argument("--data", type=Path, help="prepared before, of --seq-len")
-    parser.add_argument("--no-memory", action="store_true", help="leave out peak memory, which needs a process a side")
-    parser.add_argument("--peak-of", choices=SIDES, help="print the peak memory of this side alone, as JSON")
+    parser.add_argument("--be", choices=SIDES, help="be this side of a benchmark that runs in another process")
     given = parser.parse_args(argv)
     with (
         runtime(RuntimeConfig(given.device, given.precision, given.threads)) as where,
@@ -278,14 +264,10 @@ def main(argv: list[str] | None = None) -> None:
         )
         case = case_of(given, data, where)
         seed_everything(0)
-        if given.peak_of:
-            print(json.dumps(peak_of(given.peak_of, case)))
+        if given.be:
+            take_side(case, given.be)
             return
-        model = case.model()
-        others = peers(case, model, given.sides)
-        turns = take_turns(case, model, others)
-        peaks = {} if given.no_memory else peaks_alone(given, data, [OURS, *others])
-        found = summary(turns, model.utilised_share(given.seq_len), peaks)
+        found = summary(rounds_of(given, data), case.model().utilised_share(given.seq_len))
         show(given, found, where)
         named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile")
         sizes = {name: getattr(given, name) for name in named}

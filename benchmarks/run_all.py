@@ -46,7 +46,7 @@ GPU: Runs = {
 TOY = ["--rounds=1", "--megabytes=0.05", "--preset=tiny", "--device=cpu"]
 TOY_STEP = [*TOY, "--batch-size=4", "--seq-len=16", "--steps=1"]
 SMOKE: Runs = {
-    "pretrain_step": [[*TOY_STEP, "--backend=eager", "--no-memory"]],
+    "pretrain_step": [[*TOY_STEP, "--backend=eager"]],
     "prepare": [["--rounds=1", "--megabytes", "0.02", "0.2", "--vocab-size=300"]],
     "loader": [[*TOY_STEP, "--shards=10", "--examples=8"]],
     "finetune": [["--rounds=1", "--layers=1", "--steps=1"]],

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ import pretrain_step
 import run_all
 import scaling
 import serve
+from corpora import prepared
 from onnx_encoder import OnnxEncoder
 
 from electra.data.loader import padded_batch
@@ -26,6 +28,7 @@ from electra.presets import small
 from electra.pretraining.build import build_shapes
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import Vocabulary
+from electra.runtime import Runtime
 
 ORIGIN = {"machine", "threads", "commit", "versions", "marks"}
 
@@ -51,19 +54,27 @@ def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
     assert "no mark is set" in capsys.readouterr().out
 
 
-def test_our_side_compiled_in_micro_batches(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_side_compiled(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[torch.nn.Module] = []
     monkeypatch.setattr(pretrain_step, "compile_layers", lambda model, device: compiled.append(model))
-    options = ["--threads=1", "--compile", "--micro-batch-size=2", "--sides=electra"]
-    pretrain_step.main([*toy("pretrain_step", text, tmp_path), *options])
-    found = result(tmp_path, "pretrain_step_tiny_4x16_compiled_cpu")
-    assert len(compiled) == 1
-    assert (found["micro_batch_size"], found["compile"]) == (2, True)
+    given = SimpleNamespace(
+        batch_size=4, micro_batch_size=2, compile=True, preset="tiny", seq_len=16, steps=1, backend=""
+    )
+    data = prepared(tmp_path, [str(text)], 0.05, 300, 16)
+    case = pretrain_step.case_of(given, data, Runtime(torch.device("cpu"), torch.float32))
+    assert compiled == [case.model()]
+    assert len(next(case.loader().iterate(0))) == 2
 
 
-def test_peak_memory_of_one_side(text: Path, tmp_path: Path, capsys) -> None:
-    pretrain_step.main([*toy("pretrain_step", text, tmp_path), "--threads=1", "--peak-of=transformers"])
-    assert 10**8 < json.loads(capsys.readouterr().out.splitlines()[-1]) < 10**10
+def test_a_side_takes_turns_in_a_process_of_its_own_and_says_why_it_ends(text: Path, tmp_path: Path) -> None:
+    data = prepared(tmp_path, [str(text)], 0.05, 300, 16)
+    sizes = ["--preset=tiny", "--batch-size=4", "--seq-len=16", "--steps=1", "--threads=1", "--device=cpu"]
+    with measuring.turns_of("pretrain_step.py", [*sizes, f"--data={data.path}", "--be=transformers"]) as side:
+        turns = [side() for _ in range(2)]
+    assert all(0 < turn["seconds"] < 60 and 10**8 < turn["peak"] < 10**10 for turn in turns)
+    wrong = measuring.turns_of("pretrain_step.py", ["--be=nobody"])
+    with wrong as side, pytest.raises(RuntimeError, match="invalid choice: 'nobody'"):
+        side()
 
 
 def peer_config(sizes: EncoderConfig, chosen_only: bool = False) -> peer.PeerConfig:
