@@ -98,7 +98,7 @@ class HuggingFaceElectra(nn.Module):
 
 
 class PeerStep:
-    """A peer in training; each call makes some steps and returns their seconds."""
+    """A peer in training; each call makes a step, and some that count, of which it returns the seconds."""
 
     def __init__(self, config: PeerConfig, batches: Iterable[list[Batch]], steps: int, where: Runtime) -> None:
         self.config, self.steps, self.where = config, steps, where
@@ -113,6 +113,7 @@ class PeerStep:
 
     def __call__(self) -> float:
         """Seconds of the steps, batches included."""
+        self.step(next(self.batches))
         self.where.synchronise()
         start = time.perf_counter()
         for _ in range(self.steps):

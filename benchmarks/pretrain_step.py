@@ -7,8 +7,9 @@ Ours is the training loop itself (loader, mask, generator, sample, discriminator
 without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
 the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
 that is. They take turns of `--steps` steps, each in a process of its own; medians over the rounds. (In one process the peers'
-logits, freed and fetched again from the system by every step, made each other's steps a fifth slower.) Peak memory is that of
-the process, with its imports and what compiling takes, or that of the GPU where there is one.
+logits, freed and fetched again from the system by every step, made each other's steps a fifth slower.) A turn begins with one
+step that does not count: a virtual machine gives memory that is free for some seconds back to its host, and whoever fetches
+it again waits. Peak memory is that of the process, with its imports and what compiling takes, or that of the GPU.
 
 The limit has every operation done at the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every
 round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
@@ -105,7 +106,7 @@ def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Ca
 
 
 def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done: Callable[[Turn], None]) -> None:
-    """Our training loop makes `case.steps` steps for each of `turns`, and hands what was measured to `done`.
+    """Our training loop makes a step, and `case.steps` that count, for each of `turns`; what was measured goes to `done`.
 
     seconds; tokens; places, which are tokens and padding; flops, by Appendix E; and FLOP/s of a large matrix product, the
     mean of just before the turn and just after it.
@@ -116,6 +117,7 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
             for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
                 before = matmul_rate(case.where)
+                yield next(batches)
                 case.where.synchronise()
                 start = time.perf_counter()
                 for _ in range(case.steps):
