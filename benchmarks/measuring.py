@@ -134,7 +134,7 @@ def turns_of(script: str, arguments: Iterable[object]) -> Iterator[Callable[[], 
     """A script of this folder in a process of its own, kept for many turns; each call of what it yields gives the JSON of one.
 
     What one side does to memory (what it frees, the next one has to get from the system again) then slows no other side down.
-    The script calls `take_turns`.
+    The script gives an `answer` each time it is `asked`.
 
     Raises:
         RuntimeError: when called, the script has ended; the message is the end of what it wrote.
@@ -157,14 +157,23 @@ def turns_of(script: str, arguments: Iterable[object]) -> Iterator[Callable[[], 
 
         try:
             yield turn
-        finally:
+        except BaseException:
             process.terminate()
+            raise
+        finally:  # it ends by itself when nothing more is asked
+            with suppress(BrokenPipeError):
+                process.stdin.close()
 
 
-def take_turns(turn: Callable[[], Mapping[str, Any]]) -> None:
-    """Take a turn whenever `turns_of` in another process says so, until it says no more."""
+def asked() -> Iterator[None]:
+    """Comes up with something whenever `turns_of`, in the process that started this one, asks for a turn."""
     for _ in sys.stdin:
-        print(json.dumps(turn()), flush=True)
+        yield
+
+
+def answer(given: Mapping[str, Any]) -> None:
+    """What the turn gave."""
+    print(json.dumps(given), flush=True)
 
 
 def peak_memory() -> int:

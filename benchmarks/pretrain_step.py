@@ -24,9 +24,7 @@ padding out of all but embeddings, attention and heads, the peers compute it eve
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from corpora import names_of, prepared
-from measuring import Mark, interleaved, options, peak_memory, ratio, report, take_turns, turns_of
+from measuring import Mark, answer, asked, interleaved, options, peak_memory, ratio, report, turns_of
 from quiet_loop import Silent, Unsaved
 
 from electra.data.loader import Batch, BatchLoader
@@ -152,20 +150,21 @@ def peer(case: Case, name: str) -> PeerStep:
     return PeerStep(config, case.loader().iterate(0), case.steps, case.where)
 
 
-def take_side(case: Case, side: str) -> None:
-    """Be one side: turns as the parent process asks for them."""
+def be(side: str, case: Case) -> None:
+    """Take a side's turns as the process that started this one asks for them."""
+
+    def done(turn: Turn) -> None:
+        on_gpu = case.where.device.type == "cuda"
+        answer(turn | {"peak": torch.cuda.max_memory_allocated() if on_gpu else peak_memory()})
+        if on_gpu:
+            torch.cuda.empty_cache()  # the others' turns
+
     if side == OURS:
-        our_turns(
-            case, case.model(), sys.stdin, lambda turn: print(json.dumps(turn | {"peak": peak(case)}), flush=True)
-        )
+        our_turns(case, case.model(), asked(), done)
     else:
         step = peer(case, side)
-        take_turns(lambda: {"seconds": step(), "peak": peak(case)})
-
-
-def peak(case: Case) -> int:
-    """Bytes that this process has taken at most: of the GPU's memory where it uses one, otherwise of main memory."""
-    return torch.cuda.max_memory_allocated() if case.where.device.type == "cuda" else peak_memory()
+        for _ in asked():
+            done({"seconds": step()})
 
 
 def rounds_of(given: argparse.Namespace, data: PreparedData) -> dict[str, list[Turn]]:
@@ -224,8 +223,8 @@ def show(given: argparse.Namespace, found: dict[str, Any], where: Runtime) -> No
     print(f"{'':<26}{'tokens/s':>12}{'electra is':>12}{'peak memory':>14}")
     for name, rate in found["tokens_per_second"].items():
         times = f"{found['ratio'][name]:.2f} x" if name in found["ratio"] else ""
-        peak = f"{found['peak_bytes'][name] / 1e6:,.0f} MB"
-        print(f"{name:<26}{rate:>12,.0f}{times:>12}{peak:>14}")
+        memory = f"{found['peak_bytes'][name] / 1e6:,.0f} MB"
+        print(f"{name:<26}{rate:>12,.0f}{times:>12}{memory:>14}")
     limit = found["tokens_per_second"][OURS] / found["utilisation"]
     print(
         f"{'limit':<26}{limit:>12,.0f}   at {found['matmul_flops_per_second'] / 1e9:,.0f} GFLOP/s of a matrix product"
@@ -267,7 +266,7 @@ def main(argv: list[str] | None = None) -> None:
         case = case_of(given, data, where)
         seed_everything(0)
         if given.be:
-            take_side(case, given.be)
+            be(given.be, case)
             return
         found = summary(rounds_of(given, data), case.model().utilised_share(given.seq_len))
         show(given, found, where)

@@ -3,7 +3,7 @@
 #
 # TEXT: a file or folder of text. GLUE: a folder in GLUE's layout. OUT: where the studies go. TAGS: a folder of sentences whose
 # words have tags (CoNLL-2000), for a probe of these. Two runs at a time with a thread each; every command goes on where it was
-# stopped. Two quiet cores of an Intel Xeon with AVX-512 take some four hours at scale tiny (the sum of its parts).
+# stopped. Two quiet cores of an Intel Xeon with AVX-512 take some four and a half hours at scale tiny (the sum of its parts).
 set -euo pipefail
 text=${1:?a folder of text}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the studies}; scale=${4:-tiny}; tags=${5:-}
 study() { electra study "$@" --glue "$glue" --scale "$scale" ${tags:+--tags "$tags"} --workers 2; }

@@ -2,6 +2,9 @@
 
 import json
 import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,7 +65,8 @@ def test_our_side_compiled(text: Path, tmp_path: Path, monkeypatch: pytest.Monke
     )
     data = prepared(tmp_path, [str(text)], 0.05, 300, 16)
     case = pretrain_step.case_of(given, data, Runtime(torch.device("cpu"), torch.float32))
-    assert compiled == [case.model()]
+    built = case.model()
+    assert compiled == [built]
     assert len(next(case.loader().iterate(0))) == 2
 
 
@@ -75,6 +79,37 @@ def test_a_side_takes_turns_in_a_process_of_its_own_and_says_why_it_ends(text: P
     wrong = measuring.turns_of("pretrain_step.py", ["--be=nobody"])
     with wrong as side, pytest.raises(RuntimeError, match="invalid choice: 'nobody'"):
         side()
+
+
+def test_a_side_that_ends_between_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "once.py").write_text("import sys\ninput()\nprint(1, flush=True)\nsys.exit('it is tired')")
+    monkeypatch.setattr(measuring, "HERE", tmp_path)
+    with measuring.turns_of("once.py", []) as side:
+        assert side() == 1
+        time.sleep(1)
+        with pytest.raises(RuntimeError, match="once.py ended:\nit is tired"):
+            side()
+
+
+def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    @contextmanager
+    def turns_of(script: str, arguments: list[str]) -> Iterator[Callable[[], dict[str, float]]]:
+        started.append(arguments)
+        turn = {"seconds": 1.0, "tokens": 9, "places": 10, "flops": 1.0, "matmul": 2.0, "peak": 3}
+        yield lambda: turn
+
+    monkeypatch.setattr(pretrain_step, "turns_of", turns_of)
+    monkeypatch.setattr(pretrain_step, "compile_layers", lambda model, device: None)
+    options = ["--threads=1", "--compile", "--micro-batch-size=2", "--peers", "transformers"]
+    pretrain_step.main([*toy("pretrain_step", text, tmp_path), *options])
+    assert [arguments[-1] for arguments in started] == ["--be=electra", "--be=transformers"]
+    assert all({"--compile", "--micro-batch-size=2", "--seq-len=16", "--steps=1"} <= {*each} for each in started)
+    found = result(tmp_path, "pretrain_step_tiny_4x16_compiled_cpu")
+    assert found["tokens_per_second"] == {"electra": 9, "transformers": 9}
+    assert found["places_filled"] == 0.9
+    assert found["utilisation_by_appendix_e"] == 0.5
 
 
 def peer_config(sizes: EncoderConfig, chosen_only: bool = False) -> peer.PeerConfig:

@@ -118,6 +118,22 @@ def test_gradients_of_attention_with_dropout(parts: torch.Tensor, mask: torch.Te
     assert torch.autograd.gradcheck(seeded, (parts[1:].detach().requires_grad_(), queries))
 
 
+def test_gradients_of_attention_in_bfloat16() -> None:
+    """Keys and values that have much in common, as trained ones do: what a row's sum lacks would show there."""
+    torch.manual_seed(0)
+    parts = torch.randn(3, 2, 2, 128, 64, dtype=torch.float64)
+    parts[1:] += 3 * torch.randn(2, 1, 1, 1, 64)
+    parts, upstream = parts.bfloat16().double(), torch.randn(2, 2, 128, 64).bfloat16()
+    gradients = []
+    for dtype in (torch.float64, torch.bfloat16):
+        given = parts.detach().to(dtype).requires_grad_()
+        torch.manual_seed(1)
+        attend(given, None, None, 0.1).backward(upstream.to(dtype))
+        gradients.append(given.grad.double())
+    for exact, found in zip(*gradients, strict=True):
+        assert float((found - exact).norm() / exact.norm()) < 0.03
+
+
 def test_attention_in_training_is_another_every_time() -> None:
     attention = SelfAttention(12, 3, dropout=0.5)
     x = torch.randn(2, 5, 12)

@@ -27,19 +27,25 @@ def attend(
     """
     if dropout and parts.device.type == "cpu":
         return DroppedAttention.apply(parts, queries, mask, levels(dropout))
-    *own, k, v = parts.unbind()
+    *own, k, v = apart(parts)
     q = queries if queries is not None else own[0]
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=None if mask is None else mask[:, None, None, :], dropout_p=dropout
     )
 
 
+def apart(parts: Float[Tensor, "P B N L D"]) -> tuple[Float[Tensor, "B N L D"], ...]:
+    """Each part by itself, unbound as they lie in memory: their gradients are then stacked in that order, in one copy."""
+    if parts.is_contiguous():
+        return parts.unbind()
+    return tuple(part.transpose(1, 2) for part in parts.permute(1, 3, 0, 2, 4).unbind(2))
+
+
 class DroppedAttention(torch.autograd.Function):
-    """`attend` with few passes over its B N Q L weights: three of its own forward, two backward, beside draws and products.
+    """`attend` with few passes over its B N Q L weights: three of its own forward, three backward, beside draws and products.
 
     With P = softmax(S), D what dropout leaves of P before it is scaled by c, and out = c D v: the gradient of S is
-    D * G - P * rowsum(D * G), G = c g v^T being that of the weights, and rowsum(D * G) = rowsum(g * out), which is
-    shorter (FlashAttention, Dao et al., 2022, appendix B.2). So the mask itself need not be kept.
+    X - P * rowsum(X), X = D * (c g v^T), so that the mask need not be kept beside P and D.
     """
 
     @staticmethod
@@ -55,16 +61,16 @@ class DroppedAttention(torch.autograd.Function):
         else:  # as a summand: filling takes ten times as long
             masked = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -math.inf)
             scores = torch.baddbmm(masked.repeat_interleave(number, 0).unsqueeze(1), q, k.mT, alpha=ctx.temper)
-        weights = scores.softmax(-1, dtype=q.dtype)
+        weights = scores.softmax(-1, dtype=q.dtype)  # autocast would have float32
         left = kept(weights, zeroed).to(q.dtype).mul_(weights)
         out = scaled(left, v, ctx.scale)
-        ctx.save_for_backward(parts, None if queries is None else q, weights, left, out)
+        ctx.save_for_backward(parts, None if queries is None else q, weights, left)
         return out.unflatten(0, (rows, number))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        parts, queries, weights, left, out = ctx.saved_tensors
+        parts, queries, weights, left = ctx.saved_tensors
         heads = gradient.shape[:2]
         gradient = gradient.contiguous().flatten(0, 1)
         *own, k, v = parts.unbind()
@@ -73,8 +79,10 @@ class DroppedAttention(torch.autograd.Function):
         *d_own, d_k, d_v = d_parts.unbind()
         d_q = d_own[0] if queries is None else torch.empty_like(queries)
         scaled(left.mT, gradient, ctx.scale, d_v)
-        row_sums = (gradient * out).sum(-1, keepdim=True)
-        d_scores = scaled(gradient, v.mT, ctx.scale).mul_(left).addcmul_(weights, row_sums, value=-1)
+        products = scaled(gradient, v.mT, ctx.scale).mul_(left)
+        # Not in bfloat16: what the sums of a row lack would be multiplied by the mean of its keys.
+        sums = products.sum(-1, keepdim=True, dtype=torch.promote_types(products.dtype, torch.float32))
+        d_scores = torch.addcmul(products, weights, sums, value=-1).to(products.dtype)
         scaled(d_scores, k, ctx.temper, d_q)
         scaled(d_scores.mT, q, ctx.temper, d_k)
         return d_parts.unflatten(1, heads), None if queries is None else d_q.unflatten(0, heads), None, None
