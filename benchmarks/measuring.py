@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 HERE = Path(__file__).parent
+CODE = (":/src", ":/benchmarks", ":!results", ":/pyproject.toml", ":/constraints.txt")
+"""What a measurement depends on, in git's words."""
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "onnxruntime")
 
 
@@ -104,13 +106,13 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Of this folder, "+" behind it if tracked files differ, results aside; None outside a repository."""
+    """Of this folder, "+" behind it if code or its dependencies were changed since; None outside a repository."""
 
     def git(*command: str) -> str:
         return subprocess.run(["git", *command], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!results")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
         return git("rev-parse", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -267,6 +268,28 @@ def test_bfloat16_is_measured_where_a_cpu_multiplies_it(
     monkeypatch.setattr(run_all, "has_amx", lambda: has)
     assert any("--precision=bfloat16" in each for each in run_all.runs_on("cpu")["pretrain_step"]) == has
     assert run_all.runs_on("cuda") == run_all.GPU
+
+
+def test_a_result_names_its_commit_and_changes_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*command: str) -> str:
+        settings = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", *settings, *command], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    monkeypatch.setattr(measuring, "HERE", tmp_path / "benchmarks")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    assert measuring.commit() is None
+    files = [tmp_path / name for name in ("benchmarks/results/a.json", "LOG.md", "benchmarks/a.py")]
+    for file in files:
+        file.write_text("a")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "a")
+    head = git("rev-parse", "HEAD").strip()
+    for file, mark in zip(files, ("", "", "+"), strict=True):
+        file.write_text("b")
+        assert measuring.commit() == head + mark
 
 
 def test_sides_take_turns_and_ratios_are_of_rounds() -> None:

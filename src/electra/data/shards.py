@@ -29,6 +29,8 @@ from electra.storage import write_atomically
 
 UNIGRAMS = "unigrams.npy"
 TOKENIZER = "tokenizer"
+COUNTED = 1 << 16
+"""Tokens counted at a time."""
 
 
 class Example(NamedTuple):
@@ -162,7 +164,9 @@ def write_unigrams(directory: Path, shards: Iterable[ShardEntry], vocab_size: in
     """
     counts = np.zeros(vocab_size, dtype=np.int64)
     for entry in shards:
-        counts += np.bincount(_open_shard(directory, entry).examples.ids, minlength=vocab_size)
+        ids = _open_shard(directory, entry).examples.ids
+        for start in range(0, len(ids), COUNTED):  # bincount makes eight bytes of each
+            counts += np.bincount(ids[start : start + COUNTED], minlength=vocab_size)
     counts[list(without)] = 0
     file = io.BytesIO()
     np.save(file, counts)
