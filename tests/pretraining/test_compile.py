@@ -47,7 +47,7 @@ from electra.model.dropout import dropped
 from electra.pretraining.run import compile_layers
 
 network = model(encoder=replace(ENCODER, num_layers=1))
-compile_layers(network, torch.device("cpu"), "eager")
+compile_layers(network, torch.device("cpu"), "aot_eager")
 torch._dynamo.config.fail_on_recompile_limit_hit = True
 for training in (True, False):
     network.train(training)
