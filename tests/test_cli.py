@@ -200,6 +200,8 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("prepare a", "--tokenizer and --out are missing"),
         ("pretrain a --out r --optimizer.lr 1", "no option --optimizer.lr; did you mean --optimizer.learning-rate?"),
         ("pretrain a --out r --bs 1", "there is no option --bs; did you mean --training.batch-size?"),
+        ("pretrain a --out r --tokenizer.vocab-size 3", "no option --tokenizer.vocab-size; did you mean --model.vocab-size?"),
+        ("pretrain a --out r --generator.temperature nan", "--generator.temperature: expected a finite number, got nan"),
         ("pretrain a --out r --optimizer.learning 1", "did you mean --optimizer.learning-rate?"),
         ("pretrain a --out r --steps 1.5", "--steps: expected int or null, got 1.5"),
         ("tokenizer a --out r --vocab-sise 5", "there is no option --vocab-sise; did you mean --vocab-size?"),

@@ -170,7 +170,7 @@ def test_the_command_prints_what_the_function_returns(runs: Path, capsys: pytest
         f"{TWO}  ([MASK] 2 of 2, the others left as they are)",
         "the cat [MASK] mice .",
     ]
-    assert lines[1].split() == ["token", "probability", "generator", "D"]
+    assert lines[1].split() == ["token", "probability", "generator", "original,", "says", "D"]
     for row, first in zip(rows, (2, 7, 12), strict=True):
         for answer, line in zip(row["answers"], lines[first : first + 3], strict=True):
             token, *numbers = answer.values()

@@ -132,6 +132,10 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
         wanted = re.findall(r"[Ee]xpected an? (.+?)(?:\. Got value|$)", message, re.MULTILINE)
         value = re.search(r"(?:Given|Got) value: (.*)", message)
         if wanted and value:
+            if nested := re.match(r"NestedArg\(key='(\w+)'", value[1]):
+                return one_line(f"Unrecognized arguments: --{typed[1]}.{nested[1]}", names, program, positionals)
+            if value[1] in ("nan", "inf", "-inf"):
+                return f"{hyphenated(typed[1])}: expected a finite number, got {value[1]}"
             kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
             return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}"
     return " ".join(message.split())

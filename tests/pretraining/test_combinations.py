@@ -1,6 +1,7 @@
 """Settings that exclude each other: one line that names both, and what would work; and that it does work."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -198,3 +199,16 @@ def test_a_run_says_in_what_it_differs_from_its_preset(
     ):
         electra.pretrain("builtin", out="nowhere", preset="tiny", **more)
         assert shown in capsys.readouterr().out
+
+
+def test_networks_that_no_memory_holds(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("so much for so little .\n" * 50)
+    sizes = "--preset tiny --steps 1 --model.vocab-size 100 --training.batch-size 4 --generator.size 1e7"
+    words = f"pretrain {text} --out {tmp_path / 'run'} {sizes}"
+    with pytest.raises(SystemExit):
+        cli.main(shlex.split(words))
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        "has no memory for a main network of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said
+    )

@@ -10,7 +10,7 @@ from electra.pretraining.evaluate import Evaluation, Sample
 from electra.pretraining.health import Finding, Health
 from electra.pretraining.observer import RunObserver
 from electra.pretraining.pictures import draw
-from electra.pretraining.report import table, when
+from electra.pretraining.report import shown, table, when
 from electra.runtime import Runtime
 from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget
@@ -116,3 +116,7 @@ def runtime() -> Runtime:
     import torch
 
     return Runtime(torch.device("cpu"), torch.float32)
+
+
+def test_shares_are_shown_in_percent_and_all_else_as_it_is() -> None:
+    assert [shown(name, 0.5) for name in ("accuracy", "reward", "policy_loss", "auc")] == ["50.0%", *["0.500"] * 3]

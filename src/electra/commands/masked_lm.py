@@ -67,7 +67,12 @@ def show_answers(rows: Sequence[Mapping[str, Any]]) -> None:
 
     from electra.console import console
 
-    headings = {"token": "token", "probability": "probability", "generator": "generator", "original": "D"}
+    headings = {
+        "token": "token",
+        "probability": "probability",
+        "generator": "generator",
+        "original": "original, says D",
+    }
     for row in rows:
         number = row["text"].count("[MASK]")
         which = f"  ([MASK] {row['mask'] + 1} of {number}, the others left as they are)" if number > 1 else ""

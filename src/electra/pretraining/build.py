@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from electra.errors import DeviceError
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
 from electra.pretraining.procedure import generator_of
 from electra.runtime import seed_everything
@@ -17,10 +19,22 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
     """The objective and its networks, with the initial weights that the seed decides; the tokenizer says V.
 
     `unigrams` are the counts of the tokens in the corpus.
+
+    Raises:
+        DeviceError: there is not enough memory for networks of these sizes.
     """
     setting = setting_of(config, vocabulary_of(tokenizer), unigrams)
     seed_everything(config.seed)
-    return PretrainingModel(setting)
+    try:
+        return PretrainingModel(setting)
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        sizes = [config.model.hidden_size, generator_sizes(setting.main, setting.generator).hidden_size]
+        raise DeviceError(
+            f"this machine has no memory for a main network of width {sizes[0]:,} and a generator of {sizes[1]:,}; "
+            "lower --model.hidden-size or --generator.size"
+        ) from None
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:

@@ -78,7 +78,8 @@ def write_report(report: Report, directory: Path) -> Path:
 
 def shown(name: str, value: float) -> str:
     """A metric as people read it."""
-    return f"{value:.3f}" if "loss" in name or "auc" in name else f"{value:.1%}"
+    plain = any(kind in name for kind in ("loss", "auc", "reward"))
+    return f"{value:.3f}" if plain else f"{value:.1%}"
 
 
 def table(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:

@@ -74,5 +74,5 @@ def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
             try:
                 task.read(split)
             except DataError as error:
-                raise DataError(f"{error} (see --glue; choose tasks with --tasks)") from None
+                raise DataError(f"{error} (give --glue FOLDER, or choose tasks with --tasks)") from None
     return tasks

@@ -92,10 +92,15 @@ def summary_rows(results: Results) -> Rows:
 def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
     """One kind of score of every task."""
     numbers = {COLUMNS.get(task, task.upper()): kind(task) for task in results.tasks}
-    digits = 0 if kind is best_layer and all(len(outcome.records) < 2 for outcome in results.outcomes) else 1
+    digits = layer_digits(results) if kind is best_layer else 1
     if kind not in (best_layer, finetuning_std):
         numbers["Avg."] = average(kind, results.tasks)
     return number_rows(results, numbers, digits)
+
+
+def layer_digits(results: Results) -> int:
+    """Of a layer's number: a mean over seeds is none of one layer."""
+    return int(any(len(outcome.records) > 1 for outcome in results.outcomes))
 
 
 def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1) -> Rows:
@@ -113,10 +118,11 @@ def tag_parts(results: Results) -> Iterator[str]:
             "Embeddings": embeddings_tags,
             "Best layer": best_tags,
             "Last layer": last_tags,
-            "Which was best": tags_layer,
         }
         yield "## Linear probe of words' tags"
-        yield markdown(number_rows(results, numbers))
+        scores = number_rows(results, numbers)
+        layers = number_rows(results, {"Which was best (0: the embeddings)": tags_layer}, layer_digits(results))
+        yield markdown([[*row, layer] for row, (_, layer) in zip(scores, layers, strict=True)])
 
 
 def finetuning_parts(results: Results) -> Iterator[str]:
@@ -221,8 +227,9 @@ def published_notes(results: Results) -> Iterator[str]:
 def reading_notes(results: Results) -> Iterator[str]:
     """What a reader has to know of the numbers."""
     yield (
-        "Scores in percent; means ± standard deviations over pre-training seeds. Matthews correlation for CoLA, Spearman "
-        "for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's over eight."
+        "Scores in percent, held-out text in shares and nats; means ± standard deviations over pre-training seeds. Matthews "
+        "correlation for CoLA, Spearman for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's "
+        "over eight."
     )
     config = results.study.variants[0].config
     warmup, steps = config.length_warmup, config.steps
