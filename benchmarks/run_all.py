@@ -2,7 +2,7 @@
 
     python benchmarks/run_all.py [--glue GLUE_FOLDER --tokenizer DIR] [--only serve loader] [--device cpu] [--smoke]
 
-Twenty minutes on two cores of an Intel Xeon with AVX-512; `--smoke` takes toy sizes, for a look at whether all of it works:
+Some 25 minutes on two cores of an Intel Xeon with AVX-512; `--smoke` takes toy sizes, for a look at whether all of it works:
 no number of it means anything, so that it needs an `--out` of its own. The fine-tuning benchmark needs GLUE and a tokenizer
 (a directory that `transformers` reads, as `electra tokenizer` writes it); without them it is left out, and said. `prepare`
 has marks on growth for text that is long enough (`--text`), which the built-in one is not. Each run is a process of its own;
@@ -24,7 +24,7 @@ Runs = dict[str, list[list[str]]]
 CPU: Runs = {
     "pretrain_step": [
         ["--preset=small", "--batch-size=16", "--seq-len=128", "--device=cpu"],
-        ["--preset=base", "--batch-size=2", "--seq-len=512", "--steps=1", "--rounds=3", "--device=cpu"],
+        ["--preset=base", "--batch-size=2", "--seq-len=512", "--steps=1", "--device=cpu"],
     ],
     "prepare": [["--rounds=3"]],
     "loader": [["--device=cpu"]],

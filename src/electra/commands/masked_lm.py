@@ -67,19 +67,15 @@ def show_answers(rows: Sequence[Mapping[str, Any]]) -> None:
 
     from electra.console import console
 
-    headings = {
-        "token": "token",
-        "probability": "probability",
-        "generator": "generator",
-        "original": "original, says D",
-    }
     for row in rows:
         number = row["text"].count("[MASK]")
         which = f"  ([MASK] {row['mask'] + 1} of {number}, the others left as they are)" if number > 1 else ""
         console.print(row["text"] + which, markup=False)
         grid = Table(box=None)
         for name in row["answers"][0]:
-            grid.add_column(headings[name], justify="left" if name == "token" else "right")
+            grid.add_column(
+                "original, says D" if name == "original" else name, justify="left" if name == "token" else "right"
+            )
         for answer in row["answers"]:
             token, *numbers = answer.values()
             grid.add_row(Text(token), *(f"{value:.4f}" for value in numbers))

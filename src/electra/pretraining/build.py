@@ -30,10 +30,10 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
-        sizes = [config.model.hidden_size, generator_sizes(setting.main, setting.generator).hidden_size]
+        generator = generator_sizes(setting.main, setting.generator).hidden_size
         raise DeviceError(
-            f"this machine has no memory for a main network of width {sizes[0]:,} and a generator of {sizes[1]:,}; "
-            "lower --model.hidden-size or --generator.size"
+            f"this machine has no memory for a main network of width {setting.main.hidden_size:,} and a generator of "
+            f"{generator:,}; lower --model.hidden-size or --generator.size"
         ) from None
 
 
