@@ -12,7 +12,7 @@ from electra.data.loader import Batch
 from electra.model.flops import Cost
 from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
 from electra.pretraining.networks import GeneratorConfig
-from electra.pretraining.token_scores import draw_tokens
+from electra.pretraining.token_scores import sample_tokens
 
 
 def mask_for_generator(
@@ -103,7 +103,7 @@ class FrequencySamples(NoNetwork):
         if self.never_original:
             u = torch.rand(original.numel(), device=original.device)
             weights = p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
-            sampled = draw_tokens(weights, u).view_as(original)
+            sampled = sample_tokens(weights, u).view_as(original)
         else:
             sampled = torch.multinomial(p, original.numel(), replacement=True).view_as(original)
         correct = ((sampled == original) & chosen.used).sum()

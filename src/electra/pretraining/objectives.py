@@ -193,7 +193,7 @@ class PretrainingModel(nn.Module):
         nll = corrupted.generated.nll if corrupted.generated else predicted.loss
         return Pass(chosen, corrupted, predicted, learnt, self.strategy.loss(weights, chosen, nll))
 
-    def forward(self, batch: Batch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: Batch, counts: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's share of the loss of a global batch with `counts` tokens, and sums for `metrics`."""
         done = self.run(batch)
         objective = self.setting.objective

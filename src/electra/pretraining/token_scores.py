@@ -48,6 +48,11 @@ class Sampling:
         return self.temperature == 1 and not self.never_original
 
 
+def sample_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
+    """One token a row in proportion to the weights, which are overwritten; `u`, uniform from 0 to 1, decides on a CPU."""
+    return draw_tokens(weights, u) if weights.device.type == "cpu" else race_for_tokens(weights)
+
+
 def draw_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
     """One token a row in proportion to the weights, where the cumulative distribution passes `u`; overwrites the weights.
 
@@ -59,7 +64,7 @@ def draw_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[
 
 
 def race_for_tokens(weights: Float[Tensor, "N V"]) -> Int64[Tensor, " N"]:
-    """The same by a race: tokens arrive after exponential times, their weights the rates; overwrites the weights.
+    """The same by a race, without `u`: tokens arrive after exponential times, their weights the rates; overwrites the weights.
 
     It needs a random number for each token of the vocabulary, but no running sum, which a GPU adds up in parallel and so
     rounds to sums that may rise, or fall, where a weight is 0.
@@ -135,7 +140,6 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         at_target, best, log_normaliser = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
         correct, sampled = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
-        on_cpu = said.device.type == "cpu"
         exact = said.dtype == torch.float32  # argmax is slow on a CPU; ties, which it breaks, are for lower precisions
         for rows, logits in blocks_of_logits(said, word, bias):
             at_target[rows] = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)
@@ -151,7 +155,7 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
                 if weights is None and sampling.never is not None:
                     exponentials[:, sampling.never] = 0.0
                 weights = exponentials if weights is None else weights
-                sampled[rows] = draw_tokens(weights, u[rows]) if on_cpu else race_for_tokens(weights)
+                sampled[rows] = sample_tokens(weights, u[rows])
         ctx.save_for_backward(said, word, bias, targets, log_normaliser)
         ctx.mark_non_differentiable(correct, log_normaliser, best, sampled)
         return log_normaliser - at_target, correct, log_normaliser, best, sampled

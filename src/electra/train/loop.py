@@ -52,7 +52,7 @@ class Trainable(Protocol):
     def counts(self, batch: Any) -> dict[str, float]:
         """What the losses are means over, from a micro-batch on the host; "tokens" is among them."""
 
-    def __call__(self, batch: Any, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Any, counts: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """This micro-batch's share of the loss, and sums from which `metrics` are made."""
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
