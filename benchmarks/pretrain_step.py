@@ -43,9 +43,9 @@ from electra.data.shards import PreparedData
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.device import compile_layers, rows_at_once
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
-from electra.pretraining.run import compile_layers, rows_at_once
 from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime, seed_everything
 from electra.text.tokenizer import load_tokenizer
 from electra.train.loop import TrainingConfig, train

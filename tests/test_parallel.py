@@ -13,7 +13,7 @@ import yaml
 import electra
 from electra.errors import UsageError
 from electra.presets import PRESETS, tiny
-from electra.pretraining.run import rows_at_once
+from electra.pretraining.device import rows_at_once
 from electra.runtime import Runtime
 from electra.train.log import read_metrics
 

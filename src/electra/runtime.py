@@ -143,6 +143,11 @@ def main_process_first(runtime: Runtime) -> Iterator[None]:
         dist.barrier(group=patient)
 
 
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host, on `device`: to a GPU from pinned memory, so that the host does not wait."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def seed_everything(*key: int) -> None:
     """Seed Python, NumPy and PyTorch (all devices) with a hash of `key`.
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from tiny_models import ENCODER, batch, model
 
-from electra.pretraining.run import compile_layers
+from electra.pretraining.device import compile_layers
 
 
 def learnt(compiled):
@@ -44,7 +44,7 @@ import torch
 from tiny_models import ENCODER, batch, model
 
 from electra.model.dropout import dropped
-from electra.pretraining.run import compile_layers
+from electra.pretraining.device import compile_layers
 
 network = model(encoder=replace(ENCODER, num_layers=1))
 compile_layers(network, torch.device("cpu"), "aot_eager")

@@ -19,6 +19,7 @@ from torch import Tensor
 from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
+from electra.runtime import on_device
 
 PREFETCHED_STEPS = 2
 
@@ -36,14 +37,20 @@ class Batch:
     attention_mask: Bool[Tensor, "B T"] | None
     """True where a token stands; None where nothing is padded."""
 
+    def tensors(self) -> list[Tensor]:
+        """All that it consists of."""
+        every = (self.input_ids, self.token_type_ids, self.lengths, self.attention_mask)
+        return [tensor for tensor in every if tensor is not None]
+
     def to(self, device: torch.device) -> "Batch":
-        """To a GPU from pinned memory, so that the host does not wait."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-        mask = None if self.attention_mask is None else move(self.attention_mask)
-        return Batch(move(self.input_ids), move(self.token_type_ids), move(self.lengths), mask)
+        """On a device, for which the host does not wait."""
+        mask = None if self.attention_mask is None else on_device(self.attention_mask, device)
+        return Batch(
+            on_device(self.input_ids, device),
+            on_device(self.token_type_ids, device),
+            on_device(self.lengths, device),
+            mask,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class BatchLoader:
 
     A global batch is the next `batch_size` of them (it may span two epochs), sorted by length and cut into
     micro-batches, of which rank r of n takes numbers r, r + n, r + 2n, …: neither the padding that sorting
-    saves nor the number of ranks changes what a step sees.
+    saves nor the number of ranks changes what a step sees. Where shapes should be few, micro-batches are padded to
+    one of the lengths `padded_to` (from short to long), and not to their longest row.
 
     Raises:
         UsageError: ranks and micro-batches do not divide the batch, or the examples do not fill one.
@@ -91,6 +99,7 @@ class BatchLoader:
         pad_id: int,
         seed: int,
         length_warmup: LengthWarmup = LengthWarmup(),
+        padded_to: Sequence[int] = (),
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -109,6 +118,7 @@ class BatchLoader:
         self._micro_batch_size = micro_batch_size
         self._pad_id = pad_id
         self._length_warmup = length_warmup
+        self._padded_to = padded_to
         self._rank = rank
         self._world_size = world_size
         # A batch spans two epochs at most.
@@ -124,7 +134,7 @@ class BatchLoader:
         rows = rows[np.argsort(self._examples.lengths(rows), kind="stable")]
         mine = rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
         longest = self._length_warmup.length if step < self._length_warmup.steps else None
-        return [examples_batch(self._examples, micro_batch, self._pad_id, longest) for micro_batch in mine]
+        return [examples_batch(self._examples, each, self._pad_id, longest, self._padded_to) for each in mine]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
         """`batches` of `first_step` and all after it, made ahead."""
@@ -158,13 +168,18 @@ def epoch_order(size: int, seed: int, epoch: int) -> Int[np.ndarray, " N"]:
 
 
 def examples_batch(
-    examples: ExampleSet, rows: Sequence[int] | Int[np.ndarray, " B"], pad_id: int, longest: int | None = None
+    examples: ExampleSet,
+    rows: Sequence[int] | Int[np.ndarray, " B"],
+    pad_id: int,
+    longest: int | None = None,
+    padded_to: Sequence[int] = (),
 ) -> Batch:
     """The examples at `rows` (at least one) as one batch, in this order; in pieces of up to `longest` tokens, if given."""
     chosen = list(examples.rows(rows))
     if longest is not None:
         chosen = [piece for example in chosen for piece in in_pieces(example, longest)]
-    return padded_batch([example.ids for example in chosen], [example.segment_a for example in chosen], pad_id)
+    ids, segment_a = [example.ids for example in chosen], [example.segment_a for example in chosen]
+    return padded_batch(ids, segment_a, pad_id, padded_to)
 
 
 def in_pieces(example: Example, longest: int) -> Iterator[Example]:
@@ -178,10 +193,15 @@ def in_pieces(example: Example, longest: int) -> Iterator[Example]:
         start += len(ids)
 
 
-def padded_batch(ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[int], pad_id: int) -> Batch:
-    """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch."""
+def padded_batch(
+    ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[int], pad_id: int, padded_to: Sequence[int] = ()
+) -> Batch:
+    """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch.
+
+    It is as long as its longest row, or as the first number of `padded_to` that is no less, if there is one.
+    """
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
-    longest = int(lengths.max())
+    longest = next((length for length in padded_to if length >= lengths.max()), int(lengths.max()))
     positions = np.arange(longest)
     real = positions < lengths[:, None]
     padded = np.full((len(ids), longest), pad_id, dtype=np.int64)

@@ -104,6 +104,11 @@ class PretrainConfig:
                 f"length_warmup.length {self.length_warmup.length} is no shorter than --seq-len {self.seq_len}; "
                 "lower it, or leave --length-warmup.steps out"
             )
+        if self.length_warmup.steps and self.training.graphs:
+            raise UsageError(
+                "--training.graphs wants micro-batches of few shapes, and --length-warmup.steps cuts examples into pieces, "
+                "of which every batch has another number; leave one of them out"
+            )
         if self.loss_weight is not None and not self.loss_weight >= 0:
             raise UsageError(f"--loss-weight is {self.loss_weight}; it must not be negative")
         check_generator(self.objective, self.model, self.generator)

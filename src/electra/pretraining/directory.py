@@ -33,6 +33,7 @@ FREE = (
     "training.checkpoint_",
     "training.keep_checkpoints",
     "training.compile",
+    "training.graphs",
 )
 
 NETWORKS = ("discriminator", "masked_lm", "generator")

@@ -11,10 +11,10 @@ import torch
 from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
-from electra.errors import DeviceError, UsageError
-from electra.model.layers import TransformerLayer
+from electra.errors import DeviceError
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.device import check_graphs, compile_layers, graphed_lengths, rows_at_once
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.health import Finding, Health
 from electra.pretraining.initial import check_init, continue_from, take_over
@@ -28,10 +28,6 @@ from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
-
-# Sequences that pass the model at once on a CPU, where larger micro-batches take memory and gain little.
-CPU_ROWS = 64
-ACTIVATIONS_PER_GIB = 16 * 128 * 256 * 12  # length x width x depth of 16 rows of Small
 
 
 def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
@@ -55,6 +51,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
 
 def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict[str, Any]:
     """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
+    check_graphs(config, where)
     rows = rows_at_once(config, where)
     if where.is_main:
         directory.check(config)
@@ -85,28 +82,6 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
     return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
 
 
-COMPILED_VARIANTS = 64
-"""Of a layer's code: sizes of the networks, with padding and without, at positions, in training and out of it."""
-
-
-def compile_layers(model: PretrainingModel, device: torch.device, backend: str = "inductor") -> None:
-    """Have torch.compile compile each layer when it first computes; parameters and their names stay.
-
-    Raises:
-        DeviceError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
-    """
-    try:
-        torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device))
-    except Exception as error:  # of many kinds, from wherever its back end fails
-        reason = next(filter(None, str(error).splitlines()), type(error).__name__)
-        raise DeviceError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
-    # From the limit on, which is 8, a layer would silently stay as it is.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
-    for module in model.modules():
-        if isinstance(module, TransformerLayer):
-            module.compile(backend=backend)
-
-
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
     """The configuration as it is saved: it means the same files from any folder."""
 
@@ -120,28 +95,6 @@ def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
         tokenizer=config.tokenizer and absolute(config.tokenizer),
         init=config.init and absolute(config.init),
     )
-
-
-def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
-    """The micro-batch size: as given, or the largest that divides a process's share and suits the device.
-
-    On a GPU activations grow with length x width x depth, and ACTIVATIONS_PER_GIB of them are taken to fit into a GiB of its
-    memory (not measured).
-    """
-    if config.training.micro_batch_size is not None:
-        return config.training.micro_batch_size
-    share, rest = divmod(config.training.batch_size, where.world_size)
-    if rest or not share:
-        raise UsageError(
-            f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
-            f"{where.world_size} processes"
-        )
-    limit = CPU_ROWS
-    if where.device.type == "cuda":
-        memory = torch.cuda.get_device_properties(where.device).total_memory / 2**30
-        row = config.seq_len * config.model.hidden_size * config.model.num_layers
-        limit = max(1, int(ACTIVATIONS_PER_GIB * memory / row))
-    return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
 
 
 def train_model(
@@ -166,6 +119,7 @@ def train_model(
         pad_id=tokenizer.pad_id,
         seed=config.seed,
         length_warmup=config.length_warmup,
+        padded_to=graphed_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=where.rank,
         world_size=where.world_size,
     )

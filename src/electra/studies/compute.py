@@ -14,8 +14,8 @@ from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.device import rows_at_once
 from electra.pretraining.procedure import generator_alone
-from electra.pretraining.run import rows_at_once
 from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer

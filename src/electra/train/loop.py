@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DivergedError, UsageError
-from electra.runtime import Runtime, seed_everything
+from electra.runtime import Runtime
+from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
+from electra.train.graphs import CudaRecorder, GraphedBackward
 from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, same_rate, set_learning_rate
-from electra.train.parallel import global_counts, global_sums, parallelise, without_reduction
+from electra.train.parallel import global_counts, global_sums
 from electra.train.schedule import Budget, ScheduleConfig, learning_rate_factor, multiplied_factor
 
 
@@ -35,8 +37,11 @@ class TrainingConfig:
     keep_checkpoints: int = 3
     """Checkpoints kept, the newest ones."""
     compile: bool = False
-    """Compile the layers with torch.compile: minutes before the first step, for shorter steps on a GPU (not measured
-    yet). On a CPU nothing is gained (LOG.md)."""
+    """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU (not measured yet). On a CPU
+    nothing is gained (LOG.md)."""
+    graphs: bool = False
+    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host. For one
+    process with a GPU; micro-batches are padded to one of a few lengths (not measured yet)."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
@@ -111,7 +116,7 @@ def train(
     state = checkpoints.restore(module, optimizer)
     if not runtime.is_main:
         state.sums = zeros(state.sums)
-    wrapped = parallelise(module, runtime)
+    backward = backward_of(module, recipe.training, runtime)
     module.train()
     observer.started(state)
     clock, window = Clock(state.seconds), Window(state)
@@ -127,12 +132,12 @@ def train(
         if over or stop:
             break
         before = state.flops
-        accumulate_gradients(wrapped, module, micro_batches, recipe, runtime, state)
+        accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
         rate = learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
         set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
         norm = clip_gradients(module.parameters(), recipe.optimizer)
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=not recipe.training.graphs)
         add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
         state.step += 1
         state.seconds = clock.seconds()
@@ -159,8 +164,13 @@ def learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> fl
     return peak * learning_rate_factor(recipe.budget.done(step + 0.5, seconds, flops), warmup)
 
 
+def backward_of(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:
+    """Kernel by kernel, or by graphs."""
+    return GraphedBackward(module, runtime, CudaRecorder()) if training.graphs else Backward(module, runtime)
+
+
 def accumulate_gradients(
-    wrapped: nn.Module,
+    backward: Backward | GraphedBackward,
     module: nn.Module,
     micro_batches: list[Any],
     recipe: Recipe,
@@ -180,21 +190,17 @@ def accumulate_gradients(
     state.flops += total["flops"]
     for i, batch in enumerate(micro_batches):
         # Micro-batch i of this process is number i * world_size + rank of the step, whatever the arrangement.
-        seed_everything(recipe.seed, state.step, i * runtime.world_size + runtime.rank)
+        key = (recipe.seed, state.step, i * runtime.world_size + runtime.rank)
         local = {name: count * in_all for name, count in counts[i].items()}
-        with without_reduction(wrapped, last=i == len(micro_batches) - 1):
-            with runtime.autocast():
-                loss, sums = wrapped(batch.to(runtime.device), total if recipe.training.means == "global" else local)
-            # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
-            (loss * runtime.world_size).backward()
-        add(state.sums, sums)
+        means_over = total if recipe.training.means == "global" else local
+        add(state.sums, backward(batch, means_over, key, last=i == len(micro_batches) - 1))
 
 
 def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
     """Add to running sums, in double precision, without fetching anything from the device."""
     for name, tensor in more.items():
         value = tensor.double()
-        sums[name] = sums[name].to(value.device) + value if name in sums else value
+        sums[name] = sums[name].to(value.device) + value if name in sums else value.clone()
 
 
 def zeros(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:

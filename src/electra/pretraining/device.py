@@ -1,0 +1,79 @@
+"""What a run makes of its device: how many rows at once, what is compiled, what is recorded."""
+
+import torch
+
+from electra.errors import DeviceError, UsageError
+from electra.model.layers import TransformerLayer
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives import PretrainingModel
+from electra.runtime import Runtime
+
+CPU_ROWS = 64
+"""Sequences that pass the model at once on a CPU, where larger micro-batches take memory and gain little."""
+ACTIVATIONS_PER_GIB = 16 * 128 * 256 * 12
+"""Length x width x depth of 16 rows of Small, which are taken to fit into a GiB of a GPU (not measured)."""
+GRAPHED_LENGTHS = 32
+"""Places from one length of micro-batch to the next, where graphs are recorded."""
+
+
+def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
+    """The micro-batch size: as given, or the largest that divides a process's share and suits the device.
+
+    On a GPU activations grow with length x width x depth.
+    """
+    if config.training.micro_batch_size is not None:
+        return config.training.micro_batch_size
+    share, rest = divmod(config.training.batch_size, where.world_size)
+    if rest or not share:
+        raise UsageError(
+            f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
+            f"{where.world_size} processes"
+        )
+    limit = CPU_ROWS
+    if where.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(where.device).total_memory / 2**30
+        row = config.seq_len * config.model.hidden_size * config.model.num_layers
+        limit = max(1, int(ACTIVATIONS_PER_GIB * memory / row))
+    return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
+
+
+COMPILED_VARIANTS = 64
+"""Of a layer's code: sizes of the networks, with padding and without, at positions, in training and out of it."""
+
+
+def compile_layers(model: PretrainingModel, device: torch.device, backend: str = "inductor") -> None:
+    """Have torch.compile compile each layer when it first computes; parameters and their names stay.
+
+    Raises:
+        DeviceError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
+    """
+    try:
+        torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device))
+    except Exception as error:  # of many kinds, from wherever its back end fails
+        reason = next(filter(None, str(error).splitlines()), type(error).__name__)
+        raise DeviceError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
+    # From the limit on, which is 8, a layer would silently stay as it is.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
+    for module in model.modules():
+        if isinstance(module, TransformerLayer):
+            module.compile(backend=backend)
+
+
+def check_graphs(config: PretrainConfig, where: Runtime) -> None:
+    """See that CUDA graphs, if they are asked for, can be had here.
+
+    Raises:
+        DeviceError: there is no GPU, or several processes.
+    """
+    if config.training.graphs and where.device.type != "cuda":
+        raise DeviceError("--training.graphs: CUDA graphs need a GPU, and this run has none; leave it out")
+    if config.training.graphs and where.world_size > 1:
+        raise DeviceError(
+            f"--training.graphs is for one process, and there are {where.world_size}, whose gradients travel during the "
+            "backward pass; leave it out"
+        )
+
+
+def graphed_lengths(seq_len: int) -> list[int]:
+    """Lengths of the micro-batches of which there are graphs: few, as each has one of its own."""
+    return [*range(GRAPHED_LENGTHS, seq_len, GRAPHED_LENGTHS), seq_len]

@@ -1,0 +1,149 @@
+"""`--training.graphs` without a GPU: the recorder computes again, all else is as it would be on one."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from traces import trace
+
+import electra
+from electra.errors import DeviceError, UsageError
+from electra.presets import PRESETS
+from electra.pretraining import run as run_module
+from electra.pretraining.device import check_graphs, graphed_lengths
+from electra.runtime import Runtime
+from electra.train import loop
+from electra.train.graphs import CudaRecorder, Sums
+from electra.train.log import read_metrics
+from electra.train.optimizer import clip_gradients
+
+METHODS: dict[str, dict[str, Any]] = {
+    "electra": {},
+    "mlm": {"objective": "mlm"},
+    "all tokens": {"objective": "all-tokens-mlm"},
+    "means of micro-batches": {"training": {"means": "local"}},
+    "hard": {"masking": {"strategy": "hard"}},
+    "two stages, so with frozen weights": {"procedure": "two-stage", "generator": {"size": 1.0}},
+    "bfloat16": {"runtime": {"precision": "bfloat16"}},
+}
+
+
+class ComputeAgain(CudaRecorder):
+    """A recorder whose replays compute the step again. Recording computes nothing: the gradients stay as they are."""
+
+    recordings: int
+
+    def __init__(self) -> None:
+        type(self).recordings = 0
+
+    def warm_up(self, step: Callable[[], Sums]) -> None:
+        step()
+        step()
+
+    def record(self, step: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
+        type(self).recordings += 1
+        places: Sums = {}
+
+        def replay() -> None:
+            for name, tensor in step().items():
+                places.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
+
+        return replay, places
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> type[ComputeAgain]:
+    monkeypatch.setattr(run_module, "check_graphs", lambda *_: None)
+    monkeypatch.setattr(loop, "CudaRecorder", ComputeAgain)
+    return ComputeAgain
+
+
+def merged(options: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    return options | {
+        name: options.get(name, {}) | value if isinstance(value, dict) else value for name, value in more.items()
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_replayed_steps_are_those_of_the_plain_way(
+    method: str, text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss by loss, with micro-batches of several shapes, and gradients that add up over two of them."""
+    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])  # what is drawn depends on shapes
+    options = merged(tiny_run, METHODS[method])
+    electra.pretrain(str(text), out=str(tmp_path / "plain"), **options)
+    electra.pretrain(str(text), out=str(tmp_path / "graphs"), **merged(options, {"training": {"graphs": True}}))
+    assert trace(tmp_path / "graphs") == trace(tmp_path / "plain")
+    assert recorder.recordings > 1
+
+
+def test_few_lengths_are_recorded(text: Path, tmp_path: Path, tiny_run: dict, recorder) -> None:
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **merged(tiny_run, {"training": {"graphs": True}}))
+    assert 1 <= recorder.recordings <= 2, "one length, with padding and without"
+    assert all(math.isfinite(row["loss"]) for row in read_metrics(tmp_path / "run/metrics.jsonl"))
+
+
+def test_lengths() -> None:
+    assert graphed_lengths(128) == [32, 64, 96, 128]
+    assert graphed_lengths(100) == [32, 64, 96, 100]
+    assert graphed_lengths(16) == [16]
+
+
+def test_gradients_stay_where_they_are(
+    text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph writes to the memory that it was recorded with."""
+    seen: list[list[int]] = []
+
+    def watched(parameters, config):
+        parameters = list(parameters)
+        seen.append([p.grad.data_ptr() for p in parameters if p.grad is not None])
+        return clip_gradients(parameters, config)
+
+    monkeypatch.setattr(loop, "clip_gradients", watched)
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **merged(tiny_run, {"training": {"graphs": True}}))
+    assert len(seen) == 12
+    assert all(each == seen[0] for each in seen)
+
+
+def test_a_run_may_go_on_with_graphs(
+    text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])
+    out = tmp_path / "run"
+    electra.pretrain(str(text), out=str(tmp_path / "whole"), **tiny_run)
+    save = loop.save
+
+    def killed(module, optimizer, state, runtime, checkpoints):
+        save(module, optimizer, state, runtime, checkpoints)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            electra.pretrain(str(text), out=str(out), **tiny_run)
+    electra.pretrain(str(text), out=str(out), **merged(tiny_run, {"training": {"graphs": True}}))
+    assert trace(out) == trace(tmp_path / "whole")
+
+
+def test_without_a_gpu(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    options = merged(tiny_run, {"training": {"graphs": True}, "runtime": {"device": "cpu"}})
+    with pytest.raises(DeviceError, match=r"--training\.graphs: CUDA graphs need a GPU"):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_processes() -> None:
+    config = replace(PRESETS["tiny"](), training=loop.TrainingConfig(graphs=True))
+    with pytest.raises(DeviceError, match=r"--training\.graphs is for one process, and there are 2"):
+        check_graphs(config, Runtime(torch.device("cuda"), torch.float32, 0, 2))
+
+
+def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    options = merged(tiny_run, {"training": {"graphs": True}, "length_warmup": {"steps": 4, "length": 8}})
+    with pytest.raises(UsageError, match=r"--training\.graphs wants micro-batches of few shapes"):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
