@@ -110,6 +110,15 @@ def test_gradients_stay_where_they_are(
     assert all(each == seen[0] for each in seen)
 
 
+def test_sums_are_not_those_that_the_next_replay_overwrites() -> None:
+    sums: Sums = {}
+    histogram = torch.ones(2, dtype=torch.float64)
+    loop.add(sums, {"scores": histogram})
+    histogram.fill_(5)
+    loop.add(sums, {"scores": histogram})
+    assert sums["scores"].tolist() == [6, 6]
+
+
 def test_a_run_may_go_on_with_graphs(
     text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

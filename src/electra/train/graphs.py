@@ -8,7 +8,6 @@ kernels read it, numbers of the host included, and gradients stay where they are
 Not measured yet: there was no GPU. Tests have everything but CUDA's own part, by a recorder that computes again.
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,8 +89,7 @@ class GraphedBackward:
         return known.sums
 
     def record(self, batch: Any, names: list[str]) -> Recorded:
-        """Record the step for micro-batches of the shape of `batch`; no gradient is different after it."""
-        batch = copy.deepcopy(batch)
+        """Record the step for micro-batches of the shape of `batch`, in its memory; no gradient is different after it."""
         counts = torch.ones(len(names), dtype=torch.float64, device=self.runtime.device)
         named = dict(zip(names, counts.unbind(), strict=True))
 
