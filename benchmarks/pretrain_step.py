@@ -16,9 +16,9 @@ round. The mark on a CPU counts what the machine really has to do: Appendix E's 
 of two forwards (`PretrainingModel.utilised_share`), for the share of the places at which a token stands. The table shows the
 share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
 vectors, which no one computes, so it is not a share of the machine.
-`--compile` has our layers compiled (`--training.compile`). Either count has the generator's last layer whole, though ours
-works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours leaves
-padding out of all but embeddings, attention and heads, the peers compute it everywhere.
+`--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side. Either count has the generator's last
+layer whole, though ours works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours leaves
+padding out of all but embeddings, attention and heads on a CPU, the peers compute it everywhere.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from electra.data.shards import PreparedData
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.device import compile_layers, rows_at_once
+from electra.pretraining.device import check_graphs, compile_parts, graphed_lengths, rows_at_once
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
 from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime, seed_everything
@@ -76,7 +76,7 @@ class Case:
         tokenizer = load_tokenizer(self.data.tokenizer_path)
         model = build_model(self.config, tokenizer, torch.from_numpy(self.data.unigrams)).to(self.where.device)
         if self.config.training.compile:
-            compile_layers(model, self.where.device)
+            compile_parts(model, self.where.device)
         return model
 
     def loader(self) -> BatchLoader:
@@ -86,6 +86,7 @@ class Case:
             micro_batch_size=rows_at_once(self.config, self.where),
             pad_id=load_tokenizer(self.data.tokenizer_path).pad_id,
             seed=self.config.seed,
+            padded_to=graphed_lengths(self.config.seq_len) if self.config.training.graphs else (),
         )
 
 
@@ -98,6 +99,7 @@ def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Ca
         checkpoint_every=10**9,
         checkpoint_minutes=1e9,
         compile=given.compile,
+        graphs=given.graphs,
     )
     config = replace(PRESETS[given.preset](), seq_len=given.seq_len, training=training)
     return Case(config, data, given.steps, given.backend, where)
@@ -172,7 +174,7 @@ def rounds_of(given: argparse.Namespace, data: PreparedData) -> dict[str, list[T
     arguments = [f"--{name}={getattr(given, name.replace('-', '_'))}" for name in PASSED_ON]
     arguments += [f"--threads={torch.get_num_threads()}", f"--data={data.path}"]
     arguments += [f"--micro-batch-size={given.micro_batch_size}"] * (given.micro_batch_size is not None)
-    arguments += ["--compile"] * given.compile
+    arguments += ["--compile"] * given.compile + ["--graphs"] * given.graphs
     with ExitStack() as stack:
         sides = {
             name: stack.enter_context(turns_of("pretrain_step.py", [*arguments, f"--be={name}"]))
@@ -241,7 +243,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--micro-batch-size", type=int, help="of our side; by default what suits the device")
     parser.add_argument("--seq-len", type=int, default=128)
-    parser.add_argument("--compile", action="store_true", help="have our layers compiled too")
+    parser.add_argument("--compile", action="store_true", help="have ours compiled too")
+    parser.add_argument("--graphs", action="store_true", help="replay our passes as CUDA graphs")
     parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
     parser.add_argument("--peers", nargs="*", default=list(SIDES[1:]), choices=SIDES[1:], help="those that take part")
     parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches are made of")
@@ -264,16 +267,21 @@ def main(argv: list[str] | None = None) -> None:
             else prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
         )
         case = case_of(given, data, where)
+        check_graphs(case.config, where)
         seed_everything(0)
         if given.be:
             be(given.be, case)
             return
         found = summary(rounds_of(given, data), case.model().utilised_share(given.seq_len))
         show(given, found, where)
-        named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile")
+        named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
         sizes = {name: getattr(given, name) for name in named}
         where_run = {"device": where.describe(), "precision": str(where.dtype).removeprefix("torch.")}
-        name = f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}" + "_compiled" * given.compile
+        name = (
+            f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}"
+            + "_compiled" * given.compile
+            + "_graphs" * given.graphs
+        )
         name += f"_{given.precision}" * (given.precision != "auto")
         marks = marks_of(given.preset, found, where)
         report(

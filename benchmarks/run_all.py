@@ -33,12 +33,22 @@ CPU: Runs = {
 }
 IN_BFLOAT16 = [*CPU["pretrain_step"][0], "--rounds=3", "--precision=bfloat16"]
 """Of `pretrain_step`, where the CPU multiplies bfloat16 by itself (AMX); without that it takes a hundred times as long."""
+FASTEST = ["--compile", "--graphs"]
 GPU: Runs = {
     "pretrain_step": [
-        ["--preset=small", "--batch-size=128", "--seq-len=128", "--steps=50", "--device=cuda"],
-        ["--preset=small", "--batch-size=512", "--seq-len=128", "--steps=20", "--device=cuda"],
-        ["--preset=base", "--batch-size=32", "--micro-batch-size=32", "--seq-len=512", "--steps=20", "--device=cuda"],
-        ["--preset=small", "--batch-size=512", "--seq-len=128", "--steps=20", "--device=cuda", "--compile"],
+        ["--preset=small", "--batch-size=128", "--seq-len=128", "--steps=50", "--device=cuda", *FASTEST],
+        ["--preset=small", "--batch-size=128", "--seq-len=128", "--steps=50", "--device=cuda", "--peers"],
+        ["--preset=small", "--batch-size=128", "--seq-len=128", "--steps=50", "--device=cuda", "--graphs", "--peers"],
+        ["--preset=small", "--batch-size=512", "--seq-len=128", "--steps=20", "--device=cuda", *FASTEST],
+        [
+            "--preset=base",
+            "--batch-size=32",
+            "--micro-batch-size=32",
+            "--seq-len=512",
+            "--steps=20",
+            "--device=cuda",
+            *FASTEST,
+        ],
     ],
     "loader": [["--batch-size=128", "--steps=50", "--device=cuda"]],
     "serve": [["--sentences=8192", "--device=cuda"]],

@@ -58,17 +58,19 @@ def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
     assert "no mark is set" in capsys.readouterr().out
 
 
-def test_our_side_compiled(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_side_compiled_and_recorded(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[torch.nn.Module] = []
-    monkeypatch.setattr(pretrain_step, "compile_layers", lambda model, device: compiled.append(model))
+    monkeypatch.setattr(pretrain_step, "compile_parts", lambda model, device: compiled.append(model))
     given = SimpleNamespace(
-        batch_size=4, micro_batch_size=2, compile=True, preset="tiny", seq_len=16, steps=1, backend=""
+        batch_size=4, micro_batch_size=2, compile=True, graphs=True, preset="tiny", seq_len=40, steps=1, backend=""
     )
-    data = prepared(tmp_path, [str(text)], 0.05, 300, 16)
+    data = prepared(tmp_path, [str(text)], 0.05, 300, 40)
     case = pretrain_step.case_of(given, data, Runtime(torch.device("cpu"), torch.float32))
     built = case.model()
     assert compiled == [built]
-    assert len(next(case.loader().iterate(0))) == 2
+    batches = [batch for step in range(20) for batch in case.loader().batches(step)]
+    assert len(batches) == 40
+    assert {batch.input_ids.shape[1] for batch in batches} <= {32, 40}
 
 
 def test_a_side_takes_turns_in_a_process_of_its_own_and_says_why_it_ends(text: Path, tmp_path: Path) -> None:
@@ -102,12 +104,15 @@ def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: 
         yield lambda: turn
 
     monkeypatch.setattr(pretrain_step, "turns_of", turns_of)
-    monkeypatch.setattr(pretrain_step, "compile_layers", lambda model, device: None)
-    options = ["--threads=1", "--compile", "--micro-batch-size=2", "--peers", "transformers"]
+    monkeypatch.setattr(pretrain_step, "compile_parts", lambda model, device: None)
+    monkeypatch.setattr(pretrain_step, "check_graphs", lambda config, where: None)
+    options = ["--threads=1", "--compile", "--graphs", "--micro-batch-size=2", "--peers", "transformers"]
     pretrain_step.main([*toy("pretrain_step", text, tmp_path), *options])
     assert [arguments[-1] for arguments in started] == ["--be=electra", "--be=transformers"]
-    assert all({"--compile", "--micro-batch-size=2", "--seq-len=16", "--steps=1"} <= {*each} for each in started)
-    found = result(tmp_path, "pretrain_step_tiny_4x16_compiled_cpu")
+    assert all(
+        {"--compile", "--graphs", "--micro-batch-size=2", "--seq-len=16", "--steps=1"} <= {*each} for each in started
+    )
+    found = result(tmp_path, "pretrain_step_tiny_4x16_compiled_graphs_cpu")
     assert found["tokens_per_second"] == {"electra": 9, "transformers": 9}
     assert found["places_filled"] == 0.9
     assert found["utilisation_by_appendix_e"] == 0.5

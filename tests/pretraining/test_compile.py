@@ -1,4 +1,4 @@
-"""`--training.compile`: the same losses and gradients from compiled layers, and one line where it cannot work."""
+"""`--training.compile`: the same losses and gradients from what is compiled, and one line where it cannot work."""
 
 import os
 import shutil
@@ -16,13 +16,13 @@ from dataclasses import replace
 import torch
 from tiny_models import ENCODER, batch, model
 
-from electra.pretraining.device import compile_layers
+from electra.pretraining.device import compile_parts
 
 
 def learnt(compiled):
     network = model(encoder=replace(ENCODER, num_layers=1, dropout=0.0, attention_dropout=0.0))
     if compiled:
-        compile_layers(network, torch.device("cpu"))
+        compile_parts(network, torch.device("cpu"))
     examples = batch((40, 23))
     torch.manual_seed(1)
     loss, _ = network(examples, network.counts(examples))
@@ -34,7 +34,36 @@ eager, compiled = learnt(False), learnt(True)
 assert eager.keys() == compiled.keys()
 for name, value in eager.items():
     torch.testing.assert_close(compiled[name], value, rtol=1e-5, atol=1e-5, msg=name)
-assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 2, "a layer of each network"
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4, "a layer of each network, logits twice"
+"""
+
+LOGITS = """
+import torch
+from scipy.stats import chisquare
+
+from electra.pretraining.token_scores import Sampling, arithmetic, race_for_tokens
+
+torch.manual_seed(0)
+logits, targets, u, gradient = 3 * torch.randn(70, 200), torch.randint(200, (70,)), torch.rand(70), torch.rand(70)
+logits[:5, 7] = logits[:5].amax(1)  # ties
+plain, compiled = arithmetic(None), arithmetic("inductor")
+for dtype in (torch.float32, torch.bfloat16):
+    given = logits.to(dtype)
+    for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, never_original=True)):
+        ours, theirs = (each.compare(given.clone(), targets, sampling, u) for each in (compiled, plain))
+        torch.testing.assert_close(ours[:2], theirs[:2])
+        torch.testing.assert_close(ours[3], theirs[3])
+        assert torch.equal(ours[2], theirs[2]), "the likeliest token"
+        assert len(ours) == len(theirs) and (len(ours) == 4 or (ours[4] == theirs[4]).float().mean() > 0.97)
+    normaliser = theirs[3]
+    ours, theirs = (each.differentiate(given.clone(), normaliser, targets, gradient) for each in (compiled, plain))
+    torch.testing.assert_close(ours, theirs)
+
+weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 0.5, 0.0])
+counts = torch.compile(race_for_tokens)(weights.repeat(20_000, 1)).bincount(minlength=6).double()
+assert not counts[weights == 0].any()
+seen = counts[weights > 0]
+assert chisquare(seen, weights[weights > 0].double() / weights.sum() * seen.sum()).pvalue > 1e-3
 """
 
 MANY = """
@@ -44,10 +73,10 @@ import torch
 from tiny_models import ENCODER, batch, model
 
 from electra.model.dropout import dropped
-from electra.pretraining.device import compile_layers
+from electra.pretraining.device import compile_parts
 
 network = model(encoder=replace(ENCODER, num_layers=1))
-compile_layers(network, torch.device("cpu"), "aot_eager")
+compile_parts(network, torch.device("cpu"), "aot_eager")
 torch._dynamo.config.fail_on_recompile_limit_hit = True
 for training in (True, False):
     network.train(training)
@@ -76,8 +105,14 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_layers_learn_the_same() -> None:
+def test_compiled_parts_learn_the_same() -> None:
     done = python("-c", SAME)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_what_is_done_with_logits_is_the_same_compiled() -> None:
+    done = python("-c", LOGITS)
     assert done.returncode == 0, done.stderr
 
 

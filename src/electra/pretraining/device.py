@@ -5,6 +5,7 @@ import torch
 from electra.errors import DeviceError, UsageError
 from electra.model.layers import TransformerLayer
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.networks import MaskedLM
 from electra.pretraining.objectives import PretrainingModel
 from electra.runtime import Runtime
 
@@ -41,8 +42,10 @@ COMPILED_VARIANTS = 64
 """Of a layer's code: sizes of the networks, with padding and without, at positions, in training and out of it."""
 
 
-def compile_layers(model: PretrainingModel, device: torch.device, backend: str = "inductor") -> None:
-    """Have torch.compile compile each layer when it first computes; parameters and their names stay.
+def compile_parts(model: PretrainingModel, device: torch.device, backend: str = "inductor") -> None:
+    """Have torch.compile compile layers, and what is done with logits, when they first compute.
+
+    Layers are alike, so that one of each network is compiled; parameters and their names stay.
 
     Raises:
         DeviceError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
@@ -57,6 +60,8 @@ def compile_layers(model: PretrainingModel, device: torch.device, backend: str =
     for module in model.modules():
         if isinstance(module, TransformerLayer):
             module.compile(backend=backend)
+        elif isinstance(module, MaskedLM):
+            module.backend = backend
 
 
 def check_graphs(config: PretrainConfig, where: Runtime) -> None:

@@ -78,6 +78,8 @@ class MaskedLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
+        self.backend: str | None = None
+        """Of torch.compile, for what is done with logits (`electra.pretraining.token_scores`)."""
         self.encoder = encoder or Encoder(config, embeddings)
         self.head = MaskedLMHead(config.hidden_size, config.embedding_size, config.vocab_size, config.layer_norm_eps)
 

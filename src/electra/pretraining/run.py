@@ -14,7 +14,7 @@ from electra.data.shards import PreparedData
 from electra.errors import DeviceError
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.device import check_graphs, compile_layers, graphed_lengths, rows_at_once
+from electra.pretraining.device import check_graphs, compile_parts, graphed_lengths, rows_at_once
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.health import Finding, Health
 from electra.pretraining.initial import check_init, continue_from, take_over
@@ -72,7 +72,7 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
             continue_from(Path(config.init), model)
         model.to(where.device)
         if config.training.compile:
-            compile_layers(model, where.device)
+            compile_parts(model, where.device)
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
         except torch.OutOfMemoryError:

@@ -7,8 +7,9 @@ has the plain way beside it.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -87,6 +88,70 @@ class TokenScores(NamedTuple):
     """A token drawn as `Sampling` says."""
 
 
+@dataclass(frozen=True)
+class Arithmetic:
+    """What is done with a block of logits."""
+
+    compare: Callable[..., tuple[Tensor, ...]]
+    differentiate: Callable[..., tuple[Tensor, Tensor]]
+
+
+@cache
+def arithmetic(backend: str | None) -> Arithmetic:
+    """`compare` and `differentiate`, compiled by that back end of torch.compile, if there is one.
+
+    They are a dozen passes over logits, which a GPU's memory is slow to write and to read again; compiled, a few.
+    """
+    if backend is None:
+        return Arithmetic(compare, differentiate)
+    return Arithmetic(torch.compile(compare, backend=backend), torch.compile(differentiate, backend=backend))
+
+
+def compare(
+    logits: Float[Tensor, "N V"], targets: Int64[Tensor, " N"], sampling: Sampling | None, u: Float[Tensor, " _"]
+) -> tuple[Tensor, ...]:
+    """Logit of the target, largest logit, whether they are the same, log normaliser, and the tokens drawn, if any are.
+
+    Overwrites the logits.
+    """
+    exact = logits.dtype == torch.float32  # argmax is slow on a CPU; ties, which it breaks, are for lower precisions
+    logits = logits.float()
+    at_target = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
+    best = logits.amax(1)
+    correct = at_target == best if exact else logits.argmax(1) == targets
+    weights = None
+    if sampling is not None and not sampling.reuses_softmax:
+        scores = sampling.scores(logits, targets)
+        weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
+    exponentials = logits.sub_(best.unsqueeze(1)).exp_()
+    log_normaliser = best + exponentials.sum(1).log()
+    if sampling is None:
+        return at_target, best, correct, log_normaliser
+    if weights is None and sampling.never is not None:
+        exponentials[:, sampling.never] = 0.0
+    drawn = sample_tokens(exponentials if weights is None else weights, u)
+    return at_target, best, correct, log_normaliser, drawn
+
+
+def differentiate(
+    logits: Float[Tensor, "N V"],
+    log_normaliser: Float[Tensor, " N"],
+    targets: Int64[Tensor, " N"],
+    gradient: Float[Tensor, " N"],
+) -> tuple[Float[Tensor, "N V"], Float[Tensor, " V"]]:
+    """The gradient of nll times `gradient` with respect to the logits, in their precision, and to the bias, in float32.
+
+    Overwrites the logits.
+    """
+    slope = logits.float().sub_(log_normaliser.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
+    if torch.compiler.is_compiling():  # in the same pass, where adding up at an index takes one of its own
+        here = torch.arange(slope.shape[1], device=slope.device) == targets.unsqueeze(1)
+        slope = slope - here * gradient.unsqueeze(1)
+    else:
+        slope.scatter_add_(1, targets.unsqueeze(1), -gradient.unsqueeze(1))
+    return slope.to(logits.dtype), slope.sum(0)
+
+
 def score_tokens(
     network: MaskedLM,
     hidden: Float[Tensor, "*rows H"],
@@ -104,6 +169,7 @@ def score_tokens(
         targets.flatten(),
         sampling,
         u,
+        arithmetic(network.backend),
     )
     return TokenScores(
         nll.view(rows),
@@ -117,12 +183,12 @@ def score_tokens(
 def blocks_of_logits(
     said: Float[Tensor, "N E"], word: Float[Tensor, "V E"], bias: Float[Tensor, " V"]
 ) -> Iterator[tuple[slice, Float[Tensor, "_ V"]]]:
-    """Blocks of rows with their logits in float32, which may be overwritten; the next block may stand in the same memory."""
+    """Blocks of rows with their logits, which may be overwritten; the next block stands in the same memory."""
     most = max(LEAST_ROWS, BLOCK["cpu" if said.device.type == "cpu" else "cuda"] // len(bias))
     memory = said.new_empty(min(most, len(said)), len(bias))
     for start in range(0, len(said), most):
         some = said[start : start + most]
-        yield slice(start, start + most), torch.addmm(bias, some, word.t(), out=memory[: len(some)]).float()
+        yield slice(start, start + most), torch.addmm(bias, some, word.t(), out=memory[: len(some)])
 
 
 class SoftmaxOverVocabulary(torch.autograd.Function):
@@ -137,28 +203,19 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
         targets: Int64[Tensor, " N"],
         sampling: Sampling | None,
         u: Float[Tensor, " _"],
+        arithmetic: Arithmetic,
     ) -> tuple[Tensor, ...]:
         at_target, best, log_normaliser = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
-        correct, sampled = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
-        exact = said.dtype == torch.float32  # argmax is slow on a CPU; ties, which it breaks, are for lower precisions
+        correct, drawn = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
+        found = (at_target, best, correct, log_normaliser, drawn)
         for rows, logits in blocks_of_logits(said, word, bias):
-            at_target[rows] = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)
-            best[rows] = logits.amax(1)
-            correct[rows] = at_target[rows] == best[rows] if exact else logits.argmax(1) == targets[rows]
-            weights = None
-            if sampling is not None and not sampling.reuses_softmax:
-                scores = sampling.scores(logits, targets[rows])
-                weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
-            exponentials = logits.sub_(best[rows].unsqueeze(1)).exp_()
-            log_normaliser[rows] = best[rows] + exponentials.sum(1).log()
-            if sampling is not None:
-                if weights is None and sampling.never is not None:
-                    exponentials[:, sampling.never] = 0.0
-                weights = exponentials if weights is None else weights
-                sampled[rows] = sample_tokens(weights, u[rows])
+            of_block = arithmetic.compare(logits, targets[rows], sampling, u[rows])
+            for whole, part in zip(found, of_block, strict=False):  # nothing may be drawn
+                whole[rows] = part
         ctx.save_for_backward(said, word, bias, targets, log_normaliser)
-        ctx.mark_non_differentiable(correct, log_normaliser, best, sampled)
-        return log_normaliser - at_target, correct, log_normaliser, best, sampled
+        ctx.arithmetic = arithmetic
+        ctx.mark_non_differentiable(correct, log_normaliser, best, drawn)
+        return log_normaliser - at_target, correct, log_normaliser, best, drawn
 
     @staticmethod
     @once_differentiable
@@ -166,13 +223,11 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
         said, word, bias, targets, log_normaliser = ctx.saved_tensors
         to_said, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (said, word, bias))
         for rows, logits in blocks_of_logits(said, word, bias):
-            slope = logits.sub_(log_normaliser[rows].unsqueeze(1)).exp_().mul_(gradient[rows].unsqueeze(1))
-            slope.scatter_add_(1, targets[rows].unsqueeze(1), -gradient[rows].unsqueeze(1))
-            to_bias += slope.sum(0)
-            slope = slope.to(word.dtype)
+            slope, of_bias = ctx.arithmetic.differentiate(logits, log_normaliser[rows], targets[rows], gradient[rows])
+            to_bias += of_bias
             to_said[rows] = slope @ word
             if word.dtype == to_word.dtype:
                 to_word.addmm_(slope.t(), said[rows])  # no memory for the product
             else:
                 to_word += slope.t() @ said[rows]
-        return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None
+        return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None, None
