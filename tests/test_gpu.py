@@ -55,16 +55,29 @@ def test_every_method_trains(options: dict, text: Path, tmp_path: Path, tiny_run
     assert all(map(math.isfinite, found))
 
 
-def test_compiled_layers_learn_as_eager_ones(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+WAYS = {"compiled": {"compile": True}, "recorded": {"graphs": True}, "both": {"compile": True, "graphs": True}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_ways_learn_as_the_plain_one(way: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """In a process of its own: torch.compile cannot read what checks types here."""
     tiny_run |= {"steps": 40, "text": [str(text)], "runtime": FLOAT32}
-    for name, compiled in (("eager", False), ("compiled", True)):
-        tiny_run["training"]["compile"] = compiled
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tiny_run))
+    for name, training in (("plain", {}), ("other", WAYS[way])):
+        config = tiny_run | {"training": tiny_run["training"] | training}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "electra", "pretrain", "--config", f"{name}.yaml", "--out", name]
         subprocess.run(command, cwd=tmp_path, check=True)
-    eager, compiled = (statistics.fmean(losses(tmp_path / name)[-20:]) for name in ("eager", "compiled"))
-    assert compiled == pytest.approx(eager, rel=0.02)
+    plain, other = (statistics.fmean(losses(tmp_path / name)[-20:]) for name in ("plain", "other"))
+    assert other == pytest.approx(plain, rel=0.02)
+
+
+def test_bfloat16_learns_as_float32(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    for precision in ("float32", "bfloat16"):
+        where = {"device": "cuda", "precision": precision}
+        options = tiny_run | {"steps": 200, "runtime": where}
+        electra.pretrain(str(text), out=str(tmp_path / precision), **options)
+    exact, rounded = (statistics.fmean(losses(tmp_path / name)[-20:]) for name in ("float32", "bfloat16"))
+    assert rounded == pytest.approx(exact, rel=0.01)
 
 
 def test_a_stopped_run_goes_on(text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch) -> None:
