@@ -22,12 +22,15 @@ TIMEOUT = 120
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")
 
 
-def two_processes(config: dict, tmp_path: Path) -> str:
+GRAPHED = str(Path(__file__).parent / "computing_again.py")
+
+
+def two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m", "electra")) -> str:
     """What a run in two processes says; it lies in `two`."""
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "electra"]
-    command = [*launch, "pretrain", "--config", str(file), "--out", str(tmp_path / "two")]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, *program, "pretrain", "--config", str(file), "--out", str(tmp_path / "two")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -39,6 +42,19 @@ def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means
     tiny_run["training"]["means"] = means
     said = two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
     assert said.count("Report:") == 1, "one process speaks"
+    electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
+    two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
+    assert len(one) == len(two) == 12
+    for a, b in zip(one, two, strict=True):
+        for name in LOSSES:
+            assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
+
+
+def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """They add their gradients up themselves, once a step; of four micro-batches, so that each has two."""
+    tiny_run["training"] |= {"batch_size": 16}
+    graphed = tiny_run | {"training": tiny_run["training"] | {"graphs": True}, "text": [str(text)]}
+    two_processes(graphed, tmp_path, (GRAPHED,))
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
     two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
     assert len(one) == len(two) == 12

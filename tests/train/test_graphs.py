@@ -1,23 +1,20 @@
 """`--training.graphs` without a GPU: the recorder computes again, all else is as it would be on one."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from computing_again import ComputeAgain
 from traces import trace
 
 import electra
 from electra.errors import DeviceError, UsageError
-from electra.presets import PRESETS
 from electra.pretraining import run as run_module
-from electra.pretraining.device import check_graphs, graphed_lengths
-from electra.runtime import Runtime
+from electra.pretraining.device import graphed_lengths
 from electra.train import loop
-from electra.train.graphs import CudaRecorder, Sums
+from electra.train.graphs import Sums
 from electra.train.log import read_metrics
 from electra.train.optimizer import clip_gradients
 
@@ -30,29 +27,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "two stages, so with frozen weights": {"procedure": "two-stage", "generator": {"size": 1.0}},
     "bfloat16": {"runtime": {"precision": "bfloat16"}},
 }
-
-
-class ComputeAgain(CudaRecorder):
-    """A recorder whose replays compute the step again. Recording computes nothing: the gradients stay as they are."""
-
-    recordings: int
-
-    def __init__(self) -> None:
-        type(self).recordings = 0
-
-    def warm_up(self, step: Callable[[], Sums]) -> None:
-        step()
-        step()
-
-    def record(self, step: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
-        type(self).recordings += 1
-        places: Sums = {}
-
-        def replay() -> None:
-            for name, tensor in step().items():
-                places.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
-
-        return replay, places
 
 
 @pytest.fixture
@@ -144,12 +118,6 @@ def test_without_a_gpu(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     with pytest.raises(DeviceError, match=r"--training\.graphs: CUDA graphs need a GPU"):
         electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     assert not (tmp_path / "run").exists()
-
-
-def test_several_processes() -> None:
-    config = replace(PRESETS["tiny"](), training=loop.TrainingConfig(graphs=True))
-    with pytest.raises(DeviceError, match=r"--training\.graphs is for one process, and there are 2"):
-        check_graphs(config, Runtime(torch.device("cuda"), torch.float32, 0, 2))
 
 
 def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict) -> None:

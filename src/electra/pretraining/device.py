@@ -68,15 +68,10 @@ def check_graphs(config: PretrainConfig, where: Runtime) -> None:
     """See that CUDA graphs, if they are asked for, can be had here.
 
     Raises:
-        DeviceError: there is no GPU, or several processes.
+        DeviceError: there is no GPU.
     """
     if config.training.graphs and where.device.type != "cuda":
         raise DeviceError("--training.graphs: CUDA graphs need a GPU, and this run has none; leave it out")
-    if config.training.graphs and where.world_size > 1:
-        raise DeviceError(
-            f"--training.graphs is for one process, and there are {where.world_size}, whose gradients travel during the "
-            "backward pass; leave it out"
-        )
 
 
 def graphed_lengths(seq_len: int) -> list[int]:

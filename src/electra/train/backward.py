@@ -20,16 +20,17 @@ class Backward:
         """What the module's metrics are made from; `key` seeds, and the `last` micro-batch of a step is the one that meets
         the other processes' gradients."""
         seed_everything(*key)
+        batch = batch.to(self.runtime.device)
         with without_reduction(self.wrapped, last):
-            return forward_backward(self.wrapped, batch.to(self.runtime.device), counts, self.runtime)
+            # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
+            return forward_backward(self.wrapped, batch, counts, self.runtime, times=self.runtime.world_size)
 
 
 def forward_backward(
-    module: nn.Module, batch: Any, counts: Mapping[str, float | Tensor], runtime: Runtime
+    module: nn.Module, batch: Any, counts: Mapping[str, float | Tensor], runtime: Runtime, times: int = 1
 ) -> dict[str, Tensor]:
-    """A micro-batch's gradients are added to the parameters'; returns the module's sums."""
+    """Add a micro-batch's gradients, `times` as large, to those of the parameters; returns the module's sums."""
     with runtime.autocast():
         loss, sums = module(batch, counts)
-    # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
-    (loss * runtime.world_size).backward()
+    (loss * times).backward()
     return sums

@@ -3,13 +3,15 @@
 A small model's kernels take a GPU a few microseconds each, less than the host needs to launch the next; so without graphs the
 host sets the pace. A graph is recorded for each shape of micro-batch when it first comes up, and replayed from then on: the
 same kernels on the same memory. So whatever differs between two micro-batches of a shape is copied to where the recorded
-kernels read it, numbers of the host included, and gradients stay where they are from step to step.
+kernels read it, numbers of the host included, and gradients stay where they are from step to step. What processes tell
+each other is not recorded.
 
 Not measured yet: there was no GPU. Tests have everything but CUDA's own part, by a recorder that computes again.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from electra.runtime import Runtime, on_device, seed_everything
 from electra.train.backward import forward_backward
 
 Sums = dict[str, Tensor]
+ALIGNMENT = 64
+"""Numbers from one place in the buffer of gradients to the next where one may begin: 256 bytes, as memory of its own."""
 WARM_UPS = 3
 """Times that a step is computed before it is recorded: libraries allocate, torch.compile compiles."""
 
@@ -44,7 +48,8 @@ class CudaRecorder:
     def record(self, step: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
         """What computes the step again, and the tensors that hold its result then. Nothing is computed here."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        # Of this thread's calls alone: NCCL has one that looks after its own.
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             sums = step()
         return graph.replay, sums
 
@@ -61,10 +66,11 @@ class Recorded:
 
 
 class GraphedBackward:
-    """What `Backward` does, recorded once for each shape of micro-batch. For one process alone.
+    """What `Backward` does, recorded once for each shape of micro-batch.
 
-    Batches have `tensors()`, all that they consist of. Gradients that were made must stay where they are: they may be
-    zeroed, not set to None.
+    Batches have `tensors()`, all that they consist of. All gradients lie in one buffer, which several processes add up
+    at once, when a step's last backward pass is over. There they must stay: they may be zeroed, not set to None. Each
+    process brings the same parameters: they are drawn from one seed, or read from one file.
     """
 
     def __init__(self, module: nn.Module, runtime: Runtime, recorder: CudaRecorder) -> None:
@@ -72,6 +78,7 @@ class GraphedBackward:
         self.runtime = runtime
         self.recorder = recorder
         self.recorded: dict[tuple[torch.Size, ...], Recorded] = {}
+        self.gradients: Tensor | None = None
 
     def __call__(self, batch: Any, counts: Mapping[str, float], key: tuple[int, ...], last: bool) -> Sums:
         """Add a micro-batch's gradients to those that are there; the sums stand where the next call overwrites them."""
@@ -86,6 +93,8 @@ class GraphedBackward:
         known.counts.copy_(on_device(numbers, self.runtime.device))
         seed_everything(*key)  # a replay draws as the seed of the moment says
         known.replay()
+        if last and self.gradients is not None:
+            self.runtime.sum_over_ranks(self.gradients)
         return known.sums
 
     def record(self, batch: Any, names: list[str]) -> Recorded:
@@ -101,9 +110,20 @@ class GraphedBackward:
         for parameter in parameters:
             parameter.grad = None
         self.recorder.warm_up(step)
-        for parameter, gradient in zip(parameters, before, strict=True):
-            # One that takes no part has no gradient, not even of zeros: the optimiser leaves it as it is.
-            takes_part = parameter.grad is not None
-            parameter.grad = torch.zeros_like(parameter) if gradient is None and takes_part else gradient
+        if self.gradients is None:
+            # A parameter that takes no part keeps having no gradient, not even zeros: the optimiser leaves it as it is.
+            self.gradients = in_one_buffer([each for each in parameters if each.grad is not None])
+        else:
+            for parameter, gradient in zip(parameters, before, strict=True):
+                parameter.grad = gradient
         replay, sums = self.recorder.record(step)
         return Recorded(batch, counts, sums, replay)
+
+
+def in_one_buffer(parameters: list[nn.Parameter]) -> Tensor:
+    """The buffer in which the parameters have their gradients from now on, zeros to begin with."""
+    ends = list(accumulate(-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters))
+    buffer = torch.zeros(ends[-1], device=parameters[0].device)
+    for parameter, start in zip(parameters, [0, *ends], strict=False):
+        parameter.grad = buffer[start : start + parameter.numel()].view_as(parameter)
+    return buffer

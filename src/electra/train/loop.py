@@ -40,8 +40,8 @@ class TrainingConfig:
     """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU (not measured yet). On a CPU
     nothing is gained (LOG.md)."""
     graphs: bool = False
-    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host. For one
-    process with a GPU; micro-batches are padded to one of a few lengths (not measured yet)."""
+    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host.
+    Micro-batches are padded to one of a few lengths (not measured yet)."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
