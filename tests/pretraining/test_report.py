@@ -8,7 +8,7 @@ from rich.progress import TaskProgressColumn
 from electra.pretraining.detection import BINS
 from electra.pretraining.evaluate import Evaluation, Sample
 from electra.pretraining.health import Finding, Health
-from electra.pretraining.observer import RunObserver
+from electra.pretraining.observer import RunObserver, clock_time
 from electra.pretraining.pictures import draw
 from electra.pretraining.report import shown, table, when
 from electra.runtime import Runtime
@@ -120,3 +120,11 @@ def runtime() -> Runtime:
 
 def test_shares_are_shown_in_percent_and_all_else_as_it_is() -> None:
     assert [shown(name, 0.5) for name in ("accuracy", "reward", "policy_loss", "auc")] == ["50.0%", *["0.500"] * 3]
+
+
+def test_time_that_is_left() -> None:
+    assert [clock_time(seconds) for seconds in (2054.4, 90_000.0, 1e300)] == [
+        "0:34:14",
+        "1 day, 1:00:00",
+        "more than a century",
+    ]

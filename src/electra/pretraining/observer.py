@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from rich.progress import TaskID
@@ -13,6 +14,9 @@ from electra.runtime import Runtime, matmul_rate
 from electra.train.checkpoint import TrainingState
 from electra.train.log import MetricsLog, read_metrics
 from electra.train.schedule import Budget
+
+CENTURY = 100 * 365 * 24 * 3600
+"""Seconds. A budget may be larger than any run, and any calendar."""
 
 
 class RunObserver:
@@ -79,7 +83,7 @@ class RunObserver:
         if not console.is_terminal and time.monotonic() - self.last_line > LINE_EVERY:
             self.last_line = time.monotonic()
             left = state.seconds / self.done(state) - state.seconds if self.done(state) else 0.0
-            console.print(f"  step {state.step:,} {self.detail} · {self.done(state):.0%} done · ETA {left:,.0f} s")
+            console.print(f"  step {state.step:,} {self.detail} · {self.done(state):.0%} done · ETA {clock_time(left)}")
 
     def judge(self, step: int, done: float, metrics: dict[str, float]) -> list[Finding]:
         """The problems that are new at this step; one that stays is found once, and its last step is kept."""
@@ -103,6 +107,11 @@ class RunObserver:
             self.progress.stop()
         if self.log is not None:
             self.log.close()
+
+
+def clock_time(seconds: float) -> str:
+    """Hours, minutes and seconds, as a clock has them; days before them."""
+    return str(timedelta(seconds=round(seconds))) if seconds < CENTURY else "more than a century"
 
 
 def speed(before: TrainingState, now: TrainingState) -> str:

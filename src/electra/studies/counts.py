@@ -88,7 +88,7 @@ def show_counts(counted: dict[str, Any]) -> None:
         each = [parts.get(part, 0) for parts in networks.values()]
         rows.append([part, *(short(flops) if flops else "-" for flops in each), f"{sum(each) / whole:.1%}"])
     rows.append(["all", *(short(sum(parts.values())) for parts in networks.values()), "100.0%"])
-    size = {name: f"{number / 1e6:.1f} M" for name, number in counted["parameters"].items()}
+    size = {name: f"{number / 1e6:.{1 if number > 1e6 else 2}f} M" for name, number in counted["parameters"].items()}
     beside = f", and {size['beside']} of the generator beside it" if counted["parameters"]["beside"] else ""
     forward, backward = (short(counted["steps"] * counted[name]) for name in ("forward_flops", "backward_flops"))
     console.print(
