@@ -27,7 +27,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,14 +79,14 @@ class Case:
             compile_parts(model, self.where.device)
         return model
 
-    def loader(self) -> BatchLoader:
+    def loader(self, padded_to: Sequence[int] = ()) -> BatchLoader:
         return BatchLoader(
             self.data.train,
             batch_size=self.config.training.batch_size,
             micro_batch_size=rows_at_once(self.config, self.where),
             pad_id=load_tokenizer(self.data.tokenizer_path).pad_id,
             seed=self.config.seed,
-            padded_to=graphed_lengths(self.config.seq_len) if self.config.training.graphs else (),
+            padded_to=padded_to,
         )
 
 
@@ -113,7 +113,8 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
     """
 
     def batches_from(first_step: int) -> Iterator[list[Batch]]:
-        with closing(case.loader().iterate(first_step)) as batches:
+        lengths = graphed_lengths(case.config.seq_len) if case.config.training.graphs else ()
+        with closing(case.loader(lengths).iterate(first_step)) as batches:
             for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
                 before = matmul_rate(case.where)
@@ -283,7 +284,7 @@ def main(argv: list[str] | None = None) -> None:
             + "_graphs" * given.graphs
         )
         name += f"_{given.precision}" * (given.precision != "auto")
-        marks = marks_of(given.preset, found, where)
+        marks = marks_of(given.preset, found, where) if given.peers else []  # by itself, a side is tried out
         report(
             f"{name}_{where.device.type}",
             given.out,

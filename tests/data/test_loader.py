@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from electra.data.examples import Examples
-from electra.data.loader import Batch, BatchLoader, LengthWarmup, evaluation_batches, examples_batch, in_pieces
+from electra.data.loader import (
+    Batch,
+    BatchLoader,
+    LengthWarmup,
+    evaluation_batches,
+    examples_batch,
+    in_pieces,
+    padded_batch,
+)
 from electra.data.shards import Example, ExampleSet, Shard
 from electra.errors import UsageError
 
@@ -157,6 +165,16 @@ def test_too_few_examples() -> None:
     with pytest.raises(UsageError, match=r"^23 training examples do not fill one batch of 24; add text"):
         loader(example_set(23))
     loader(example_set(24))
+
+
+@pytest.mark.parametrize(("longest", "length"), [(3, 8), (8, 8), (9, 12), (12, 12), (13, 13)])
+def test_micro_batches_of_few_lengths(longest: int, length: int) -> None:
+    batch = padded_batch([[2] * longest, [2, 5, 3]], [longest, 3], 0, padded_to=(8, 12))
+    assert batch.input_ids.shape == batch.token_type_ids.shape == (2, length)
+    assert batch.lengths.tolist() == [longest, 3]
+    assert batch.input_ids[0].tolist() == [2] * longest + [0] * (length - longest)
+    assert batch.attention_mask is not None
+    assert batch.attention_mask.sum(1).tolist() == [longest, 3]
 
 
 @pytest.mark.parametrize(("maximum", "expected"), [(None, 100), (1000, 100), (30, 30), (1, 1)])

@@ -50,7 +50,9 @@ plain, compiled = arithmetic(None), arithmetic("inductor")
 for dtype in (torch.float32, torch.bfloat16):
     given = logits.to(dtype)
     for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, never_original=True)):
-        ours, theirs = (each.compare(given.clone(), targets, sampling, u) for each in (compiled, plain))
+        untouched = given.clone()
+        ours, theirs = compiled.compare(untouched, targets, sampling, u), plain.compare(given.clone(), targets, sampling, u)
+        assert torch.equal(untouched, given), "nothing is written back"
         torch.testing.assert_close(ours[:2], theirs[:2])
         torch.testing.assert_close(ours[3], theirs[3])
         assert torch.equal(ours[2], theirs[2]), "the likeliest token"
@@ -96,6 +98,38 @@ assert torch.equal(ones.grad, out.detach()), "what was dropped learns nothing"
 assert 0 < out.count_nonzero() < out.numel()
 """
 
+GRAPHED = """
+from dataclasses import replace
+
+import torch
+from computing_again import ComputeAgain
+from tiny_models import ENCODER, batch, model
+
+from electra.pretraining.device import compile_parts
+from electra.runtime import Runtime
+from electra.train.backward import Backward
+from electra.train.graphs import GraphedBackward
+
+where = Runtime(torch.device("cpu"), torch.float32)
+sizes = replace(ENCODER, num_layers=1, dropout=0.0, attention_dropout=0.0)
+networks = [model(encoder=sizes), model(encoder=sizes)]
+compile_parts(networks[1], where.device, "aot_eager")
+passes = [Backward(networks[0], where), GraphedBackward(networks[1], where, ComputeAgain())]
+optimizers = [torch.optim.AdamW(network.parameters()) for network in networks]
+for step in range(3):
+    for number, lengths in enumerate(((40, 23), (30, 12), (40, 40))):
+        for network, each in zip(networks, passes):
+            examples = batch(lengths, seed=10 * step + number)
+            each(examples, network.counts(examples), (step, number), last=True)
+    for plain, graphed in zip(networks[0].parameters(), networks[1].parameters()):
+        torch.testing.assert_close(graphed.grad, plain.grad, rtol=1e-4, atol=1e-5)
+    for each, optimizer in zip(passes, optimizers):
+        optimizer.step()
+        each.clear(optimizer)
+assert ComputeAgain.recordings == 3
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4
+"""
+
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     """In a process of its own: types are not checked there, and torch.compile cannot read what checks them."""
@@ -119,6 +153,12 @@ def test_what_is_done_with_logits_is_the_same_compiled() -> None:
 def test_dropout_and_many_shapes_go_through_the_compiler() -> None:
     """Batches with padding and without, in training and out of it; no C++ is written for this back end."""
     done = python("-c", MANY)
+    assert done.returncode == 0, done.stderr
+
+
+def test_compiled_parts_in_graphs() -> None:
+    """Three micro-batches a step, each of another shape."""
+    done = python("-c", GRAPHED)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`--training.graphs` without a GPU: the recorder computes again, all else is as it would be on one."""
+"""`--training.graphs` without a GPU: everything but CUDA's own part, by a recorder that computes again."""
 
 import math
 from pathlib import Path
@@ -70,17 +70,21 @@ def test_lengths() -> None:
 def test_gradients_stay_where_they_are(
     text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A graph writes to the memory that it was recorded with."""
+    """A graph writes to the memory that it was recorded with, whatever is recorded later."""
+    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])
     seen: list[list[int]] = []
+    recorded: list[int] = []
 
     def watched(parameters, config):
         parameters = list(parameters)
         seen.append([p.grad.data_ptr() for p in parameters if p.grad is not None])
+        recorded.append(recorder.recordings)
         return clip_gradients(parameters, config)
 
     monkeypatch.setattr(loop, "clip_gradients", watched)
     electra.pretrain(str(text), out=str(tmp_path / "run"), **merged(tiny_run, {"training": {"graphs": True}}))
     assert len(seen) == 12
+    assert recorded[-1] > recorded[0], "something is recorded after the first step"
     assert all(each == seen[0] for each in seen)
 
 
@@ -111,6 +115,28 @@ def test_a_run_may_go_on_with_graphs(
             electra.pretrain(str(text), out=str(out), **tiny_run)
     electra.pretrain(str(text), out=str(out), **merged(tiny_run, {"training": {"graphs": True}}))
     assert trace(out) == trace(tmp_path / "whole")
+
+
+def test_what_cannot_be_recorded(
+    text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(self, step):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+
+    monkeypatch.setattr(recorder, "record", record)
+    options = merged(tiny_run, {"training": {"graphs": True}})
+    with pytest.raises(
+        DeviceError, match=r"^--training\.graphs: no graph .* \(operation not .* capturing\); leave it out$"
+    ):
+        electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+
+
+def test_graphs_count_no_more_flops(text: Path, tmp_path: Path, tiny_run: dict, recorder) -> None:
+    """Padding to one of a few lengths is no work that the paper counts."""
+    for name, training in (("plain", {}), ("graphs", {"graphs": True})):
+        electra.pretrain(str(text), out=str(tmp_path / name), **merged(tiny_run, {"training": training}))
+    plain, graphs = ([row["flops"] for row in trace(tmp_path / name)] for name in ("plain", "graphs"))
+    assert graphs == plain
 
 
 def test_without_a_gpu(text: Path, tmp_path: Path, tiny_run: dict) -> None:

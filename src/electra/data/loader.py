@@ -198,7 +198,7 @@ def padded_batch(
 ) -> Batch:
     """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch.
 
-    It is as long as its longest row, or as the first number of `padded_to` that is no less, if there is one.
+    It is as long as its longest row, or as the first number of `padded_to`, from short to long, that is no less.
     """
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
     longest = next((length for length in padded_to if length >= lengths.max()), int(lengths.max()))

@@ -20,7 +20,8 @@ GRAPHED_LENGTHS = 32
 def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
     """The micro-batch size: as given, or the largest that divides a process's share and suits the device.
 
-    On a GPU activations grow with length x width x depth.
+    On a GPU activations grow with length x width x depth. Graphs keep theirs while those of another shape are computed for the
+    first time.
     """
     if config.training.micro_batch_size is not None:
         return config.training.micro_batch_size
@@ -34,7 +35,7 @@ def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
     if where.device.type == "cuda":
         memory = torch.cuda.get_device_properties(where.device).total_memory / 2**30
         row = config.seq_len * config.model.hidden_size * config.model.num_layers
-        limit = max(1, int(ACTIVATIONS_PER_GIB * memory / row))
+        limit = max(1, int(ACTIVATIONS_PER_GIB * memory / row / (2 if config.training.graphs else 1)))
     return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
 
 
@@ -55,7 +56,8 @@ def compile_parts(model: PretrainingModel, device: torch.device, backend: str = 
     except Exception as error:  # of many kinds, from wherever its back end fails
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)
         raise DeviceError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
-    # From the limit on, which is 8, a layer would silently stay as it is.
+    # From the limit on, which is 8, a layer would silently stay as it is. (In this thread; what is compiled in a backward
+    # pass, by a thread of autograd's, keeps to 8. It needs fewer, as its sizes become variables.)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
     for module in model.modules():
         if isinstance(module, TransformerLayer):

@@ -243,9 +243,8 @@ class PretrainingModel(nn.Module):
         return {"loss": loss, **metrics}
 
     def flops(self, batch: Batch) -> float:
-        """Forward and backward of a batch, counted as in Appendix E: of rows as long as the longest, padding included."""
-        rows, length = batch.input_ids.shape
-        return float(rows * self.row_flops(length))
+        """Forward and backward of a batch on the host, counted as in Appendix E: of rows as long as the longest."""
+        return float(len(batch.lengths) * self.row_flops(int(batch.lengths.max())))
 
     def row_flops(self, length: int) -> int:
         """Forward and backward of one row, counted as in Appendix E."""

@@ -107,15 +107,20 @@ def arithmetic(backend: str | None) -> Arithmetic:
     return Arithmetic(torch.compile(compare, backend=backend), torch.compile(differentiate, backend=backend))
 
 
+def to_overwrite(logits: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
+    """The logits in float32: themselves, where that spares memory. A compiled pass has none, and would write them back."""
+    return logits.to(torch.float32, copy=True) if torch.compiler.is_compiling() else logits.float()
+
+
 def compare(
     logits: Float[Tensor, "N V"], targets: Int64[Tensor, " N"], sampling: Sampling | None, u: Float[Tensor, " _"]
 ) -> tuple[Tensor, ...]:
     """Logit of the target, largest logit, whether they are the same, log normaliser, and the tokens drawn, if any are.
 
-    Overwrites the logits.
+    May overwrite the logits.
     """
     exact = logits.dtype == torch.float32  # argmax is slow on a CPU; ties, which it breaks, are for lower precisions
-    logits = logits.float()
+    logits = to_overwrite(logits)
     at_target = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     best = logits.amax(1)
     correct = at_target == best if exact else logits.argmax(1) == targets
@@ -141,9 +146,9 @@ def differentiate(
 ) -> tuple[Float[Tensor, "N V"], Float[Tensor, " V"]]:
     """The gradient of nll times `gradient` with respect to the logits, in their precision, and to the bias, in float32.
 
-    Overwrites the logits.
+    May overwrite the logits.
     """
-    slope = logits.float().sub_(log_normaliser.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
+    slope = to_overwrite(logits).sub_(log_normaliser.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
     if torch.compiler.is_compiling():  # in the same pass, where adding up at an index takes one of its own
         here = torch.arange(slope.shape[1], device=slope.device) == targets.unsqueeze(1)
         slope = slope - here * gradient.unsqueeze(1)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from electra.runtime import Runtime, seed_everything
@@ -24,6 +25,10 @@ class Backward:
         with without_reduction(self.wrapped, last):
             # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
             return forward_backward(self.wrapped, batch, counts, self.runtime, times=self.runtime.world_size)
+
+    def clear(self, optimizer: torch.optim.Optimizer) -> None:
+        """Forget the gradients."""
+        optimizer.zero_grad()
 
 
 def forward_backward(

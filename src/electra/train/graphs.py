@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from electra.errors import DeviceError
 from electra.runtime import Runtime, on_device, seed_everything
 from electra.train.backward import forward_backward
 
@@ -48,7 +49,7 @@ class CudaRecorder:
     def record(self, step: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
         """What computes the step again, and the tensors that hold its result then. Nothing is computed here."""
         graph = torch.cuda.CUDAGraph()
-        # Of this thread's calls alone: NCCL has one that looks after its own.
+        # Only this thread's calls are watched: NCCL's watchdog makes some of its own meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             sums = step()
         return graph.replay, sums
@@ -69,8 +70,11 @@ class GraphedBackward:
     """What `Backward` does, recorded once for each shape of micro-batch.
 
     Batches have `tensors()`, all that they consist of. All gradients lie in one buffer, which several processes add up
-    at once, when a step's last backward pass is over. There they must stay: they may be zeroed, not set to None. Each
-    process brings the same parameters: they are drawn from one seed, or read from one file.
+    at once, when a step's last backward pass is over. Each process brings the same parameters: they are drawn from one
+    seed, or read from one file.
+
+    Raises:
+        DeviceError: something in the step cannot be recorded.
     """
 
     def __init__(self, module: nn.Module, runtime: Runtime, recorder: CudaRecorder) -> None:
@@ -78,7 +82,7 @@ class GraphedBackward:
         self.runtime = runtime
         self.recorder = recorder
         self.recorded: dict[tuple[torch.Size, ...], Recorded] = {}
-        self.gradients: Tensor | None = None
+        self.gradients = torch.empty(0)
 
     def __call__(self, batch: Any, counts: Mapping[str, float], key: tuple[int, ...], last: bool) -> Sums:
         """Add a micro-batch's gradients to those that are there; the sums stand where the next call overwrites them."""
@@ -93,9 +97,13 @@ class GraphedBackward:
         known.counts.copy_(on_device(numbers, self.runtime.device))
         seed_everything(*key)  # a replay draws as the seed of the moment says
         known.replay()
-        if last and self.gradients is not None:
+        if last:
             self.runtime.sum_over_ranks(self.gradients)
         return known.sums
+
+    def clear(self, optimizer: torch.optim.Optimizer) -> None:
+        """Forget the gradients; they stay where they are."""
+        self.gradients.zero_()
 
     def record(self, batch: Any, names: list[str]) -> Recorded:
         """Record the step for micro-batches of the shape of `batch`, in its memory; no gradient is different after it."""
@@ -110,13 +118,19 @@ class GraphedBackward:
         for parameter in parameters:
             parameter.grad = None
         self.recorder.warm_up(step)
-        if self.gradients is None:
+        if not self.recorded:
             # A parameter that takes no part keeps having no gradient, not even zeros: the optimiser leaves it as it is.
             self.gradients = in_one_buffer([each for each in parameters if each.grad is not None])
         else:
             for parameter, gradient in zip(parameters, before, strict=True):
                 parameter.grad = gradient
-        replay, sums = self.recorder.record(step)
+        try:
+            replay, sums = self.recorder.record(step)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = next(filter(None, str(error).splitlines()), "no reason given")
+            raise DeviceError(f"--training.graphs: no graph can be recorded here ({reason}); leave it out") from error
         return Recorded(batch, counts, sums, replay)
 
 

@@ -37,11 +37,12 @@ class TrainingConfig:
     keep_checkpoints: int = 3
     """Checkpoints kept, the newest ones."""
     compile: bool = False
-    """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU (not measured yet). On a CPU
-    nothing is gained (LOG.md)."""
+    """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU. On a CPU nothing is gained
+    (LOG.md). Not measured on a GPU yet."""
     graphs: bool = False
-    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host.
-    Micro-batches are padded to one of a few lengths (not measured yet)."""
+    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host. One is
+    recorded whenever micro-batches have a new shape, which takes seconds of the run, so they are padded to one of a few
+    lengths. Several GPUs exchange gradients after the passes, not during them. Not measured yet."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
@@ -137,7 +138,7 @@ def train(
         set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
         norm = clip_gradients(module.parameters(), recipe.optimizer)
         optimizer.step()
-        optimizer.zero_grad(set_to_none=not recipe.training.graphs)
+        backward.clear(optimizer)
         add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
         state.step += 1
         state.seconds = clock.seconds()
