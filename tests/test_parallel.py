@@ -20,8 +20,6 @@ from electra.train.log import read_metrics
 TIMEOUT = 120
 """Seconds; processes that wait for each other do so for much longer."""
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")
-
-
 GRAPHED = str(Path(__file__).parent / "computing_again.py")
 
 
@@ -36,6 +34,15 @@ def two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m"
     return done.stdout
 
 
+def assert_alike(tmp_path: Path, steps: list[int]) -> None:
+    """The runs in one process and in two have logged these steps, with the same losses."""
+    two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
+    assert [row["step"] for row in two] == [row["step"] for row in one] == steps
+    for a, b in zip(one, two, strict=True):
+        for name in LOSSES:
+            assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
+
+
 @pytest.mark.parametrize("means", ["global", "local"])
 def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means: str) -> None:
     """Dropout, masks and samples included: micro-batch i of a step draws the same whoever computes it."""
@@ -43,11 +50,7 @@ def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means
     said = two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
     assert said.count("Report:") == 1, "one process speaks"
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
-    two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
-    assert len(one) == len(two) == 12
-    for a, b in zip(one, two, strict=True):
-        for name in LOSSES:
-            assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
+    assert_alike(tmp_path, list(range(1, 13)))
 
 
 def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, tiny_run: dict) -> None:
@@ -56,11 +59,7 @@ def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, ti
     graphed = tiny_run | {"training": tiny_run["training"] | {"graphs": True}, "text": [str(text)]}
     two_processes(graphed, tmp_path, (GRAPHED,))
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
-    two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
-    assert len(one) == len(two) == 12
-    for a, b in zip(one, two, strict=True):
-        for name in LOSSES:
-            assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
+    assert_alike(tmp_path, list(range(1, 13)))
 
 
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
@@ -74,11 +73,7 @@ def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_
     tiny_run["training"] |= {"log_every": 5, "checkpoint_minutes": 1e-4}
     two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
-    two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
-    assert [row["step"] for row in two] == [row["step"] for row in one] == [5, 10, 12]
-    for a, b in zip(one, two, strict=True):
-        for name in LOSSES:
-            assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
+    assert_alike(tmp_path, [5, 10, 12])
 
 
 @pytest.mark.parametrize(
@@ -112,3 +107,11 @@ def test_micro_batches_fill_a_gpus_memory(gib: int, rows: dict[str, int], monkey
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     where = Runtime(torch.device("cuda"), torch.bfloat16)
     assert {name: rows_at_once(PRESETS[name](), where) for name in rows} == rows
+
+
+def test_graphs_have_half_of_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other half is for a shape that is computed for the first time."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=16 * 2**30))
+    base = PRESETS["base"]()
+    graphed = replace(base, training=replace(base.training, graphs=True))
+    assert rows_at_once(graphed, Runtime(torch.device("cuda"), torch.bfloat16)) == 8

@@ -39,8 +39,7 @@ class Batch:
 
     def tensors(self) -> list[Tensor]:
         """All that it consists of."""
-        every = (self.input_ids, self.token_type_ids, self.lengths, self.attention_mask)
-        return [tensor for tensor in every if tensor is not None]
+        return [each for each in vars(self).values() if each is not None]
 
     def to(self, device: torch.device) -> "Batch":
         """On a device, for which the host does not wait."""
