@@ -38,8 +38,10 @@ from corpora import names_of, prepared
 from measuring import Mark, answer, asked, interleaved, options, peak_memory, ratio, report, turns_of
 from quiet_loop import Silent, Unsaved
 
+from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
+from electra.model.encoder import fuse
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -77,6 +79,8 @@ class Case:
         model = build_model(self.config, tokenizer, torch.from_numpy(self.data.unigrams)).to(self.where.device)
         if self.config.training.compile:
             compile_parts(model, self.where.device)
+        else:
+            fuse(model, self.where)
         return model
 
     def loader(self, padded_to: Sequence[int] = ()) -> BatchLoader:
@@ -271,9 +275,11 @@ def main(argv: list[str] | None = None) -> None:
         check_graphs(case.config, where)
         seed_everything(0)
         if given.be:
+            console.quiet = True  # answers are all that is said
             be(given.be, case)
             return
-        found = summary(rounds_of(given, data), case.model().utilised_share(given.seq_len))
+        share = case.model().utilised_share(given.seq_len)  # which compiles the kernels that turns are to find
+        found = summary(rounds_of(given, data), share)
         show(given, found, where)
         named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
         sizes = {name: getattr(given, name) for name in named}

@@ -1,5 +1,6 @@
 """Where a run happens: device, precision, threads, the processes that take part, and the random seeds."""
 
+import ctypes
 import os
 import platform
 import random
@@ -22,11 +23,13 @@ from electra.errors import UsageError
 
 # Preparing a large corpus takes the first process hours; the others wait for it.
 PATIENCE = timedelta(days=7)
+# Of glibc's malloc.h: memory at the end of the heap that is given back, and how many blocks are asked for one by one.
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """Device, precision and threads. None of them changes what is computed, beyond rounding."""
+    """Device, precision, threads, kernels. None of them changes what is computed, beyond rounding and dropout's draws."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute: auto takes a GPU if there is one."""
@@ -34,6 +37,9 @@ class RuntimeConfig:
     """Precision of the matrix products; weights stay in float32. auto is bfloat16 on a GPU that has it."""
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
+    kernels: bool = True
+    """Train on a CPU, in float32, with C++ kernels of our own, which are compiled when they are first wanted. Where that is
+    not possible, the same is computed without them."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -48,6 +54,8 @@ class Runtime:
     dtype: torch.dtype
     rank: int = 0
     world_size: int = 1
+    kernels: bool = False
+    """Whether layers are to be computed by kernels of our own."""
 
     @property
     def is_main(self) -> bool:
@@ -110,12 +118,14 @@ def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     if use_gpu:
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
+    dtype = precision(config, device)
+    kernels = config.kernels and not use_gpu and dtype == torch.float32
     if world_size == 1:
-        yield Runtime(device, precision(config, device))
+        yield Runtime(device, dtype, kernels=kernels)
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
     try:
-        yield Runtime(device, precision(config, device), rank, world_size)
+        yield Runtime(device, dtype, rank, world_size, kernels)
     finally:
         dist.destroy_process_group()
 
@@ -141,6 +151,17 @@ def main_process_first(runtime: Runtime) -> Iterator[None]:
     yield
     if runtime.is_main:
         dist.barrier(group=patient)
+
+
+def keep_memory() -> None:
+    """Have what is freed on a CPU kept for the next step, instead of given back to the system and asked for again.
+
+    glibc gives large tensors back, each a few milliseconds of page faults; other C libraries are left as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_TRIM_THRESHOLD, -1)
+        mallopt(M_MMAP_MAX, 0)
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:

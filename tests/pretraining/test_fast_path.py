@@ -15,7 +15,7 @@ from electra.pretraining import generators, prediction, token_scores
 from electra.pretraining.networks import MaskedLM
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.token_scores import Sampling, TokenScores
-from electra.runtime import seed_everything
+from electra.runtime import Runtime, seed_everything
 
 STEPS = 50
 QUICK = ("electra", "all-tokens-mlm", "mlm")
@@ -38,6 +38,8 @@ def score_tokens_plainly(
 def dropped_plainly(x: Tensor, p: float, residual: Tensor | None = None) -> Tensor:
     """A product with the mask, which autograd sees."""
     zeroed = round(p * dropout.LEVELS)
+    if not zeroed:
+        return x if residual is None else residual + x
     y = x * dropout.kept(x, zeroed) * (dropout.LEVELS / (dropout.LEVELS - zeroed))
     return y if residual is None else residual + y
 
@@ -97,5 +99,20 @@ def test_padding_that_is_left_out(objective: str, monkeypatch: pytest.MonkeyPatc
     """Without dropout, of which a batch in one line draws less."""
     sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
     quick = trained(model(objective, encoder=sizes))
-    monkeypatch.setattr(encoder, "layout_of", Rows)
+    monkeypatch.setattr(encoder, "layout_of", lambda mask, fused: Rows(mask))
+    assert_equal(quick, trained(model(objective, encoder=sizes)))
+
+
+@pytest.mark.parametrize("objective", QUICK)
+def test_layers_by_kernels(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without dropout, which kernels draw by themselves; with it they are compared in `tests/model/test_fused.py`."""
+    sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
+    electra = model(objective, encoder=sizes)
+    encoder.fuse(electra, Runtime(torch.device("cpu"), torch.float32, kernels=True))
+    layers_of = [part for part in electra.modules() if isinstance(part, layers.TransformerLayer)]
+    if not all(layer.fused for layer in layers_of):
+        pytest.skip("no kernels here")
+    quick = trained(electra)
+    plain_path(monkeypatch)
+    monkeypatch.setattr(encoder, "layout_of", lambda mask, fused: Rows(mask))
     assert_equal(quick, trained(model(objective, encoder=sizes)))

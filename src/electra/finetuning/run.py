@@ -28,7 +28,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.protocol import layerwise_rates
-from electra.model.encoder import initialise
+from electra.model.encoder import fuse, initialise
 from electra.runtime import Runtime, runtime, seed_everything, stop_on_signal
 from electra.storage import write_atomically, writing
 from electra.train.checkpoint import Checkpoints
@@ -134,6 +134,7 @@ def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, where: Runti
     model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
         initialise(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
+    fuse(model, where)
     return Run(config, out, prepared, model.to(where.device), where)
 
 

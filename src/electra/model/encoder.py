@@ -8,10 +8,13 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from electra.console import warned
 from electra.errors import UsageError
 from electra.model.dropout import Dropout
+from electra.model.fused import NoKernelsError, load_kernels
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
 from electra.model.layout import Line, Rows
+from electra.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class Encoder(nn.Module):
     of [CLS] is simply the first one.
     """
 
+    fused = False
+    """Whether kernels of our own compute its layers (`fuse`)."""
+
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
         super().__init__()
         self.config = config
@@ -109,7 +115,7 @@ class Encoder(nn.Module):
         padding means nothing.
         """
         x = self.embedded(input_ids, token_type_ids)
-        layout = layout_of(attention_mask)
+        layout = layout_of(attention_mask, self.fused)
         x = layout.laid(x)
         for layer in self.layers[:-1]:
             x = layer(x, layout)
@@ -128,24 +134,40 @@ class Encoder(nn.Module):
     ) -> Iterator[Float[Tensor, "B L H"]]:
         """Hidden states after the embeddings, and after each layer."""
         yield (x := self.embedded(input_ids, token_type_ids))
-        layout = Rows(attention_mask)
+        layout = layout_of(attention_mask, self.fused)
+        x = layout.laid(x)
         for layer in self.layers:
-            yield (x := layer(x, layout))
+            x = layer(x, layout)
+            yield layout.unlaid(x)
 
 
 LEAST_PADDING = 0.05
 """Share of a batch from which it pays to leave padding out: without dropout, rows need fewer copies than a line."""
 
 
-def layout_of(attention_mask: Bool[Tensor, "B L"] | None) -> Rows | Line:
-    """How the layers take a batch: on a CPU without its padding, if there is enough of it.
+def layout_of(attention_mask: Bool[Tensor, "B L"] | None, fused: bool = False) -> Rows | Line:
+    """How the layers take a batch: on a CPU without its padding, if there is enough of it, or if kernels of our own do.
 
     A GPU has rows: attention over a line needs kernels of its own there, and graphs want shapes that stay the same.
     """
     if attention_mask is None or attention_mask.device.type != "cpu" or torch.compiler.is_compiling():
         return Rows(attention_mask)
     padded = 1 - attention_mask.sum().item() / attention_mask.numel()
-    return Line(attention_mask) if padded >= LEAST_PADDING else Rows(attention_mask)
+    return Line(attention_mask) if fused or padded >= LEAST_PADDING else Rows(attention_mask)
+
+
+def fuse(module: nn.Module, where: Runtime) -> None:
+    """Have the layers of all encoders in `module` computed by kernels of our own, if `where` wants and has them."""
+    if not where.kernels:
+        return
+    try:
+        load_kernels()
+    except NoKernelsError as error:
+        warned(f"no C++ kernels ({error}): the same is computed without them, and takes longer")
+        return
+    for part in module.modules():
+        if isinstance(part, Encoder | TransformerLayer):
+            part.fused = True
 
 
 def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:

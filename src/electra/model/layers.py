@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from electra.model.attention import attend
 from electra.model.dropout import Dropout
+from electra.model.fused import FusedLayer, Sizes
 from electra.model.layout import Line, Rows, heads, joined_heads
 
 
@@ -74,6 +75,9 @@ class FeedForward(nn.Module):
 class TransformerLayer(nn.Module):
     """BERT's layer: LayerNorm after each residual sum."""
 
+    fused = False
+    """Whether kernels of our own compute it, where all tokens are wanted (`electra.model.encoder.fuse`)."""
+
     def __init__(
         self,
         hidden_size: int,
@@ -97,10 +101,22 @@ class TransformerLayer(nn.Module):
         positions: Int64[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
         """The layer's output at every token, or at `positions` only (all other work of the layer is then skipped)."""
+        if self.fused and positions is None:
+            return self.by_kernels(x, layout)
         queries = None if positions is None else layout.at(x, positions)
         attended = self.attention(x, layout, queries)
         y = self.attention_norm(self.dropout(attended, x if queries is None else queries))
         return self.ffn_norm(self.dropout(self.ffn(y), y))
+
+    def by_kernels(self, x: Float[Tensor, "*tokens H"], layout: Rows | Line) -> Float[Tensor, "*tokens H"]:
+        """The same by `FusedLayer`."""
+        sizes = Sizes(
+            x.shape[-1] // self.attention.head_size,
+            self.attention_norm.eps,
+            self.dropout.p if self.training else 0.0,
+            self.attention.dropout if self.training else 0.0,
+        )
+        return FusedLayer.apply(x.flatten(0, -2), layout.starts(x), sizes, *self.parameters()).view(x.shape)
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:

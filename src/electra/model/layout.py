@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -37,6 +38,11 @@ class Rows:
         """The vectors at `positions` of their row."""
         return gather_positions(x, positions)
 
+    def starts(self, x: Float[Tensor, "B L H"]) -> Int64[Tensor, " S"]:
+        """Where each row begins among all tokens that attention is to see, and how many there are; of rows without padding."""
+        assert self.mask is None
+        return torch.arange(0, x.shape[0] * x.shape[1] + 1, x.shape[1])
+
     def split(self, x: Float[Tensor, "B L PND"], parts: int, size: int) -> Float[Tensor, "P B N L D"]:
         """The heads, of `size`, of each of the `parts` that vectors consist of."""
         return x.unflatten(-1, (parts, -1, size)).permute(2, 0, 3, 1, 4)
@@ -59,6 +65,11 @@ class Line:
         row, column = self.mask.nonzero().unbind(1)
         return row, column
 
+    @cached_property
+    def first_and_last(self) -> Int64[Tensor, " S"]:
+        """The number of each row's first token, and that of all tokens."""
+        return F.pad(self.mask.sum(1).cumsum(0), (1, 0))
+
     def laid(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "T H"]:
         row, column = self.places
         return Collected.apply(x.flatten(0, 1), row * x.shape[1] + column)
@@ -71,6 +82,9 @@ class Line:
     def at(self, x: Float[Tensor, "T H"], positions: Int64[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
         number = self.mask.flatten().cumsum(0).sub(1).view_as(self.mask)  # of each place in the line
         return x[number.gather(1, positions)]
+
+    def starts(self, x: Float[Tensor, "T H"]) -> Int64[Tensor, " S"]:
+        return self.first_and_last
 
     def split(self, x: Float[Tensor, "T PND"], parts: int, size: int) -> Float[Tensor, "P B N L D"]:
         rows, length = self.mask.shape

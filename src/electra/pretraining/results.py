@@ -14,6 +14,7 @@ from electra.console import console, decided, warned
 from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
+from electra.model.encoder import fuse
 from electra.model.weights import save_pretrained
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -113,6 +114,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         state = Checkpoints(directory.checkpoints, 1, warned).restore(model)
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
+        fuse(model, where)
         evaluation = score(model.to(where.device), data, tokenizer, where)
     decided(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"

@@ -12,6 +12,7 @@ from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
+from electra.model.encoder import fuse
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.device import check_graphs, compile_parts, graphed_lengths, rows_at_once
@@ -73,6 +74,8 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
         model.to(where.device)
         if config.training.compile:
             compile_parts(model, where.device)
+        else:
+            fuse(model, where)
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
         except torch.OutOfMemoryError:

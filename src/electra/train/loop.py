@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DivergedError, UsageError
-from electra.runtime import Runtime
+from electra.runtime import Runtime, keep_memory
 from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.graphs import CudaRecorder, GraphedBackward
@@ -113,6 +113,7 @@ def train(
         DivergedError: the gradients are not finite; the newest checkpoint is from before that was seen.
         StorageError: a checkpoint or log cannot be written.
     """
+    keep_memory()
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
     state = checkpoints.restore(module, optimizer)
     if not runtime.is_main:

@@ -1,0 +1,367 @@
+"""Layers by C++ kernels: equal to the layer they stand for, with the same draws of dropout too, and where they cannot be had."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import binomtest
+from torch import Tensor
+
+from electra.model import encoder, fused
+from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
+from electra.model.fused import NoKernelsError, load_kernels
+from electra.model.layers import TransformerLayer
+from electra.model.layout import Line, Rows
+from electra.runtime import Runtime, RuntimeConfig, runtime
+
+WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
+try:
+    load_kernels()
+except NoKernelsError as error:
+    pytest.skip(f"no kernels here: {error}", allow_module_level=True)
+KERNELS = torch.ops.electra
+
+
+def rows_of(*lengths: int) -> Tensor:
+    """A mask of rows of these lengths."""
+    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+SHAPES = {
+    "rows as they are": (Rows(None), 64, 4),
+    "padding": (Line(rows_of(7, 3, 12)), 64, 2),
+    "rows longer than a block of queries": (Line(rows_of(300, 1, 129)), 32, 1),
+    "an empty row": (Line(rows_of(5, 0, 9)), 64, 4),
+    "sizes that fill no vector": (Line(rows_of(11, 6)), 33, 3),
+    "holes": (Line(torch.tensor([[True, False, True, True], [False, True, True, False]])), 48, 4),
+}
+
+
+def layer_of(hidden: int, heads: int, dropout: float = 0.0) -> TransformerLayer:
+    torch.manual_seed(0)
+    layer = TransformerLayer(hidden, 3 * hidden + 1, heads, dropout, dropout, 1e-12)
+    for parameter in layer.parameters():
+        parameter.data = torch.randn_like(parameter) / math.sqrt(parameter.shape[-1])
+    return layer
+
+
+def learnt(layer: TransformerLayer, x: Tensor, layout: Rows | Line, upstream: Tensor) -> dict[str, Tensor]:
+    """The layer's output, and the gradient of everything."""
+    layer.zero_grad()
+    x = x.clone().requires_grad_()
+    out = layer(x, layout)
+    out.backward(upstream)
+    return {"out": out.detach(), "x": x.grad, **{name: each.grad.clone() for name, each in layer.named_parameters()}}
+
+
+@pytest.mark.parametrize(("layout", "hidden", "heads"), SHAPES.values(), ids=SHAPES.keys())
+def test_a_layer_is_the_plain_one(layout: Rows | Line, hidden: int, heads: int) -> None:
+    layer = layer_of(hidden, heads)
+    tokens = (int(layout.mask.sum()),) if layout.mask is not None else (3, 10)
+    x, upstream = torch.randn(2, *tokens, hidden).unbind()
+    plain = learnt(layer, x, layout, upstream)
+    layer.fused = True
+    for name, value in learnt(layer, x, layout, upstream).items():
+        torch.testing.assert_close(
+            value, plain[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_an_encoder_is_the_plain_one() -> None:
+    """With padding and without, all tokens and some positions, every layer's states; what stands at padding means nothing."""
+    network = Encoder(EncoderConfig(50, 16, 32, 3, 2, 64, 40))
+    initialise(network, 0.2)
+    network.eval()
+    ids, types = torch.randint(50, (3, 9)), torch.zeros(3, 9, dtype=torch.int64)
+    for mask in (None, rows_of(9, 4, 8), torch.ones(3, 9, dtype=torch.bool)):
+        positions = torch.tensor([[0, 2], [3, 1], [0, 7]])
+        expected = network(ids, types, mask), network(ids, types, mask, positions), [*network.states(ids, types, mask)]
+        fuse(network, WITH_KERNELS)
+        assert all(layer.fused for layer in network.layers)
+        found = network(ids, types, mask), network(ids, types, mask, positions), [*network.states(ids, types, mask)]
+        real = torch.ones(3, 9, dtype=torch.bool) if mask is None else mask
+        torch.testing.assert_close(found[0][real], expected[0][real], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-5)
+        for ours, theirs in zip(found[2], expected[2], strict=True):
+            torch.testing.assert_close(ours[real], theirs[real], rtol=1e-4, atol=1e-5)
+        for part in (network, *network.layers):
+            part.fused = False
+
+
+LENGTHS, HEADS, SIZE, SEED = (5, 140, 2), 2, 16, -(2**40) + 7
+ZEROED = 20_000  # of 65,536
+STARTS = F.pad(torch.tensor(LENGTHS).cumsum(0), (1, 0))
+
+
+def kept_by_attention(seed: int) -> list[Tensor]:
+    """What dropout multiplies weights with, [heads, L, L] of each row: even weights show it, given one value after the other."""
+    tokens, width = sum(LENGTHS), HEADS * SIZE
+    kept = [torch.zeros(HEADS, length, length) for length in LENGTHS]
+    for first in range(0, max(LENGTHS), SIZE):
+        product = torch.zeros(tokens, 3, HEADS, SIZE)
+        for start, length in zip(STARTS.tolist(), LENGTHS, strict=False):
+            shown = range(first, min(first + SIZE, length))
+            product[[start + j for j in shown], 2, :, [j - first for j in shown]] = float(length)
+        out, _ = KERNELS.attend(product.flatten(1), torch.zeros(3 * width), STARTS, HEADS, ZEROED, seed)
+        for row, (start, length) in enumerate(zip(STARTS.tolist(), LENGTHS, strict=False)):
+            said = out[start : start + length].view(length, HEADS, SIZE).transpose(0, 1)
+            kept[row][:, :, first : first + SIZE] = said[:, :, : max(0, length - first)]
+    return kept
+
+
+def attended_plainly(product: Tensor, bias: Tensor, kept: list[Tensor]) -> Tensor:
+    """The textbook's attention, with dropout given."""
+    out = []
+    for start, length, factors in zip(STARTS.tolist(), LENGTHS, kept, strict=False):
+        parts = (product + bias)[start : start + length].view(length, 3, HEADS, SIZE)
+        q, k, v = parts.permute(1, 2, 0, 3)
+        weights = (q @ k.mT / math.sqrt(SIZE)).softmax(-1) * factors
+        out.append((weights @ v).transpose(0, 1).flatten(1))
+    return torch.cat(out)
+
+
+def test_attention_with_dropout_and_its_gradient() -> None:
+    torch.manual_seed(0)
+    product, bias = torch.randn(sum(LENGTHS), 3 * HEADS * SIZE), torch.randn(3 * HEADS * SIZE)
+    upstream = torch.randn(sum(LENGTHS), HEADS * SIZE)
+    kept = kept_by_attention(SEED)
+    scale = 65_536 / (65_536 - ZEROED)
+    for factors in kept:
+        torch.testing.assert_close(factors, scale * (factors != 0))
+        assert binomtest(int((factors == 0).sum()), factors.numel(), ZEROED / 65_536).pvalue > 1e-3
+    given = product.double().requires_grad_(), bias.double().requires_grad_()
+    expected = attended_plainly(*given, [factors.double() for factors in kept])
+    expected.backward(upstream.double())
+    out, normalisers = KERNELS.attend(product, bias, STARTS, HEADS, ZEROED, SEED)
+    torch.testing.assert_close(out.double(), expected.detach(), rtol=1e-4, atol=1e-5)
+    found = KERNELS.attend_backward(upstream, product, bias, STARTS, out, normalisers, HEADS, ZEROED, SEED)
+    for ours, theirs in zip(found, given, strict=True):
+        torch.testing.assert_close(ours.double(), theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def kept_by_sum(tokens: int, width: int, zeroed: int, seed: int) -> Tensor:
+    """What dropout multiplies with before the residual sum."""
+    ones, zeros, vector = torch.ones(tokens, width), torch.zeros(tokens, width), torch.zeros(width)
+    _, sums, *_ = KERNELS.add_norm(ones, vector, zeros, vector, vector, 1e-12, zeroed, seed)
+    return sums
+
+
+def test_sum_after_dropout_normalised_and_its_gradient() -> None:
+    torch.manual_seed(0)
+    tokens, width = 37, 50
+    kept = kept_by_sum(tokens, width, ZEROED, SEED).double()
+    product, residual, upstream = torch.randn(3, tokens, width).unbind()
+    bias, weight, shift = torch.randn(3, width).unbind()
+    given = [each.double().requires_grad_() for each in (product, residual, bias, weight, shift)]
+    x, r, b, w, s = given
+    expected = F.layer_norm(r + (x + b) * kept, (width,), w, s, 1e-12)
+    expected.backward(upstream.double())
+    out, *saved = KERNELS.add_norm(product, bias, residual, weight, shift, 1e-12, ZEROED, SEED)
+    torch.testing.assert_close(out.double(), expected.detach(), rtol=1e-4, atol=1e-5)
+    to_product, to_residual, to_vectors = KERNELS.add_norm_backward(upstream, *saved, weight, ZEROED, SEED)
+    for ours, theirs in zip((to_product, to_residual, *to_vectors), given, strict=True):
+        torch.testing.assert_close(ours.double(), theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_gelu_and_its_gradient_to_the_precision_of_float32() -> None:
+    x = torch.linspace(-12, 12, 3 * 4001).view(3, 4001)
+    bias = torch.linspace(-1, 1, 4001)
+    given = x.double().requires_grad_(), bias.double().requires_grad_()
+    expected = F.gelu(given[0] + given[1])
+    expected.sum().backward()
+    torch.testing.assert_close(KERNELS.gelu(x, bias).double(), expected.detach(), rtol=3e-6, atol=1e-6)
+    to_x, to_bias = KERNELS.gelu_backward(torch.ones_like(x), x, bias)
+    torch.testing.assert_close(to_x.double(), given[0].grad, rtol=0, atol=1e-6)
+    torch.testing.assert_close(to_bias.double(), given[1].grad, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.003])
+def test_rate_of_dropout(p: float) -> None:
+    kept = kept_by_sum(999, 101, round(p * 65_536), 3)
+    zeroed = int((kept == 0).sum())
+    assert binomtest(zeroed, kept.numel(), p).pvalue > 1e-3
+    assert kept[kept != 0].unique().tolist() == pytest.approx([1 / (1 - p)], rel=1e-4)
+
+
+def together(one: Tensor, other: Tensor) -> float:
+    """How often both are dropped, where a tenth of each is."""
+    return float(((one == 0) & (other == 0)).double().mean())
+
+
+def test_elements_tokens_and_seeds_are_independent() -> None:
+    """Lanes, and streams of 16 tokens, begin with neighbouring counters; what they draw has nothing in common."""
+    tenth = 6554
+    kept = kept_by_sum(4096, 64, tenth, 1)
+    flat = kept.flatten()
+    for shift in (1, 2, 8, 16, 17, 32, 64, 16 * 64, 17 * 64):
+        assert together(flat[:-shift], flat[shift:]) == pytest.approx(0.01, rel=0.06), shift
+    for seed in (2, 1 + 2**32, -1, 1 + 2**33):
+        assert together(kept, kept_by_sum(4096, 64, tenth, seed)) == pytest.approx(0.01, rel=0.06), seed
+    assert torch.equal(kept, kept_by_sum(4096, 64, tenth, 1))
+
+
+def test_heads_and_queries_are_independent() -> None:
+    share = ZEROED / 65_536
+    (_, long, _) = kept_by_attention(0)
+    assert together(long[0], long[1]) == pytest.approx(share**2, rel=0.06)
+    assert together(long[:, 1:], long[:, :-1]) == pytest.approx(share**2, rel=0.06)
+    assert together(long[:, :, 1:], long[:, :, :-1]) == pytest.approx(share**2, rel=0.06)
+
+
+def test_torchs_seed_decides_and_evaluation_drops_nothing() -> None:
+    layer = layer_of(32, 2, dropout=0.3)
+    layer.fused = True
+    x = torch.randn(2, 6, 32)
+
+    def of_seed(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return layer(x, Rows(None))
+
+    assert torch.equal(of_seed(1), of_seed(1))
+    assert not torch.equal(of_seed(1), of_seed(2))
+    layer.eval()
+    state = torch.get_rng_state()
+    layer(x, Rows(None))
+    assert torch.equal(torch.get_rng_state(), state), "and draws nothing, which would move others' draws"
+    assert torch.equal(of_seed(1), of_seed(2))
+    fused_alone = of_seed(1)
+    layer.fused = False
+    torch.testing.assert_close(of_seed(1), fused_alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["attention_dropout", "dropout"])
+def test_each_rate_is_its_own(part: str) -> None:
+    """The mean over many draws is the layer without dropout (nearly: LayerNorm follows), and single draws are not."""
+    x = torch.randn(1, 6, 32)
+    layer = layer_of(32, 2)
+    layer.fused = True
+    expected = layer(x, Rows(None))
+    if part == "dropout":
+        layer.dropout.p = 0.1
+    else:
+        layer.attention.dropout = 0.1
+    draws = torch.stack([layer(x, Rows(None)) for _ in range(2000)])
+    assert not torch.equal(draws[0], draws[1])
+    torch.testing.assert_close(draws.mean(0), expected, rtol=0, atol=0.15)
+
+
+def test_what_is_no_number_stays_none() -> None:
+    """The loop stops a run that diverged by its gradients' norm."""
+    layer = layer_of(32, 2)
+    layer.fused = True
+    x = torch.randn(2, 4, 32)
+    x[1, 2, 3] = math.nan
+    out = layer(x, Rows(None))
+    assert out[1].isnan().all()
+    assert out[0].isfinite().all()
+
+
+def test_threads_share_the_work() -> None:
+    layer = layer_of(32, 2)
+    layer.fused = True
+    mask = rows_of(40, 3, 17, 40, 25)
+    x, upstream = torch.randn(2, int(mask.sum()), 32).unbind()
+    alone = learnt(layer, x, Line(mask), upstream)
+    torch.set_num_threads(2)
+    try:
+        for name, value in learnt(layer, x, Line(mask), upstream).items():
+            torch.testing.assert_close(value, alone[name], rtol=1e-4, atol=1e-5, msg=name)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_who_wants_kernels() -> None:
+    def wanted(**options: object) -> bool:
+        with runtime(RuntimeConfig(device="cpu", **options)) as where:
+            return where.kernels
+
+    assert wanted()
+    assert not wanted(kernels=False)
+    assert not wanted(precision="bfloat16")
+
+
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """`load_kernels` as if it had never been called."""
+    return load_kernels.__wrapped__
+
+
+def test_no_compiler_and_another_processor(
+    afresh: Callable[[], None],
+    tmp_path: os.PathLike,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The layers stay as they are, and a line says why."""
+    monkeypatch.setattr(encoder, "load_kernels", afresh)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+
+    def said() -> str:
+        network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
+        fuse(network, WITH_KERNELS)
+        assert not network.fused
+        assert not network.layers[0].fused
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    assert "no C++ kernels ([Errno 2] No such file or directory: '/nowhere/c++')" in said()
+    monkeypatch.setenv("CXX", "false")
+    assert "no C++ kernels (false: exit status 1)" in said()
+    monkeypatch.delenv("CXX")
+    broken = tmp_path / "broken.cpp"
+    broken.write_text("int wrong")
+    monkeypatch.setattr(fused, "SOURCE", broken)
+    assert "error: " in said()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "VSX")
+    assert "a processor with VSX instructions" in said()
+    assert not list((tmp_path / "electra").iterdir()), "nothing is left behind"
+
+
+def test_a_cache_that_cannot_be_written(
+    afresh: Callable[[], None], tmp_path: os.PathLike, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "file"))
+    with pytest.raises(NoKernelsError, match="file"):
+        afresh()
+
+
+def test_a_library_that_cannot_be_loaded(
+    afresh: Callable[[], None], tmp_path: os.PathLike, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        fused, "compile_to", lambda library, command: (library.parent.mkdir(), library.write_text("no library"))
+    )
+    with pytest.raises(NoKernelsError, match="file too short|invalid ELF header"):
+        afresh()
+
+
+FAULTS = """
+import resource, sys
+import torch
+from electra.runtime import keep_memory
+
+if sys.argv[1] == "keep":
+    keep_memory()
+for step in range(30):
+    if step == 10:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(20_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
+def test_memory_is_kept() -> None:
+    def faults(how: str) -> int:
+        done = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert faults("keep") < 1000
+    assert faults("leave") > 10_000
