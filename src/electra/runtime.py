@@ -38,8 +38,8 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
     kernels: bool = True
-    """Train on a CPU, in float32, with C++ kernels of our own, which are compiled when they are first wanted. Where that is
-    not possible, the same is computed without them."""
+    """Train on a CPU with C++ kernels of our own, which are compiled when they are first wanted. Where that is not possible,
+    the same is computed without them."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -119,7 +119,7 @@ def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
     dtype = precision(config, device)
-    kernels = config.kernels and not use_gpu and dtype == torch.float32
+    kernels = config.kernels and not use_gpu
     if world_size == 1:
         yield Runtime(device, dtype, kernels=kernels)
         return

@@ -93,6 +93,34 @@ def test_an_encoder_is_the_plain_one() -> None:
             part.fused = False
 
 
+@pytest.mark.parametrize("lengths", [(9, 4, 8), (9, 9, 9), (64, 64)])
+def test_tokens_that_fill_a_line_change_nothing(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16, and what is computed there is float32's but for rounding."""
+    network = Encoder(EncoderConfig(50, 16, 32, 3, 2, 64, 64, dropout=0.0, attention_dropout=0.0))
+    initialise(network, 0.2)
+    fuse(network, WITH_KERNELS)
+    mask = rows_of(*lengths)
+    ids, types = torch.randint(50, mask.shape), torch.zeros(mask.shape, dtype=torch.int64)
+    positions, upstream = torch.tensor([[0, 2]] * len(lengths)), torch.randn(*mask.shape, 32)
+
+    def of(precision: torch.dtype, multiple: int) -> dict[str, Tensor]:
+        monkeypatch.setattr(encoder, "LINE_MULTIPLE", multiple)
+        network.zero_grad()
+        with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+            out, at = network(ids, types, mask), network(ids, types, mask, positions)
+        (out.float() * upstream * mask[:, :, None]).sum().backward()
+        return {
+            "out": out[mask].detach(),
+            "at": at.detach(),
+            **{name: each.grad for name, each in network.named_parameters()},
+        }
+
+    expected, exact = of(torch.bfloat16, 1), of(torch.float32, 1)
+    for name, value in of(torch.bfloat16, 64).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-2, atol=1e-2, msg=name)
+        assert float((value - exact[name]).norm() / exact[name].norm()) < 0.03, name
+
+
 LENGTHS, HEADS, SIZE, SEED = (5, 140, 2), 2, 16, -(2**40) + 7
 ZEROED = 20_000  # of 65,536
 STARTS = F.pad(torch.tensor(LENGTHS).cumsum(0), (1, 0))
@@ -139,9 +167,29 @@ def test_attention_with_dropout_and_its_gradient() -> None:
     expected.backward(upstream.double())
     out, normalisers = KERNELS.attend(product, bias, STARTS, HEADS, ZEROED, SEED)
     torch.testing.assert_close(out.double(), expected.detach(), rtol=1e-4, atol=1e-5)
-    found = KERNELS.attend_backward(upstream, product, bias, STARTS, out, normalisers, HEADS, ZEROED, SEED)
+    found = KERNELS.attend_backward(upstream, product, bias, STARTS, normalisers, HEADS, ZEROED, SEED)
     for ours, theirs in zip(found, given, strict=True):
         torch.testing.assert_close(ours.double(), theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_attention_in_bfloat16() -> None:
+    """Keys and values that have much in common, as trained ones do: sums of rows that are rounded would show there."""
+    torch.manual_seed(0)
+    length, heads, size = 128, 2, 64
+    parts = torch.randn(length, 3, heads, size)
+    parts[:, 1:] += 3 * torch.randn(2, heads, size)
+    product, upstream = parts.flatten(1).bfloat16(), torch.randn(length, heads * size).bfloat16()
+    starts, zeros = torch.tensor([0, length]), torch.zeros(3 * heads * size)
+    for zeroed in (0, ZEROED):
+        gradients = []
+        for given in (product.float(), product):
+            _, normalisers = KERNELS.attend(given, zeros, starts, heads, zeroed, SEED)
+            found = KERNELS.attend_backward(
+                upstream.to(given.dtype), given, zeros, starts, normalisers, heads, zeroed, SEED
+            )
+            gradients.append([each.double() for each in found])
+        for exact, rounded in zip(*gradients, strict=True):
+            assert float((rounded - exact).norm() / exact.norm()) < 0.005
 
 
 def kept_by_sum(tokens: int, width: int, zeroed: int, seed: int) -> Tensor:
@@ -163,9 +211,29 @@ def test_sum_after_dropout_normalised_and_its_gradient() -> None:
     expected.backward(upstream.double())
     out, *saved = KERNELS.add_norm(product, bias, residual, weight, shift, 1e-12, ZEROED, SEED)
     torch.testing.assert_close(out.double(), expected.detach(), rtol=1e-4, atol=1e-5)
-    to_product, to_residual, to_vectors = KERNELS.add_norm_backward(upstream, *saved, weight, ZEROED, SEED)
+    to_product, to_residual, to_vectors = KERNELS.add_norm_backward(upstream, *saved, weight, product, ZEROED, SEED)
     for ours, theirs in zip((to_product, to_residual, *to_vectors), given, strict=True):
         torch.testing.assert_close(ours.double(), theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_rounding_of_products_and_gradients_in_bfloat16() -> None:
+    """What is read is widened, what is written is rounded; sums and normalised vectors are not."""
+    torch.manual_seed(0)
+    x, residual, upstream = torch.randn(3, 21, 37).unbind()
+    x, vectors = x.bfloat16(), torch.randn(3, 37)
+    rounded = upstream.bfloat16()
+    assert torch.equal(KERNELS.gelu(x, vectors[0]), KERNELS.gelu(x.float(), vectors[0]).bfloat16())
+    ours, exact = (KERNELS.gelu_backward(rounded.to(each.dtype), each, vectors[0]) for each in (x, x.float()))
+    assert torch.equal(ours[0], exact[0].bfloat16())
+    torch.testing.assert_close(ours[1], exact[1])
+    given = vectors[0], residual, vectors[1], vectors[2], 1e-12, ZEROED, SEED
+    (out, *saved), plain = KERNELS.add_norm(x, *given), KERNELS.add_norm(x.float(), *given)
+    torch.testing.assert_close([out, *saved], list(plain))
+    ours, exact = (
+        KERNELS.add_norm_backward(upstream, *saved, vectors[1], each, ZEROED, SEED) for each in (x, x.float())
+    )
+    assert torch.equal(ours[0], exact[0].bfloat16())
+    torch.testing.assert_close(ours[1:], exact[1:])
 
 
 def test_gelu_and_its_gradient_to_the_precision_of_float32() -> None:
@@ -281,8 +349,8 @@ def test_who_wants_kernels() -> None:
             return where.kernels
 
     assert wanted()
+    assert wanted(precision="bfloat16")
     assert not wanted(kernels=False)
-    assert not wanted(precision="bfloat16")
 
 
 @pytest.fixture

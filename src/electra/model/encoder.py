@@ -145,6 +145,10 @@ LEAST_PADDING = 0.05
 """Share of a batch from which it pays to leave padding out: without dropout, rows need fewer copies than a line."""
 
 
+LINE_MULTIPLE = 64
+"""Of tokens, in bfloat16: oneDNN, which multiplies there, generates code for every new number of them (4 ms a product)."""
+
+
 def layout_of(attention_mask: Bool[Tensor, "B L"] | None, fused: bool = False) -> Rows | Line:
     """How the layers take a batch: on a CPU without its padding, if there is enough of it, or if kernels of our own do.
 
@@ -153,7 +157,9 @@ def layout_of(attention_mask: Bool[Tensor, "B L"] | None, fused: bool = False) -
     if attention_mask is None or attention_mask.device.type != "cpu" or torch.compiler.is_compiling():
         return Rows(attention_mask)
     padded = 1 - attention_mask.sum().item() / attention_mask.numel()
-    return Line(attention_mask) if fused or padded >= LEAST_PADDING else Rows(attention_mask)
+    if fused:
+        return Line(attention_mask, LINE_MULTIPLE if torch.is_autocast_enabled("cpu") else 1)
+    return Line(attention_mask) if padded >= LEAST_PADDING else Rows(attention_mask)
 
 
 def fuse(module: nn.Module, where: Runtime) -> None:

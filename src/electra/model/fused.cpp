@@ -1,7 +1,8 @@
 // What a layer of the encoder does between its large matrix products, on a CPU: attention, dropout with the residual sum
 // and LayerNorm, and GELU. Each begins with the bias of the product before it and reads and writes its tensors once.
 //
-// `electra/model/fused.py` says what the functions are given. All tensors are float32 and contiguous, T tokens of width H.
+// `electra/model/fused.py` says what the functions are given. All tensors are contiguous. What is a product, or becomes a
+// factor of one, is float32 or bfloat16 (`T`); all else, and everything in between, is float32.
 // What dropout zeroes is drawn again in the backward pass, from the same seed, and is not kept.
 
 #include <ATen/ATen.h>
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <cstring>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,10 +28,49 @@ namespace {
 using at::Tensor;
 using Vec = at::vec::Vectorized<float>;
 
+// ------------------------------------------------------------------------------------------------------------ precision
+
+// `body` with a value of the type of the tensor's elements.
+template <typename Body>
+auto by_type(const Tensor& tensor, const Body& body) {
+  return tensor.scalar_type() == at::kBFloat16 ? body(at::BFloat16()) : body(float());
+}
+
+// Numbers of type T as float32: where they stand, or in a room of their own.
+template <typename T>
+class Numbers {
+ public:
+  explicit Numbers(int64_t n) : room_(in_place ? 0 : n) {}
+
+  const float* read(const T* from, int64_t n) {
+    if constexpr (in_place) return from;
+    else {
+      #pragma omp simd
+      for (int64_t i = 0; i < n; i++) room_[i] = static_cast<float>(from[i]);
+      return room_.data();
+    }
+  }
+
+  // Where to write what `keep` then stores at `to`.
+  float* room_for(T* to) {
+    if constexpr (in_place) return to;
+    else return room_.data();
+  }
+
+  void keep(T* to, int64_t n) const {
+    if constexpr (!in_place) at::vec::convert(room_.data(), to, n);
+  }
+
+ private:
+  static constexpr bool in_place = std::is_same_v<T, float>;
+  std::vector<float> room_;
+};
+
 // -------------------------------------------------------------------------------------------------------------- dropout
 
 constexpr int64_t LEVELS = 1 << 16;  // of a draw; `zeroed` of them drop an element
 constexpr int LANES = 16;
+constexpr int64_t LINE = 64;  // bytes of the cache
 using Words = uint32_t __attribute__((vector_size(sizeof(uint32_t) * LANES)));
 
 // Random bits by sfc32 (Doty-Humphrey, PractRand), one generator in each lane; 16 bits an element.
@@ -71,8 +112,9 @@ class Draws {
 };
 
 // Have n numbers on their way into the cache before they are written, or it waits for what they overwrite.
-void expect(const float* to, int64_t n) {
-  for (int64_t i = 0; i < n; i += LANES) __builtin_prefetch(to + i, 1);
+template <typename T>
+void expect(const T* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += LINE / int64_t(sizeof(T))) __builtin_prefetch(to + i, 1);
 }
 
 // What keeps the mean.
@@ -108,6 +150,9 @@ struct Rows {
   }
 
   int64_t block() const { return std::min(BLOCK, longest); }
+
+  // Tokens that are of no row attend to nothing.
+  void clear_rest(const Tensor& of_tokens) const { of_tokens.slice(0, starts[items / heads]).zero_(); }
 };
 
 // A head of a row: queries, keys and values with their bias, close together, and what is computed of them.
@@ -120,7 +165,8 @@ struct Head {
       : of(rows), q(rows.longest * rows.size), k(q.size()), v(q.size()), weights(rows.block() * rows.longest),
         factors(room_for_factors(rows.longest)) {}
 
-  void read(int64_t item, const float* product, const float* bias) {
+  template <typename T>
+  void read(int64_t item, const T* product, const float* bias) {
     const int64_t row = item / of.heads;
     number = item % of.heads;
     start = of.starts[row];
@@ -129,16 +175,17 @@ struct Head {
     float* parts[] = {q.data(), k.data(), v.data()};
     for (int64_t part = 0; part < 3; part++)
       for (int64_t i = 0; i < length; i++) {
-        const float* from = product + (start + i) * 3 * of.width + part * of.width + column;
+        const T* from = product + part_at(part, i);
         const float* add = bias + part * of.width + column;
         float* to = parts[part] + i * of.size;
         #pragma omp simd
-        for (int64_t d = 0; d < of.size; d++) to[d] = from[d] + add[d];
+        for (int64_t d = 0; d < of.size; d++) to[d] = static_cast<float>(from[d]) + add[d];
       }
   }
 
   const float* queries(int64_t first) const { return q.data() + first * of.size; }
-  // Where a vector stands among T x H, and a number among heads x T.
+  // Where a token's part stands in [tokens, 3 * width], a vector in [tokens, width], and a number in [heads, tokens].
+  int64_t part_at(int64_t part, int64_t i) const { return ((start + i) * 3 + part) * of.width + column; }
   int64_t vector_at(int64_t i) const { return (start + i) * of.width + column; }
   int64_t number_at(int64_t i) const { return number * of.tokens + start + i; }
 
@@ -153,104 +200,126 @@ void exponentials(float* x, int64_t n, float from) {
   at::vec::map<float>([from](Vec each) { return (each - Vec(from)).exp_u20(); }, x, x, n);
 }
 
+float sum_of(const float* x, int64_t n) {
+  float sum = 0.f;
+  #pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; i++) sum += x[i];
+  return sum;
+}
+
+// Softmax of scores, in place, with dropout; returns the log of the sum of their exponentials.
+float weigh(float* scores, int64_t n, const float* factors) {
+  const auto larger = [](Vec& one, Vec& other) { return at::vec::maximum(one, other); };
+  const float best = at::vec::reduce_all<float>(larger, scores, n);
+  exponentials(scores, n, best);
+  const float sum = sum_of(scores, n);
+  #pragma omp simd
+  for (int64_t j = 0; j < n; j++) scores[j] *= factors[j] / sum;
+  return best + std::log(sum);
+}
+
+// From scores, and the gradient of what dropout makes of their softmax: that of the scores, and the weights again, both in
+// place. Of weights P with factors F and gradient G it is P F G - P sum(P F G).
+void weigh_backward(float* scores, float* gradient, int64_t n, const float* factors, float normaliser) {
+  exponentials(scores, n, normaliser);
+  float mean = 0.f;
+  #pragma omp simd reduction(+ : mean)
+  for (int64_t j = 0; j < n; j++) {
+    gradient[j] *= factors[j];
+    mean += scores[j] * gradient[j];
+  }
+  #pragma omp simd
+  for (int64_t j = 0; j < n; j++) {
+    gradient[j] = scores[j] * (gradient[j] - mean);
+    scores[j] *= factors[j];
+  }
+}
+
 std::tuple<Tensor, Tensor> attend(const Tensor& product, const Tensor& bias, const Tensor& starts, int64_t heads,
                                   int64_t zeroed, int64_t seed) {
   const Rows rows(starts, product, heads);
   Tensor out = at::empty({rows.tokens, rows.width}, product.options());
-  Tensor normalisers = at::empty({heads, rows.tokens}, product.options());
-  const float *x = product.const_data_ptr<float>(), *b = bias.const_data_ptr<float>();
-  float *y = out.data_ptr<float>(), *logs = normalisers.data_ptr<float>();
-  at::parallel_for(0, rows.items, 1, [&](int64_t begin, int64_t end) {
-    Head head(rows);
-    std::vector<float> said(rows.block() * rows.size);
-    for (int64_t item = begin; item < end; item++) {
-      head.read(item, x, b);
-      Draws draws(seed, item);
-      for (int64_t first = 0; first < head.length; first += rows.block()) {
-        const int64_t many = std::min(rows.block(), head.length - first);
-        head.score(first, many);
-        for (int64_t i = 0; i < many; i++) {
-          float* row = head.weights.data() + i * head.length;
-          expect(y + head.vector_at(first + i), rows.size);
-          const auto larger = [](Vec& one, Vec& other) { return at::vec::maximum(one, other); };
-          const float best = at::vec::reduce_all<float>(larger, row, head.length);
-          exponentials(row, head.length, best);
-          float sum = 0.f;
-          #pragma omp simd reduction(+ : sum)
-          for (int64_t j = 0; j < head.length; j++) sum += row[j];
-          logs[head.number_at(first + i)] = best + std::log(sum);
-          if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
-          #pragma omp simd
-          for (int64_t j = 0; j < head.length; j++) row[j] *= head.factors[j] / sum;
+  Tensor normalisers = at::empty({heads, rows.tokens}, bias.options());
+  rows.clear_rest(out);
+  const float* b = bias.const_data_ptr<float>();
+  float* logs = normalisers.data_ptr<float>();
+  by_type(product, [&](auto type) {
+    using T = decltype(type);
+    const T* x = product.const_data_ptr<T>();
+    T* y = out.data_ptr<T>();
+    at::parallel_for(0, rows.items, 1, [&](int64_t begin, int64_t end) {
+      Head head(rows);
+      std::vector<float> said(rows.block() * rows.size);
+      for (int64_t item = begin; item < end; item++) {
+        head.read(item, x, b);
+        Draws draws(seed, item);
+        for (int64_t first = 0; first < head.length; first += rows.block()) {
+          const int64_t many = std::min(rows.block(), head.length - first);
+          head.score(first, many);
+          for (int64_t i = 0; i < many; i++) {
+            expect(y + head.vector_at(first + i), rows.size);
+            if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
+            logs[head.number_at(first + i)] = weigh(&head.weights[i * head.length], head.length, head.factors.data());
+          }
+          multiply(false, false, many, rows.size, head.length, 1.f, head.weights.data(), head.v.data(), said.data());
+          for (int64_t i = 0; i < many; i++)
+            at::vec::convert(&said[i * rows.size], y + head.vector_at(first + i), rows.size);
         }
-        multiply(false, false, many, rows.size, head.length, 1.f, head.weights.data(), head.v.data(), said.data());
-        for (int64_t i = 0; i < many; i++)
-          std::copy_n(&said[i * rows.size], rows.size, y + head.vector_at(first + i));
       }
-    }
+    });
   });
   return {out, normalisers};
 }
 
-// With weights P = softmax, D what dropout leaves of them and o = D v, the gradient of the scores is
-// D * (g v^T) - P * (g o), where g o is also the sum over a row of D * (g v^T).
 std::tuple<Tensor, Tensor> attend_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias,
-                                           const Tensor& starts, const Tensor& out, const Tensor& normalisers,
-                                           int64_t heads, int64_t zeroed, int64_t seed) {
+                                           const Tensor& starts, const Tensor& normalisers, int64_t heads,
+                                           int64_t zeroed, int64_t seed) {
   const Rows rows(starts, product, heads);
   Tensor to_product = at::empty_like(product);
-  Tensor to_bias = at::zeros({at::get_num_threads(), 3 * rows.width}, product.options());
-  const float *x = product.const_data_ptr<float>(), *b = bias.const_data_ptr<float>(),
-              *slopes = gradient.const_data_ptr<float>(), *y = out.const_data_ptr<float>(),
-              *logs = normalisers.const_data_ptr<float>();
-  float *to_x = to_product.data_ptr<float>(), *to_b = to_bias.data_ptr<float>();
-  at::parallel_for(0, rows.items, 1, [&](int64_t begin, int64_t end) {
-    Head head(rows);
-    std::vector<float> g(rows.block() * rows.size), to_weights(head.weights.size());
-    std::vector<float> to_parts[] = {std::vector<float>(head.q.size()), head.k, head.v};
-    for (int64_t item = begin; item < end; item++) {
-      head.read(item, x, b);
-      Draws draws(seed, item);
-      for (int64_t first = 0; first < head.length; first += rows.block()) {
-        const int64_t many = std::min(rows.block(), head.length - first);
-        for (int64_t i = 0; i < many; i++)
-          std::copy_n(slopes + head.vector_at(first + i), rows.size, &g[i * rows.size]);
-        head.score(first, many);
-        multiply(false, true, many, head.length, rows.size, 1.f, g.data(), head.v.data(), to_weights.data());
-        for (int64_t i = 0; i < many; i++) {
-          float *row = &head.weights[i * head.length], *to_row = &to_weights[i * head.length], mean = 0.f;
-          const float *said = y + head.vector_at(first + i), *slope = &g[i * rows.size];
-          #pragma omp simd reduction(+ : mean)
-          for (int64_t d = 0; d < rows.size; d++) mean += slope[d] * said[d];
-          for (int64_t part = 0; part < 3; part++)
-            expect(to_x + (head.start + first + i) * 3 * rows.width + part * rows.width + head.column, rows.size);
-          exponentials(row, head.length, logs[head.number_at(first + i)]);
-          if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
-          #pragma omp simd
-          for (int64_t j = 0; j < head.length; j++) {
-            to_row[j] = row[j] * (to_row[j] * head.factors[j] - mean);
-            row[j] *= head.factors[j];
+  Tensor to_bias = at::zeros({at::get_num_threads(), 3 * rows.width}, bias.options());
+  rows.clear_rest(to_product);
+  const float *b = bias.const_data_ptr<float>(), *logs = normalisers.const_data_ptr<float>();
+  float* to_b = to_bias.data_ptr<float>();
+  by_type(product, [&](auto type) {
+    using T = decltype(type);
+    const T *x = product.const_data_ptr<T>(), *slopes = gradient.const_data_ptr<T>();
+    T* to_x = to_product.data_ptr<T>();
+    at::parallel_for(0, rows.items, 1, [&](int64_t begin, int64_t end) {
+      Head head(rows);
+      std::vector<float> g(rows.block() * rows.size), to_weights(head.weights.size());
+      std::vector<float> to_parts[] = {std::vector<float>(head.q.size()), head.k, head.v};
+      for (int64_t item = begin; item < end; item++) {
+        head.read(item, x, b);
+        Draws draws(seed, item);
+        for (int64_t first = 0; first < head.length; first += rows.block()) {
+          const int64_t many = std::min(rows.block(), head.length - first);
+          for (int64_t i = 0; i < many; i++)
+            std::copy_n(slopes + head.vector_at(first + i), rows.size, &g[i * rows.size]);
+          head.score(first, many);
+          multiply(false, true, many, head.length, rows.size, 1.f, g.data(), head.v.data(), to_weights.data());
+          for (int64_t i = 0; i < many; i++) {
+            for (int64_t part = 0; part < 3; part++) expect(to_x + head.part_at(part, first + i), rows.size);
+            if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
+            weigh_backward(&head.weights[i * head.length], &to_weights[i * head.length], head.length,
+                           head.factors.data(), logs[head.number_at(first + i)]);
           }
+          float *to_q = &to_parts[0][first * rows.size], *to_k = to_parts[1].data(), *to_v = to_parts[2].data();
+          const float *p = head.weights.data(), *to_p = to_weights.data(), *q = head.queries(first);
+          multiply(true, false, head.length, rows.size, many, 1.f, p, g.data(), to_v, first > 0);
+          multiply(true, false, head.length, rows.size, many, rows.temper, to_p, q, to_k, first > 0);
+          multiply(false, false, many, rows.size, head.length, rows.temper, to_p, head.k.data(), to_q);
         }
-        float *to_q = to_parts[0].data() + first * rows.size, *to_k = to_parts[1].data(), *to_v = to_parts[2].data();
-        const float *p = head.weights.data(), *to_p = to_weights.data(), *q = head.queries(first);
-        multiply(true, false, head.length, rows.size, many, 1.f, p, g.data(), to_v, first > 0);
-        multiply(true, false, head.length, rows.size, many, rows.temper, to_p, q, to_k, first > 0);
-        multiply(false, false, many, rows.size, head.length, rows.temper, to_p, head.k.data(), to_q);
-      }
-      for (int64_t part = 0; part < 3; part++) {
-        float* sum = to_b + at::get_thread_num() * 3 * rows.width + part * rows.width + head.column;
-        for (int64_t i = 0; i < head.length; i++) {
-          const float* from = &to_parts[part][i * rows.size];
-          float* to = to_x + (head.start + i) * 3 * rows.width + part * rows.width + head.column;
-          #pragma omp simd
-          for (int64_t d = 0; d < rows.size; d++) {
-            to[d] = from[d];
-            sum[d] += from[d];
+        for (int64_t part = 0; part < 3; part++) {
+          float* sum = to_b + (at::get_thread_num() * 3 + part) * rows.width + head.column;
+          for (int64_t i = 0; i < head.length; i++) {
+            const float* from = &to_parts[part][i * rows.size];
+            at::vec::convert(from, to_x + head.part_at(part, i), rows.size);
+            #pragma omp simd
+            for (int64_t d = 0; d < rows.size; d++) sum[d] += from[d];
           }
         }
       }
-    }
+    });
   });
   return {to_product, to_bias.sum(0)};
 }
@@ -278,66 +347,75 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> add_norm(const Tensor& product, const
                                                     const Tensor& weight, const Tensor& shift, double eps,
                                                     int64_t zeroed, int64_t seed) {
   const int64_t tokens = product.size(0), width = product.size(1);
-  Tensor out = at::empty_like(product), sums = at::empty_like(product);
-  Tensor means = at::empty({tokens}, product.options()), scales = at::empty_like(means);
-  const float *x = product.const_data_ptr<float>(), *b = bias.const_data_ptr<float>(),
-              *r = residual.const_data_ptr<float>(), *w = weight.const_data_ptr<float>(),
-              *s = shift.const_data_ptr<float>();
+  Tensor out = at::empty_like(residual), sums = at::empty_like(residual);
+  Tensor means = at::empty({tokens}, residual.options()), scales = at::empty_like(means);
+  const float *b = bias.const_data_ptr<float>(), *r = residual.const_data_ptr<float>(),
+              *w = weight.const_data_ptr<float>(), *s = shift.const_data_ptr<float>();
   float *y = out.data_ptr<float>(), *z = sums.data_ptr<float>();
   float *m = means.data_ptr<float>(), *c = scales.data_ptr<float>();
-  for_each_token(tokens, width, zeroed, seed, [&](int64_t t, const float* factors) {
-    const float *xt = x + t * width, *rt = r + t * width;
-    float *yt = y + t * width, *zt = z + t * width, total = 0.f, squares = 0.f;
-    #pragma omp simd reduction(+ : total)
-    for (int64_t h = 0; h < width; h++) {
-      zt[h] = rt[h] + (xt[h] + b[h]) * factors[h];
-      total += zt[h];
-    }
-    const float mean = total / width;
-    #pragma omp simd reduction(+ : squares)
-    for (int64_t h = 0; h < width; h++) squares += (zt[h] - mean) * (zt[h] - mean);
-    const float scale = 1.f / std::sqrt(squares / width + float(eps));
-    #pragma omp simd
-    for (int64_t h = 0; h < width; h++) yt[h] = (zt[h] - mean) * scale * w[h] + s[h];
-    m[t] = mean;
-    c[t] = scale;
+  by_type(product, [&](auto type) {
+    using T = decltype(type);
+    const T* x = product.const_data_ptr<T>();
+    for_each_token(tokens, width, zeroed, seed, [&](int64_t t, const float* factors) {
+      const T* xt = x + t * width;
+      const float* rt = r + t * width;
+      float *yt = y + t * width, *zt = z + t * width, squares = 0.f;
+      #pragma omp simd
+      for (int64_t h = 0; h < width; h++) zt[h] = rt[h] + (static_cast<float>(xt[h]) + b[h]) * factors[h];
+      const float mean = sum_of(zt, width) / width;
+      #pragma omp simd reduction(+ : squares)
+      for (int64_t h = 0; h < width; h++) squares += (zt[h] - mean) * (zt[h] - mean);
+      const float scale = 1.f / std::sqrt(squares / width + float(eps));
+      #pragma omp simd
+      for (int64_t h = 0; h < width; h++) yt[h] = (zt[h] - mean) * scale * w[h] + s[h];
+      m[t] = mean;
+      c[t] = scale;
+    });
   });
   return {out, sums, means, scales};
 }
 
-// Of the product, the residual, and together those of bias, weight and shift.
+// The gradients of the product, of the type of `like`, of the residual, and together of bias, weight and shift.
 std::tuple<Tensor, Tensor, Tensor> add_norm_backward(const Tensor& gradient, const Tensor& sums, const Tensor& means,
-                                                     const Tensor& scales, const Tensor& weight, int64_t zeroed,
-                                                     int64_t seed) {
+                                                     const Tensor& scales, const Tensor& weight, const Tensor& like,
+                                                     int64_t zeroed, int64_t seed) {
   const int64_t tokens = sums.size(0), width = sums.size(1);
-  Tensor to_product = at::empty_like(sums), to_residual = at::empty_like(sums);
+  Tensor to_product = at::empty(sums.sizes(), like.options()), to_residual = at::empty_like(sums);
   Tensor to_vectors = at::zeros({at::get_num_threads(), 3, width}, sums.options());
   const float *g = gradient.const_data_ptr<float>(), *z = sums.const_data_ptr<float>(),
               *m = means.const_data_ptr<float>(), *c = scales.const_data_ptr<float>(),
               *w = weight.const_data_ptr<float>();
-  float *to_x = to_product.data_ptr<float>(), *to_r = to_residual.data_ptr<float>();
-  float* to_all = to_vectors.data_ptr<float>();
-  for_each_token(tokens, width, zeroed, seed, [&](int64_t t, const float* factors) {
-    float *to_b = to_all + at::get_thread_num() * 3 * width, *to_w = to_b + width, *to_s = to_w + width;
-    const float *gt = g + t * width, *zt = z + t * width, mean = m[t], scale = c[t];
-    float *to_xt = to_x + t * width, *to_rt = to_r + t * width, by_mean = 0.f, by_scale = 0.f;
-    #pragma omp simd reduction(+ : by_mean, by_scale)
-    for (int64_t h = 0; h < width; h++) {
-      const float normal = (zt[h] - mean) * scale, slope = gt[h] * w[h];
-      by_mean += slope;
-      by_scale += slope * normal;
-      to_w[h] += gt[h] * normal;
-      to_s[h] += gt[h];
-    }
-    by_mean /= width;
-    by_scale /= width;
-    #pragma omp simd
-    for (int64_t h = 0; h < width; h++) {
-      const float normal = (zt[h] - mean) * scale;
-      to_rt[h] = scale * (gt[h] * w[h] - by_mean - normal * by_scale);
-      to_xt[h] = to_rt[h] * factors[h];
-      to_b[h] += to_xt[h];
-    }
+  float *to_r = to_residual.data_ptr<float>(), *to_all = to_vectors.data_ptr<float>();
+  by_type(like, [&](auto type) {
+    using T = decltype(type);
+    T* to_x = to_product.data_ptr<T>();
+    for_each_token(tokens, width, zeroed, seed, [&](int64_t t, const float* factors) {
+      float *to_b = to_all + at::get_thread_num() * 3 * width, *to_w = to_b + width, *to_s = to_w + width;
+      const float *gt = g + t * width, *zt = z + t * width, mean = m[t], scale = c[t];
+      float *to_rt = to_r + t * width, by_mean = 0.f, by_scale = 0.f;
+      T* to_xt = to_x + t * width;
+      #pragma omp simd reduction(+ : by_mean, by_scale)
+      for (int64_t h = 0; h < width; h++) {
+        const float normal = (zt[h] - mean) * scale, slope = gt[h] * w[h];
+        by_mean += slope;
+        by_scale += slope * normal;
+        to_w[h] += gt[h] * normal;
+        to_s[h] += gt[h];
+      }
+      by_mean /= width;
+      by_scale /= width;
+      #pragma omp simd
+      for (int64_t h = 0; h < width; h++) {
+        const float normal = (zt[h] - mean) * scale;
+        to_rt[h] = scale * (gt[h] * w[h] - by_mean - normal * by_scale);
+        to_b[h] += to_rt[h] * factors[h];
+      }
+      Numbers<T> numbers(width);
+      float* kept = numbers.room_for(to_xt);
+      #pragma omp simd
+      for (int64_t h = 0; h < width; h++) kept[h] = to_rt[h] * factors[h];
+      numbers.keep(to_xt, width);
+    });
   });
   return {to_product, to_residual, to_vectors.sum(0)};
 }
@@ -359,33 +437,50 @@ std::pair<Vec, Vec> normal_at(Vec v) {
 Tensor gelu(const Tensor& product, const Tensor& bias) {
   const int64_t tokens = product.size(0), width = product.size(1);
   Tensor out = at::empty_like(product);
-  const float *x = product.const_data_ptr<float>(), *b = bias.const_data_ptr<float>();
-  float* y = out.data_ptr<float>();
+  const float* b = bias.const_data_ptr<float>();
   const auto of = [](Vec each, Vec add) { return (each + add) * normal_at(each + add).first; };
-  at::parallel_for(0, tokens, TOKENS, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) at::vec::map2<float>(of, y + t * width, x + t * width, b, width);
+  by_type(product, [&](auto type) {
+    using T = decltype(type);
+    const T* x = product.const_data_ptr<T>();
+    T* y = out.data_ptr<T>();
+    at::parallel_for(0, tokens, TOKENS, [&](int64_t begin, int64_t end) {
+      Numbers<T> given(width), found(width);
+      for (int64_t t = begin; t < end; t++) {
+        T* row = y + t * width;
+        at::vec::map2<float>(of, found.room_for(row), given.read(x + t * width, width), b, width);
+        found.keep(row, width);
+      }
+    });
   });
   return out;
 }
 
 std::tuple<Tensor, Tensor> gelu_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias) {
   const int64_t tokens = product.size(0), width = product.size(1);
-  Tensor to_product = at::empty_like(product), to_bias = at::zeros({at::get_num_threads(), width}, product.options());
-  const float *g = gradient.const_data_ptr<float>(), *x = product.const_data_ptr<float>(),
-              *b = bias.const_data_ptr<float>();
-  float *to_x = to_product.data_ptr<float>(), *to_b = to_bias.data_ptr<float>();
+  Tensor to_product = at::empty_like(product), to_bias = at::zeros({at::get_num_threads(), width}, bias.options());
+  const float* b = bias.const_data_ptr<float>();
+  float* to_b = to_bias.data_ptr<float>();
   const auto of = [](Vec each, Vec add, Vec slope) {
     const auto [share, density] = normal_at(each + add);
     return slope * at::vec::fmadd(each + add, density, share);
   };
-  at::parallel_for(0, tokens, TOKENS, [&](int64_t begin, int64_t end) {
-    float* sum = to_b + at::get_thread_num() * width;
-    for (int64_t t = begin; t < end; t++) {
-      float* row = to_x + t * width;
-      at::vec::map3<float>(of, row, x + t * width, b, g + t * width, width);
-      #pragma omp simd
-      for (int64_t h = 0; h < width; h++) sum[h] += row[h];
-    }
+  by_type(product, [&](auto type) {
+    using T = decltype(type);
+    const T *x = product.const_data_ptr<T>(), *g = gradient.const_data_ptr<T>();
+    T* to_x = to_product.data_ptr<T>();
+    at::parallel_for(0, tokens, TOKENS, [&](int64_t begin, int64_t end) {
+      Numbers<T> given(width), slopes(width), found(width);
+      float* sum = to_b + at::get_thread_num() * width;
+      for (int64_t t = begin; t < end; t++) {
+        T* row = to_x + t * width;
+        float* numbers = found.room_for(row);
+        const float *xt = given.read(x + t * width, width), *gt = slopes.read(g + t * width, width);
+        at::vec::map3<float>(of, numbers, xt, b, gt, width);
+        #pragma omp simd
+        for (int64_t h = 0; h < width; h++) sum[h] += numbers[h];
+        found.keep(row, width);
+      }
+    });
   });
   return {to_product, to_bias.sum(0)};
 }

@@ -87,7 +87,7 @@ class Sizes(NamedTuple):
 
 
 class FusedLayer(torch.autograd.Function):
-    """`TransformerLayer` for all tokens of a batch, in float32.
+    """`TransformerLayer` for all tokens of a batch; products in float32, or as autocast has them, all sums in float32.
 
     `starts` says where each row of the batch begins among the tokens, and in the end how many there are. The weights are
     those of the layer in the order of its parameters.
@@ -97,47 +97,59 @@ class FusedLayer(torch.autograd.Function):
     def forward(
         ctx: Any, x: Float[Tensor, "T H"], starts: Int64[Tensor, " S"], sizes: Sizes, *weights: Tensor
     ) -> Float[Tensor, "T H"]:
-        w_qkv, b_qkv, w_output, b_output, w_norm, b_norm, w_up, b_up, w_down, b_down, w_last_norm, b_last_norm = weights
-        kernels = torch.ops.electra
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+        _, b_qkv, _, b_output, w_norm, b_norm, _, b_up, _, b_down, w_last_norm, b_last_norm = weights
+        w_qkv, w_output, w_up, w_down = (weights[i].to(dtype) for i in (0, 2, 6, 8))
+        kernels, x = torch.ops.electra, x.float().contiguous()
         zeroed, of_attention = levels(sizes.dropout), levels(sizes.attention_dropout)
         seeds = [0, 0, 0]
         if zeroed or of_attention:
             seeds = torch.empty(3, dtype=torch.int64).random_(-(2**63), None).tolist()
-        x = x.contiguous()
-        qkv = x @ w_qkv.t()
+
+        given = x.to(dtype)
+        qkv = given @ w_qkv.t()
         attended, normalisers = kernels.attend(qkv, b_qkv, starts, sizes.heads, of_attention, seeds[0])
-        y, *of_norm = kernels.add_norm(
-            attended @ w_output.t(), b_output, x, w_norm, b_norm, sizes.eps, zeroed, seeds[1]
-        )
-        up = y @ w_up.t()
+        output = attended @ w_output.t()
+        y, *of_norm = kernels.add_norm(output, b_output, x, w_norm, b_norm, sizes.eps, zeroed, seeds[1])
+        halfway = y.to(dtype)
+        up = halfway @ w_up.t()
         inner = kernels.gelu(up, b_up)
-        out, *of_last_norm = kernels.add_norm(
-            inner @ w_down.t(), b_down, y, w_last_norm, b_last_norm, sizes.eps, zeroed, seeds[2]
-        )
-        ctx.save_for_backward(x, starts, qkv, attended, normalisers, y, up, inner, *of_norm, *of_last_norm, *weights)
+        down = inner @ w_down.t()
+        out, *of_last_norm = kernels.add_norm(down, b_down, y, w_last_norm, b_last_norm, sizes.eps, zeroed, seeds[2])
+
+        states = given, starts, qkv, attended, normalisers, halfway, up, inner, *of_norm, *of_last_norm
+        ctx.save_for_backward(*states, w_qkv, b_qkv, w_output, w_norm, w_up, b_up, w_down, w_last_norm)
         ctx.drawn = sizes.heads, zeroed, of_attention, seeds
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "T H"]) -> tuple[Tensor | None, ...]:
-        x, starts, qkv, attended, normalisers, y, up, inner, *rest = ctx.saved_tensors
+        given, starts, qkv, attended, normalisers, halfway, up, inner, *rest = ctx.saved_tensors
         of_norm, of_last_norm, weights = rest[:3], rest[3:6], rest[6:]
-        w_qkv, b_qkv, w_output, _, w_norm, _, w_up, b_up, w_down, _, w_last_norm, _ = weights
-        kernels = torch.ops.electra
+        w_qkv, b_qkv, w_output, w_norm, w_up, b_up, w_down, w_last_norm = weights
         heads, zeroed, of_attention, seeds = ctx.drawn
+        kernels, gradient = torch.ops.electra, gradient.contiguous()
 
-        d_down, d_y, vectors = kernels.add_norm_backward(
-            gradient.contiguous(), *of_last_norm, w_last_norm, zeroed, seeds[2]
+        d_down, d_y, d_vectors = kernels.add_norm_backward(
+            gradient, *of_last_norm, w_last_norm, given, zeroed, seeds[2]
         )
         d_up, d_b_up = kernels.gelu_backward(d_down @ w_down, up, b_up)
-        of_ffn = d_up.t() @ y, d_b_up, d_down.t() @ inner, *vectors
-        d_y.addmm_(d_up, w_up)
+        of_ffn = d_up.t() @ halfway, d_b_up, d_down.t() @ inner, *d_vectors
+        add_product(d_y, d_up, w_up)
 
-        d_output, d_x, vectors = kernels.add_norm_backward(d_y, *of_norm, w_norm, zeroed, seeds[1])
+        d_output, d_x, d_vectors = kernels.add_norm_backward(d_y, *of_norm, w_norm, given, zeroed, seeds[1])
         d_qkv, d_b_qkv = kernels.attend_backward(
-            d_output @ w_output, qkv, b_qkv, starts, attended, normalisers, heads, of_attention, seeds[0]
+            d_output @ w_output, qkv, b_qkv, starts, normalisers, heads, of_attention, seeds[0]
         )
-        of_attending = d_qkv.t() @ x, d_b_qkv, d_output.t() @ attended, *vectors
-        d_x.addmm_(d_qkv, w_qkv)
+        of_attending = d_qkv.t() @ given, d_b_qkv, d_output.t() @ attended, *d_vectors
+        add_product(d_x, d_qkv, w_qkv)
         return d_x, None, None, *of_attending, *of_ffn
+
+
+def add_product(to: Float[Tensor, "T H"], a: Float[Tensor, "T X"], b: Float[Tensor, "X H"]) -> None:
+    """Add a @ b, in the same pass where precisions allow it."""
+    if a.dtype == to.dtype:
+        to.addmm_(a, b)
+    else:
+        to.add_(a @ b)

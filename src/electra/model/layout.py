@@ -58,6 +58,9 @@ class Line:
 
     mask: Bool[Tensor, "B L"]
     """True at real tokens."""
+    multiple: int = 1
+    """Zeros fill the line up to a multiple of this many tokens, for layers by kernels of our own. Attention does not see them,
+    and as all else is done token by token and they do not come back, they change nothing."""
 
     @cached_property
     def places(self) -> tuple[Int64[Tensor, " T"], Int64[Tensor, " T"]]:
@@ -72,12 +75,13 @@ class Line:
 
     def laid(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "T H"]:
         row, column = self.places
-        return Collected.apply(x.flatten(0, 1), row * x.shape[1] + column)
+        line = Collected.apply(x.flatten(0, 1), row * x.shape[1] + column)
+        return F.pad(line, (0, 0, 0, -len(line) % self.multiple))
 
     def unlaid(self, x: Float[Tensor, "T H"]) -> Float[Tensor, "B L H"]:
         row, column = self.places
         size, length = self.mask.shape
-        return spread(x, row * length + column, size * length).unflatten(0, (size, length))
+        return spread(x[: len(row)], row * length + column, size * length).unflatten(0, (size, length))
 
     def at(self, x: Float[Tensor, "T H"], positions: Int64[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
         number = self.mask.flatten().cumsum(0).sub(1).view_as(self.mask)  # of each place in the line
@@ -90,6 +94,7 @@ class Line:
         rows, length = self.mask.shape
         number = x.shape[-1] // (parts * size)
         places = self.head_places(number)
+        x = x[: len(places)]
         of_parts = torch.arange(parts).mul_(rows * number * length)[:, None]
         every = (places[:, None] + of_parts).flatten()  # T P N
         apart = spread(x.view(-1, size), every, parts * rows * number * length)
