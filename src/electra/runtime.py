@@ -38,8 +38,8 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
     kernels: bool = True
-    """Train on a CPU with C++ kernels of our own, which are compiled when they are first wanted. Where that is not possible,
-    the same is computed without them."""
+    """On a CPU, compute layers with C++ kernels of our own, which are compiled when they are first wanted. Where that is not
+    possible, the same is computed without them."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:

@@ -18,6 +18,7 @@ from electra.finetuning.squad_data import Question
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import Sentence
 from electra.finetuning.task import Outputs
+from electra.model.encoder import fuse
 from electra.runtime import Runtime, runtime
 from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned
@@ -74,6 +75,7 @@ def predictions(finetuned: Finetuned, source: str, config: PredictConfig, where:
     Raises:
         DataError: an input is not what the model reads; the message names the place.
     """
+    fuse(finetuned.model, where)
     finetuned.model.to(where.device)
     settings = finetuned.settings
     rows = STREAM_ROWS if source == STANDARD_INPUT else FILE_ROWS
