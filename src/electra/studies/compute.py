@@ -11,7 +11,7 @@ from electra.data.loader import Batch, padded_batch
 from electra.finetuning.features import LabelledBatch
 from electra.finetuning.heads import SentenceHead
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.device import rows_at_once
@@ -62,6 +62,7 @@ def step_seconds(config: PretrainConfig, where: Runtime) -> float:
     words = (f"word{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # which ones makes no difference
     tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalisation())
     model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(where.device)
+    fuse(model, where)
     rows = timed_rows(rows_at_once(config, where), float(model.row_flops(config.seq_len)), where)
     batch = random_batch(rows, config.seq_len, config.model.vocab_size)
     counts = model.counts(batch)
@@ -82,6 +83,7 @@ def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int,
         encoder = Encoder(model)
         initialise(encoder, model.initializer_range)
         module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(where.device)
+        fuse(module, where)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
         rows = timed_rows(batch_size, module.flops(labelled(1, length, model.vocab_size)), where)
         batch = labelled(rows, length, model.vocab_size).to(where.device)
