@@ -381,9 +381,10 @@ def test_no_compiler_and_another_processor(
     monkeypatch.setenv("CXX", "false")
     assert "no C++ kernels (false: exit status 1)" in said()
     monkeypatch.delenv("CXX")
-    broken = tmp_path / "broken.cpp"
-    broken.write_text("int wrong")
-    monkeypatch.setattr(fused, "SOURCE", broken)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "layer.cpp").write_text("int wrong")
+    monkeypatch.setattr(fused, "KERNELS", broken)
     assert "error: " in said()
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "VSX")
     assert "a processor with VSX instructions" in said()

@@ -1,4 +1,4 @@
-"""A layer in few passes over memory, on a CPU: matrix products by torch, all between them by C++ of our own (`fused.cpp`).
+"""A layer in few passes over memory, on a CPU: matrix products by torch, all between them by C++ of our own (`kernels/`).
 
 A CPU spends a third of a small model's step on fetching and writing what lies between two products (LOG.md). The C++ is
 compiled when it is first wanted, in some ten seconds, and kept for later. Without a compiler the layer of
@@ -24,7 +24,7 @@ from torch.utils import cpp_extension
 from electra.console import decided
 from electra.model.dropout import levels
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+KERNELS = Path(__file__).parent / "kernels"
 AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]
 INSTRUCTIONS = {"AVX512": AVX512, "AVX2": ["-mavx2", "-mfma", "-mf16c"]}
 """What a compiler may use, by what torch's own kernels use here. Named, not `native`: a cache may serve several machines."""
@@ -47,8 +47,8 @@ def load_kernels() -> None:
     flags += [f"-DCPU_CAPABILITY={capability}", f"-DCPU_CAPABILITY_{capability}"]
     flags += [f"-isystem{path}" for path in cpp_extension.include_paths()]
     linked = [*(f"-L{path}" for path in cpp_extension.library_paths()), "-lc10", "-ltorch_cpu"]
-    command = [*shlex.split(cpp_extension.get_cxx_compiler()), *flags, str(SOURCE), *linked]
-    what = (SOURCE.read_text(), command, torch.__version__)
+    command = [*shlex.split(cpp_extension.get_cxx_compiler()), *flags, str(KERNELS / "layer.cpp"), *linked]
+    what = ([path.read_text() for path in sorted(KERNELS.iterdir())], command, torch.__version__)
     library = cache_folder() / f"fused-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.so"
     try:
         if not library.exists():
