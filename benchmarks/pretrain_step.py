@@ -16,7 +16,8 @@ round. The mark on a CPU counts what the machine really has to do: Appendix E's 
 of two forwards (`PretrainingModel.utilised_share`), for the share of the places at which a token stands. The table shows the
 share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
 vectors, which no one computes, so it is not a share of the machine.
-`--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side. Either count has the generator's last
+`--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels
+false`. Either count has the generator's last
 layer whole, though ours works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours leaves
 padding out of all but embeddings, attention and heads on a CPU, the peers compute it everywhere.
 """
@@ -42,6 +43,7 @@ from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
 from electra.model.encoder import fuse
+from electra.model.fused import why_no_kernels
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -179,7 +181,7 @@ def rounds_of(given: argparse.Namespace, data: PreparedData) -> dict[str, list[T
     arguments = [f"--{name}={getattr(given, name.replace('-', '_'))}" for name in PASSED_ON]
     arguments += [f"--threads={torch.get_num_threads()}", f"--data={data.path}"]
     arguments += [f"--micro-batch-size={given.micro_batch_size}"] * (given.micro_batch_size is not None)
-    arguments += ["--compile"] * given.compile + ["--graphs"] * given.graphs
+    arguments += ["--compile"] * given.compile + ["--graphs"] * given.graphs + ["--no-kernels"] * given.no_kernels
     with ExitStack() as stack:
         sides = {
             name: stack.enter_context(turns_of("pretrain_step.py", [*arguments, f"--be={name}"]))
@@ -250,6 +252,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seq-len", type=int, default=128)
     parser.add_argument("--compile", action="store_true", help="have ours compiled too")
     parser.add_argument("--graphs", action="store_true", help="replay our passes as CUDA graphs")
+    parser.add_argument("--no-kernels", action="store_true", help="have our layers computed by PyTorch alone, on a CPU")
     parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
     parser.add_argument("--peers", nargs="*", default=list(SIDES[1:]), choices=SIDES[1:], help="those that take part")
     parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches are made of")
@@ -262,7 +265,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--be", choices=SIDES, help="be this side of a benchmark that runs in another process")
     given = parser.parse_args(argv)
     with (
-        runtime(RuntimeConfig(given.device, given.precision, given.threads)) as where,
+        runtime(RuntimeConfig(given.device, given.precision, given.threads, not given.no_kernels)) as where,
         tempfile.TemporaryDirectory() as folder,
     ):
         vocab_size = PRESETS[given.preset]().model.vocab_size
@@ -284,10 +287,12 @@ def main(argv: list[str] | None = None) -> None:
         named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
         sizes = {name: getattr(given, name) for name in named}
         where_run = {"device": where.describe(), "precision": str(where.dtype).removeprefix("torch.")}
+        where_run["kernels"] = where.kernels and not given.compile and why_no_kernels() is None
         name = (
             f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}"
             + "_compiled" * given.compile
             + "_graphs" * given.graphs
+            + "_no_kernels" * given.no_kernels
         )
         name += f"_{given.precision}" * (given.precision != "auto")
         marks = marks_of(given.preset, found, where) if given.peers else []  # by itself, a side is tried out

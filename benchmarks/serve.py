@@ -26,6 +26,7 @@ from measuring import Mark, interleaved, options, ratio, report
 from peer import hf_config
 from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
 
+from electra.model.fused import why_no_kernels
 from electra.presets import PRESETS
 from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.serving.config import PredictConfig
@@ -129,6 +130,7 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.parse_args(argv)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    why_no_kernels()  # compiled by now, as they are where a model was trained
     with (
         runtime(RuntimeConfig(given.device, threads=given.threads)) as where,
         tempfile.TemporaryDirectory() as folder,

@@ -38,8 +38,8 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
     kernels: bool = True
-    """On a CPU, compute layers with C++ kernels of our own, which are compiled when they are first wanted. Where that is not
-    possible, the same is computed without them."""
+    """On a CPU, compute layers with C++ kernels, which are compiled once, in some ten seconds, and kept where torch keeps its
+    extensions. They want g++ (or CXX) and AVX2 or AVX-512; without, the same is computed by PyTorch alone."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -153,15 +153,25 @@ def main_process_first(runtime: Runtime) -> Iterator[None]:
         dist.barrier(group=patient)
 
 
-def keep_memory() -> None:
-    """Have what is freed on a CPU kept for the next step, instead of given back to the system and asked for again.
+@contextmanager
+def memory_kept(device: torch.device) -> Iterator[None]:
+    """Keep what is freed on a CPU for the next step, until the block ends, instead of giving it back and asking for it again.
 
-    glibc gives large tensors back, each a few milliseconds of page faults; other C libraries are left as they are.
+    glibc gives large tensors back to the system, and each costs milliseconds of page faults when it is there again. Other C
+    libraries are left as they are. It concerns the whole process.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, -1)
-        mallopt(M_MMAP_MAX, 0)
+    if device.type != "cpu" or platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_TRIM_THRESHOLD, -1)
+    libc.mallopt(M_MMAP_MAX, 0)
+    try:
+        yield
+    finally:
+        libc.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)  # as far as glibc would have gone by itself
+        libc.mallopt(M_MMAP_MAX, 65_536)
+        libc.malloc_trim(0)
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:

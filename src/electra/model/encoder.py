@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.console import warned
+from electra.console import decided
 from electra.errors import UsageError
 from electra.model.dropout import Dropout
-from electra.model.fused import NoKernelsError, load_kernels
+from electra.model.fused import kernels_precision, why_no_kernels
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
 from electra.model.layout import Line, Rows
-from electra.runtime import Runtime
+from electra.runtime import Runtime, main_process_first
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,6 @@ class Encoder(nn.Module):
     of [CLS] is simply the first one.
     """
 
-    fused = False
-    """Whether kernels of our own compute its layers (`fuse`)."""
-
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
         super().__init__()
         self.config = config
@@ -122,6 +120,11 @@ class Encoder(nn.Module):
         last = self.layers[-1](x, layout, positions)
         return layout.unlaid(last) if positions is None else last
 
+    @property
+    def fused(self) -> bool:
+        """Whether kernels of our own are to compute the layers (`fuse`)."""
+        return cast(TransformerLayer, self.layers[0]).fused
+
     def embedded(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
         """What the first layer reads."""
         return self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
@@ -158,22 +161,23 @@ def layout_of(attention_mask: Bool[Tensor, "B L"] | None, fused: bool = False) -
         return Rows(attention_mask)
     padded = 1 - attention_mask.sum().item() / attention_mask.numel()
     if fused:
-        return Line(attention_mask, LINE_MULTIPLE if torch.is_autocast_enabled("cpu") else 1)
+        return Line(attention_mask, LINE_MULTIPLE if kernels_precision() == torch.bfloat16 else 1)
     return Line(attention_mask) if padded >= LEAST_PADDING else Rows(attention_mask)
 
 
-def fuse(module: nn.Module, where: Runtime) -> None:
+def fuse(module: nn.Module, where: Runtime) -> bool:
     """Have the layers of all encoders in `module` computed by kernels of our own, if `where` wants and has them."""
     if not where.kernels:
-        return
-    try:
-        load_kernels()
-    except NoKernelsError as error:
-        warned(f"no C++ kernels ({error}): the same is computed without them, and takes longer")
-        return
+        return False
+    with main_process_first(where):  # which compiles them
+        reason = why_no_kernels()
+    if reason is not None:
+        decided("layers without C++ kernels", reason)
+        return False
     for part in module.modules():
-        if isinstance(part, Encoder | TransformerLayer):
+        if isinstance(part, TransformerLayer):
             part.fused = True
+    return True
 
 
 def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:

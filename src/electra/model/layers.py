@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electra.model.attention import attend
 from electra.model.dropout import Dropout
-from electra.model.fused import FusedLayer, Sizes
+from electra.model.fused import FusedLayer, LayerSettings, kernels_precision, why_no_kernels
 from electra.model.layout import Line, Rows, heads, joined_heads
 
 
@@ -101,22 +101,34 @@ class TransformerLayer(nn.Module):
         positions: Int64[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
         """The layer's output at every token, or at `positions` only (all other work of the layer is then skipped)."""
-        if self.fused and positions is None:
+        if positions is None and self.has_kernels(x, layout):
             return self.by_kernels(x, layout)
         queries = None if positions is None else layout.at(x, positions)
         attended = self.attention(x, layout, queries)
         y = self.attention_norm(self.dropout(attended, x if queries is None else queries))
         return self.ffn_norm(self.dropout(self.ffn(y), y))
 
+    def has_kernels(self, x: Float[Tensor, "*tokens H"], layout: Rows | Line) -> bool:
+        """Whether kernels are to compute this layer, and can."""
+        return (
+            self.fused
+            and x.device.type == "cpu"
+            and self.ffn.up.weight.dtype == torch.float32
+            and kernels_precision() is not None
+            and (isinstance(layout, Line) or layout.mask is None)
+            and not torch.compiler.is_compiling()
+            and why_no_kernels() is None  # it may have come from another process
+        )
+
     def by_kernels(self, x: Float[Tensor, "*tokens H"], layout: Rows | Line) -> Float[Tensor, "*tokens H"]:
         """The same by `FusedLayer`."""
-        sizes = Sizes(
+        settings = LayerSettings(
             x.shape[-1] // self.attention.head_size,
             self.attention_norm.eps,
             self.dropout.p if self.training else 0.0,
             self.attention.dropout if self.training else 0.0,
         )
-        return FusedLayer.apply(x.flatten(0, -2), layout.starts(x), sizes, *self.parameters()).view(x.shape)
+        return FusedLayer.apply(x.flatten(0, -2), layout.starts(x), settings, *self.parameters()).view(x.shape)
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:

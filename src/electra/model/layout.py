@@ -76,7 +76,8 @@ class Line:
     def laid(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "T H"]:
         row, column = self.places
         line = Collected.apply(x.flatten(0, 1), row * x.shape[1] + column)
-        return F.pad(line, (0, 0, 0, -len(line) % self.multiple))
+        missing = -len(line) % self.multiple
+        return F.pad(line, (0, 0, 0, missing)) if missing else line
 
     def unlaid(self, x: Float[Tensor, "T H"]) -> Float[Tensor, "B L H"]:
         row, column = self.places

@@ -74,8 +74,8 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
         model.to(where.device)
         if config.training.compile:
             compile_parts(model, where.device)
-        else:
-            fuse(model, where)
+        elif fuse(model, where):
+            decided("layers by C++ kernels", "--runtime.kernels false: by PyTorch alone")
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
         except torch.OutOfMemoryError:

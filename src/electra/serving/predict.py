@@ -19,6 +19,7 @@ from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import Sentence
 from electra.finetuning.task import Outputs
 from electra.model.encoder import fuse
+from electra.model.fused import kernels_compiled
 from electra.runtime import Runtime, runtime
 from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned
@@ -75,7 +76,8 @@ def predictions(finetuned: Finetuned, source: str, config: PredictConfig, where:
     Raises:
         DataError: an input is not what the model reads; the message names the place.
     """
-    fuse(finetuned.model, where)
+    if kernels_compiled():  # nobody waits for a compiler to have a few lines answered
+        fuse(finetuned.model, where)
     finetuned.model.to(where.device)
     settings = finetuned.settings
     rows = STREAM_ROWS if source == STANDARD_INPUT else FILE_ROWS

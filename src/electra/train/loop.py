@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DivergedError, UsageError
-from electra.runtime import Runtime, keep_memory
+from electra.runtime import Runtime, memory_kept
 from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.graphs import CudaRecorder, GraphedBackward
@@ -113,7 +113,6 @@ def train(
         DivergedError: the gradients are not finite; the newest checkpoint is from before that was seen.
         StorageError: a checkpoint or log cannot be written.
     """
-    keep_memory()
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
     state = checkpoints.restore(module, optimizer)
     if not runtime.is_main:
@@ -124,33 +123,34 @@ def train(
     clock, window = Clock(state.seconds), Window(state)
     saved_step, saved_at, rate = state.step, state.seconds, 0.0
 
-    for micro_batches in batches_from(state.step):
-        # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
-        agreed, stop = runtime.agree(clock.seconds(), float(stop_asked()))
-        state.seconds = agreed
-        over = recipe.budget.done(state.step, agreed, state.flops) >= 1
-        if over and state.step > window.step:  # a run by the clock seldom ends with a full window
-            window.log(observer, module, state, rate, runtime)
-        if over or stop:
-            break
-        before = state.flops
-        accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
-        rate = learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
-        set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
-        norm = clip_gradients(module.parameters(), recipe.optimizer)
-        optimizer.step()
-        backward.clear(optimizer)
-        add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
-        state.step += 1
-        state.seconds = clock.seconds()
-        observer.stepped(state)
+    with memory_kept(runtime.device):
+        for micro_batches in batches_from(state.step):
+            # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
+            agreed, stop = runtime.agree(clock.seconds(), float(stop_asked()))
+            state.seconds = agreed
+            over = recipe.budget.done(state.step, agreed, state.flops) >= 1
+            if over and state.step > window.step:  # a run by the clock seldom ends with a full window
+                window.log(observer, module, state, rate, runtime)
+            if over or stop:
+                break
+            before = state.flops
+            accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
+            rate = learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
+            set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
+            norm = clip_gradients(module.parameters(), recipe.optimizer)
+            optimizer.step()
+            backward.clear(optimizer)
+            add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
+            state.step += 1
+            state.seconds = clock.seconds()
+            observer.stepped(state)
 
-        if state.step % recipe.training.log_every == 0:
-            window.log(observer, module, state, rate, runtime)
-        overdue = agreed - saved_at >= 60 * recipe.training.checkpoint_minutes
-        if overdue or state.step % recipe.training.checkpoint_every == 0:
-            save(module, optimizer, state, runtime, checkpoints)
-            saved_step, saved_at = state.step, agreed
+            if state.step % recipe.training.log_every == 0:
+                window.log(observer, module, state, rate, runtime)
+            overdue = agreed - saved_at >= 60 * recipe.training.checkpoint_minutes
+            if overdue or state.step % recipe.training.checkpoint_every == 0:
+                save(module, optimizer, state, runtime, checkpoints)
+                saved_step, saved_at = state.step, agreed
 
     if state.step != saved_step:
         save(module, optimizer, state, runtime, checkpoints)

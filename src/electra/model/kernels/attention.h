@@ -9,7 +9,7 @@
 #include <cmath>
 #include <tuple>
 
-// BLAS, which torch brings along.
+// BLAS, which torch brings along, with numbers of 32 bits.
 extern "C" void sgemm_(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
                        const int*, const float*, const int*, const float*, float*, const int*);
 
@@ -17,7 +17,7 @@ namespace electra {
 
 constexpr int64_t BLOCK = 128;  // of queries: their scores stay in the cache, however long the row
 
-// c = factor * a b, plus what c was if `add`; by this thread alone. All matrices are row by row; a or b may be transposed.
+// c = factor * a b, plus what c was if `add`. All matrices are row by row; a or b may be transposed.
 inline void multiply(bool a_transposed, bool b_transposed, int64_t rows, int64_t columns, int64_t inner, float factor,
                      const float* a, const float* b, float* c, bool add = false) {
   // BLAS goes column by column, to which these are c^T = b^T a^T.
@@ -27,13 +27,13 @@ inline void multiply(bool a_transposed, bool b_transposed, int64_t rows, int64_t
   sgemm_(&of_b, &of_a, &m, &n, &k, &factor, b, &ldb, a, &lda, &beta, c, &m);
 }
 
-// The rows of a batch, one after the other, whose tokens attend to each other; an item is a head of a row.
-struct Rows {
+// A batch, row after row; the tokens of a row attend to each other. An item is a head of a row.
+struct Line {
   const int64_t *starts, tokens, heads, width, size, items;
   int64_t longest = 0;
   const float temper;
 
-  Rows(const Tensor& starts_, const Tensor& product, int64_t heads_)
+  Line(const Tensor& starts_, const Tensor& product, int64_t heads_)
       : starts(starts_.const_data_ptr<int64_t>()), tokens(product.size(0)), heads(heads_), width(product.size(1) / 3),
         size(width / heads), items((starts_.numel() - 1) * heads), temper(1.f / std::sqrt(float(size))) {
     for (int64_t row = 0; row < items / heads; row++) longest = std::max(longest, starts[row + 1] - starts[row]);
@@ -47,13 +47,13 @@ struct Rows {
 
 // A head of a row: queries, keys and values with their bias, close together, and what is computed of them.
 struct Head {
-  const Rows& of;
+  const Line& of;
   std::vector<float> q, k, v, weights, factors;
   int64_t number = 0, start = 0, length = 0, column = 0;
 
-  explicit Head(const Rows& rows)
-      : of(rows), q(rows.longest * rows.size), k(q.size()), v(q.size()), weights(rows.block() * rows.longest),
-        factors(room_for_factors(rows.longest)) {}
+  explicit Head(const Line& line)
+      : of(line), q(line.longest * line.size), k(q.size()), v(q.size()), weights(line.block() * line.longest),
+        factors(buffer_for_factors(line.longest)) {}
 
   template <typename T>
   void read(int64_t item, const T* product, const float* bias) {
@@ -120,33 +120,34 @@ inline void weigh_backward(float* scores, float* gradient, int64_t n, const floa
 
 inline std::tuple<Tensor, Tensor> attend(const Tensor& product, const Tensor& bias, const Tensor& starts, int64_t heads,
                                          int64_t zeroed, int64_t seed) {
-  const Rows rows(starts, product, heads);
-  Tensor out = at::empty({rows.tokens, rows.width}, product.options());
-  Tensor normalisers = at::empty({heads, rows.tokens}, bias.options());
-  rows.clear_rest(out);
+  check({product, bias, starts});
+  const Line line(starts, product, heads);
+  Tensor out = at::empty({line.tokens, line.width}, product.options());
+  Tensor normalisers = at::empty({heads, line.tokens}, bias.options());
+  line.clear_rest(out);
   const float* b = bias.const_data_ptr<float>();
   float* logs = normalisers.data_ptr<float>();
   by_type(product, [&](auto type) {
     using T = decltype(type);
     const T* x = product.const_data_ptr<T>();
     T* y = out.data_ptr<T>();
-    at::parallel_for(0, rows.items, 1, [&](int64_t begin, int64_t end) {
-      Head head(rows);
-      std::vector<float> said(rows.block() * rows.size);
+    for_each_share(line.items, [&](int64_t begin, int64_t end, int64_t) {
+      Head head(line);
+      std::vector<float> said(line.block() * line.size);
       for (int64_t item = begin; item < end; item++) {
         head.read(item, x, b);
         Draws draws(seed, item);
-        for (int64_t first = 0; first < head.length; first += rows.block()) {
-          const int64_t many = std::min(rows.block(), head.length - first);
+        for (int64_t first = 0; first < head.length; first += line.block()) {
+          const int64_t many = std::min(line.block(), head.length - first);
           head.score(first, many);
           for (int64_t i = 0; i < many; i++) {
-            expect(y + head.vector_at(first + i), rows.size);
+            expect(y + head.vector_at(first + i), line.size);
             if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
             logs[head.number_at(first + i)] = weigh(&head.weights[i * head.length], head.length, head.factors.data());
           }
-          multiply(false, false, many, rows.size, head.length, 1.f, head.weights.data(), head.v.data(), said.data());
+          multiply(false, false, many, line.size, head.length, 1.f, head.weights.data(), head.v.data(), said.data());
           for (int64_t i = 0; i < many; i++)
-            at::vec::convert(&said[i * rows.size], y + head.vector_at(first + i), rows.size);
+            at::vec::convert(&said[i * line.size], y + head.vector_at(first + i), line.size);
         }
       }
     });
@@ -157,49 +158,51 @@ inline std::tuple<Tensor, Tensor> attend(const Tensor& product, const Tensor& bi
 inline std::tuple<Tensor, Tensor> attend_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias,
                                                   const Tensor& starts, const Tensor& normalisers, int64_t heads,
                                                   int64_t zeroed, int64_t seed) {
-  const Rows rows(starts, product, heads);
+  check({gradient, product, bias, starts, normalisers});
+  const Line line(starts, product, heads);
   Tensor to_product = at::empty_like(product);
-  Tensor to_bias = at::zeros({at::get_num_threads(), 3 * rows.width}, bias.options());
-  rows.clear_rest(to_product);
+  Tensor to_bias = sums_of_shares(3 * line.width, bias);
+  line.clear_rest(to_product);
   const float *b = bias.const_data_ptr<float>(), *logs = normalisers.const_data_ptr<float>();
   float* to_b = to_bias.data_ptr<float>();
   by_type(product, [&](auto type) {
     using T = decltype(type);
     const T *x = product.const_data_ptr<T>(), *slopes = gradient.const_data_ptr<T>();
     T* to_x = to_product.data_ptr<T>();
-    at::parallel_for(0, rows.items, 1, [&](int64_t begin, int64_t end) {
-      Head head(rows);
-      std::vector<float> g(rows.block() * rows.size), to_weights(head.weights.size());
+    for_each_share(line.items, [&](int64_t begin, int64_t end, int64_t share) {
+      Head head(line);
+      std::vector<float> g(line.block() * line.size), to_weights(head.weights.size());
+      std::vector<float> sum(line.size);
       std::vector<float> to_parts[] = {std::vector<float>(head.q.size()), head.k, head.v};
       for (int64_t item = begin; item < end; item++) {
         head.read(item, x, b);
         Draws draws(seed, item);
-        for (int64_t first = 0; first < head.length; first += rows.block()) {
-          const int64_t many = std::min(rows.block(), head.length - first);
+        for (int64_t first = 0; first < head.length; first += line.block()) {
+          const int64_t many = std::min(line.block(), head.length - first);
           for (int64_t i = 0; i < many; i++)
-            std::copy_n(slopes + head.vector_at(first + i), rows.size, &g[i * rows.size]);
+            std::copy_n(slopes + head.vector_at(first + i), line.size, &g[i * line.size]);
           head.score(first, many);
-          multiply(false, true, many, head.length, rows.size, 1.f, g.data(), head.v.data(), to_weights.data());
+          multiply(false, true, many, head.length, line.size, 1.f, g.data(), head.v.data(), to_weights.data());
           for (int64_t i = 0; i < many; i++) {
-            for (int64_t part = 0; part < 3; part++) expect(to_x + head.part_at(part, first + i), rows.size);
+            for (int64_t part = 0; part < 3; part++) expect(to_x + head.part_at(part, first + i), line.size);
             if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
             weigh_backward(&head.weights[i * head.length], &to_weights[i * head.length], head.length,
                            head.factors.data(), logs[head.number_at(first + i)]);
           }
-          float *to_q = &to_parts[0][first * rows.size], *to_k = to_parts[1].data(), *to_v = to_parts[2].data();
+          float *to_q = &to_parts[0][first * line.size], *to_k = to_parts[1].data(), *to_v = to_parts[2].data();
           const float *p = head.weights.data(), *to_p = to_weights.data(), *q = head.queries(first);
-          multiply(true, false, head.length, rows.size, many, 1.f, p, g.data(), to_v, first > 0);
-          multiply(true, false, head.length, rows.size, many, rows.temper, to_p, q, to_k, first > 0);
-          multiply(false, false, many, rows.size, head.length, rows.temper, to_p, head.k.data(), to_q);
+          multiply(true, false, head.length, line.size, many, 1.f, p, g.data(), to_v, first > 0);
+          multiply(true, false, head.length, line.size, many, line.temper, to_p, q, to_k, first > 0);
+          multiply(false, false, many, line.size, head.length, line.temper, to_p, head.k.data(), to_q);
         }
         for (int64_t part = 0; part < 3; part++) {
-          float* sum = to_b + (at::get_thread_num() * 3 + part) * rows.width + head.column;
           for (int64_t i = 0; i < head.length; i++) {
-            const float* from = &to_parts[part][i * rows.size];
-            at::vec::convert(from, to_x + head.part_at(part, i), rows.size);
+            const float* from = &to_parts[part][i * line.size];
+            at::vec::convert(from, to_x + head.part_at(part, i), line.size);
             #pragma omp simd
-            for (int64_t d = 0; d < rows.size; d++) sum[d] += from[d];
+            for (int64_t d = 0; d < line.size; d++) sum[d] += from[d];
           }
+          collect(sum, to_b + (share * 3 + part) * line.width + head.column);
         }
       }
     });

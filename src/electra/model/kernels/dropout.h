@@ -53,7 +53,7 @@ class Draws {
 // What keeps the mean.
 inline float scale_of(int64_t zeroed) { return float(LEVELS) / float(LEVELS - zeroed); }
 
-// Room for the factors of n elements, which are 1 where none are drawn.
-inline std::vector<float> room_for_factors(int64_t n) { return std::vector<float>(n + 2 * LANES, 1.f); }
+// A buffer for the factors of n elements, which are 1 where none are drawn.
+inline std::vector<float> buffer_for_factors(int64_t n) { return std::vector<float>(n + 2 * LANES, 1.f); }
 
 }  // namespace electra

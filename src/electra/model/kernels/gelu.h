@@ -22,6 +22,7 @@ inline std::pair<Vec, Vec> normal_at(Vec v) {
 }
 
 inline Tensor gelu(const Tensor& product, const Tensor& bias) {
+  check({product, bias});
   const int64_t tokens = product.size(0), width = product.size(1);
   Tensor out = at::empty_like(product);
   const float* b = bias.const_data_ptr<float>();
@@ -30,11 +31,11 @@ inline Tensor gelu(const Tensor& product, const Tensor& bias) {
     using T = decltype(type);
     const T* x = product.const_data_ptr<T>();
     T* y = out.data_ptr<T>();
-    at::parallel_for(0, tokens, TOKENS, [&](int64_t begin, int64_t end) {
+    for_each_share(tokens, [&](int64_t begin, int64_t end, int64_t) {
       Numbers<T> given(width), found(width);
       for (int64_t t = begin; t < end; t++) {
         T* row = y + t * width;
-        at::vec::map2<float>(of, found.room_for(row), given.read(x + t * width, width), b, width);
+        at::vec::map2<float>(of, found.buffer_for(row), given.read(x + t * width, width), b, width);
         found.keep(row, width);
       }
     });
@@ -43,8 +44,9 @@ inline Tensor gelu(const Tensor& product, const Tensor& bias) {
 }
 
 inline std::tuple<Tensor, Tensor> gelu_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias) {
+  check({gradient, product, bias});
   const int64_t tokens = product.size(0), width = product.size(1);
-  Tensor to_product = at::empty_like(product), to_bias = at::zeros({at::get_num_threads(), width}, bias.options());
+  Tensor to_product = at::empty_like(product), to_bias = sums_of_shares(width, bias);
   const float* b = bias.const_data_ptr<float>();
   float* to_b = to_bias.data_ptr<float>();
   const auto of = [](Vec each, Vec add, Vec slope) {
@@ -55,17 +57,18 @@ inline std::tuple<Tensor, Tensor> gelu_backward(const Tensor& gradient, const Te
     using T = decltype(type);
     const T *x = product.const_data_ptr<T>(), *g = gradient.const_data_ptr<T>();
     T* to_x = to_product.data_ptr<T>();
-    at::parallel_for(0, tokens, TOKENS, [&](int64_t begin, int64_t end) {
+    for_each_share(tokens, [&](int64_t begin, int64_t end, int64_t share) {
       Numbers<T> given(width), slopes(width), found(width);
-      float* sum = to_b + at::get_thread_num() * width;
+      std::vector<float> part(width);
       for (int64_t t = begin; t < end; t++) {
         T* row = to_x + t * width;
-        float* numbers = found.room_for(row);
+        float *numbers = found.buffer_for(row), *sum = part.data();
         const float *xt = given.read(x + t * width, width), *gt = slopes.read(g + t * width, width);
         at::vec::map3<float>(of, numbers, xt, b, gt, width);
         #pragma omp simd
         for (int64_t h = 0; h < width; h++) sum[h] += numbers[h];
         found.keep(row, width);
+        if ((t + 1) % TOKENS == 0 || t + 1 == end) collect(part, to_b + share * width);
       }
     });
   });

@@ -11,10 +11,25 @@
 #include <torch/library.h>
 
 TORCH_LIBRARY(electra, library) {
-  library.def("attend", &electra::attend);
-  library.def("attend_backward", &electra::attend_backward);
-  library.def("add_norm", &electra::add_norm);
-  library.def("add_norm_backward", &electra::add_norm_backward);
-  library.def("gelu", &electra::gelu);
-  library.def("gelu_backward", &electra::gelu_backward);
+  library.def("attend(Tensor product, Tensor bias, Tensor starts, int heads, int zeroed, int seed) -> (Tensor, Tensor)");
+  library.def(
+      "attend_backward(Tensor gradient, Tensor product, Tensor bias, Tensor starts, Tensor normalisers, int heads, "
+      "int zeroed, int seed) -> (Tensor, Tensor)");
+  library.def(
+      "add_norm(Tensor product, Tensor bias, Tensor residual, Tensor weight, Tensor shift, float eps, int zeroed, "
+      "int seed) -> (Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "add_norm_backward(Tensor gradient, Tensor sums, Tensor means, Tensor scales, Tensor weight, Tensor like, "
+      "int zeroed, int seed) -> (Tensor, Tensor, Tensor)");
+  library.def("gelu(Tensor product, Tensor bias) -> Tensor");
+  library.def("gelu_backward(Tensor gradient, Tensor product, Tensor bias) -> (Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(electra, CPU, library) {
+  library.impl("attend", &electra::attend);
+  library.impl("attend_backward", &electra::attend_backward);
+  library.impl("add_norm", &electra::add_norm);
+  library.impl("add_norm_backward", &electra::add_norm_backward);
+  library.impl("gelu", &electra::gelu);
+  library.impl("gelu_backward", &electra::gelu_backward);
 }

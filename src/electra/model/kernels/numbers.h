@@ -7,6 +7,9 @@
 #include <ATen/cpu/vec/functional.h>
 #include <ATen/cpu/vec/vec.h>
 
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <type_traits>
 #include <vector>
 
@@ -16,7 +19,7 @@ using at::Tensor;
 using Vec = at::vec::Vectorized<float>;
 
 constexpr int64_t LINE = 64;  // bytes of the cache
-constexpr int64_t TOKENS = 16;  // of which a thread takes some multiple
+constexpr int64_t TOKENS = 16;  // of a block
 
 // `body` with a value of the type of the tensor's elements.
 template <typename Body>
@@ -24,35 +27,60 @@ auto by_type(const Tensor& tensor, const Body& body) {
   return tensor.scalar_type() == at::kBFloat16 ? body(at::BFloat16()) : body(float());
 }
 
-// Numbers of type T as float32: where they stand, or in a room of their own.
+// Numbers of type T as float32: where they stand, or in a buffer.
 template <typename T>
 class Numbers {
  public:
-  explicit Numbers(int64_t n) : room_(in_place ? 0 : n) {}
+  explicit Numbers(int64_t n) : buffer_(in_place ? 0 : n) {}
 
   const float* read(const T* from, int64_t n) {
     if constexpr (in_place) return from;
     else {
       #pragma omp simd
-      for (int64_t i = 0; i < n; i++) room_[i] = static_cast<float>(from[i]);
-      return room_.data();
+      for (int64_t i = 0; i < n; i++) buffer_[i] = static_cast<float>(from[i]);
+      return buffer_.data();
     }
   }
 
   // Where to write what `keep` then stores at `to`.
-  float* room_for(T* to) {
+  float* buffer_for(T* to) {
     if constexpr (in_place) return to;
-    else return room_.data();
+    else return buffer_.data();
   }
 
   void keep(T* to, int64_t n) const {
-    if constexpr (!in_place) at::vec::convert(room_.data(), to, n);
+    if constexpr (!in_place) at::vec::convert(buffer_.data(), to, n);
   }
 
  private:
   static constexpr bool in_place = std::is_same_v<T, float>;
-  std::vector<float> room_;
+  std::vector<float> buffer_;
 };
+
+// `body(begin, end, share)` for parts of `items`, one for each thread. What is summed up over items is kept for each share:
+// a thread's own number is not asked for, as another OpenMP than torch's would count from 0 in each of its teams.
+template <typename Body>
+void for_each_share(int64_t items, const Body& body) {
+  const int64_t shares = at::get_num_threads();
+  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; share++) body(items * share / shares, items * (share + 1) / shares, share);
+  });
+}
+
+// Zeros for the sums of each share.
+inline Tensor sums_of_shares(int64_t width, const Tensor& like) {
+  return at::zeros({at::get_num_threads(), width}, like.options());
+}
+
+// `sum` += `part`, which becomes zeros: sums of many numbers are sums of sums, which rounds less.
+inline void collect(std::vector<float>& part, float* sum) {
+  for (size_t i = 0; i < part.size(); i++) sum[i] += part[i];
+  std::fill(part.begin(), part.end(), 0.f);
+}
+
+inline void check(std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
+  for (const Tensor& tensor : tensors) TORCH_CHECK(tensor.is_contiguous(), "electra's kernels want contiguous tensors");
+}
 
 inline float sum_of(const float* x, int64_t n) {
   float sum = 0.f;

@@ -1,0 +1,169 @@
+"""Who wants kernels, how they are compiled and kept, and what is said where they cannot be had."""
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from kernels_here import CANNOT_COMPILE
+
+from electra.model import encoder, fused
+from electra.model.encoder import Encoder, EncoderConfig, fuse
+from electra.model.fused import NoKernelsError, compiled_library, kernels_compiled, load_kernels, why_no_kernels
+from electra.runtime import Runtime, RuntimeConfig, runtime
+
+WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
+NEEDS_COMPILER = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
+
+
+def test_who_wants_kernels() -> None:
+    def wanted(**options: object) -> bool:
+        with runtime(RuntimeConfig(device="cpu", **options)) as where:
+            return where.kernels
+
+    assert wanted()
+    assert wanted(precision="bfloat16")
+    assert not wanted(kernels=False)
+    network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
+    assert not fuse(network, Runtime(torch.device("cpu"), torch.float32))
+    assert not network.fused
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """What `fuse` says where nothing was compiled yet; the layers stay as they are."""
+    monkeypatch.setattr(encoder, "why_no_kernels", why_no_kernels.__wrapped__)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+
+    def fused_in_vain() -> str:
+        network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
+        assert not fuse(network, WITH_KERNELS)
+        assert not network.fused
+        return capsys.readouterr().out
+
+    return fused_in_vain
+
+
+def test_another_processor(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    assert "layers without C++ kernels (they are for AVX2 and AVX-512 on Linux, not" in said()
+    assert not kernels_compiled()
+
+
+@NEEDS_COMPILER
+def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    for compiler, reason in (
+        ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or name one by CXX"),
+        ("", "no C++ compiler ; install g++, or name one by CXX"),
+        ('g++ "', "CXX: No closing quotation"),
+    ):
+        monkeypatch.setenv("CXX", compiler)
+        assert f"layers without C++ kernels ({reason})" in said()
+
+
+@NEEDS_COMPILER
+def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")
+    assert "layers without C++ kernels (false: exit status 1)" in said()
+    monkeypatch.delenv("CXX")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    monkeypatch.setattr(fused, "KERNELS", broken)
+    (broken / "layer.cpp").write_text("int wrong")
+    assert "error: expected" in said()
+    (broken / "layer.cpp").write_text("void nowhere(); struct Now { Now() { nowhere(); } } now;")
+    assert "undefined symbol" in said()
+    assert not [path for path in (tmp_path / "electra").iterdir() if path.is_dir()], "nothing half is left behind"
+
+
+@NEEDS_COMPILER
+def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "file"))
+    assert "Not a directory" in said()
+
+
+@NEEDS_COMPILER
+def test_what_is_damaged_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is whole is not; all that it is made from is in its name."""
+    assert why_no_kernels() is None
+    whole = compiled_library().read_bytes()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    library, compiled = compiled_library(), []
+    assert library.parent == tmp_path / "electra"
+
+    def compile_to(to: Path, command: list[str]) -> None:
+        compiled.append(to)
+        to.parent.mkdir(exist_ok=True)
+        to.write_bytes(whole if len(compiled) == 2 else b"half")
+
+    loaded = []
+    monkeypatch.setattr(fused, "compile_to", compile_to)
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: loaded.append(path) or _load(path, whole))
+    with pytest.raises(OSError, match="half"):
+        load_kernels()
+    assert kernels_compiled()
+    load_kernels()
+    load_kernels()
+    assert compiled == [library, library]
+    monkeypatch.setenv("CXX", "c++ -g0")
+    assert compiled_library() != library
+    monkeypatch.delenv("CXX")
+    monkeypatch.setattr(torch, "__version__", "2.99")
+    assert compiled_library() != library
+
+
+def _load(path: str, whole: bytes) -> None:
+    """The same library cannot be loaded twice by a process."""
+    if Path(path).read_bytes() != whole:
+        raise OSError("half a library")
+
+
+def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that fails is not started again by every run of a grid."""
+    tried = []
+
+    def fail() -> None:
+        tried.append(1)
+        raise NoKernelsError("no luck")
+
+    monkeypatch.setattr(fused, "load_kernels", fail)
+    why_no_kernels.cache_clear()
+    try:
+        assert [why_no_kernels(), why_no_kernels()] == ["no luck", "no luck"]
+        assert len(tried) == 1
+    finally:
+        why_no_kernels.cache_clear()
+
+
+FAULTS = """
+import resource, sys
+import torch
+from electra.runtime import memory_kept
+
+def faults():
+    for step in range(30):
+        if step == 10:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(20_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+outside = faults()
+with memory_kept(torch.device("cpu")):
+    inside = faults()
+    kept = resident()
+print(outside, inside, kept - resident(), faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_memory_is_kept_and_then_given_back() -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    outside, inside, given_back, after = map(int, done.stdout.split())
+    assert 10 * inside < min(outside, after)
+    assert given_back > 50e6

@@ -1,0 +1,78 @@
+"""Every command that computes layers has them computed by kernels, unless told otherwise."""
+
+from pathlib import Path
+
+import pytest
+from kernels_here import CANNOT_COMPILE
+
+import electra
+from electra.model.layers import TransformerLayer
+from electra.model.weights import load_pretrained
+from electra.presets import PRESETS
+from electra.runtime import RuntimeConfig
+from electra.serving import predict
+from electra.studies.compute import measured_finetuning_step, measured_step
+
+pytestmark = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The widths of the layers that kernels computed."""
+    widths: list[int] = []
+    by_kernels = TransformerLayer.by_kernels
+
+    def counted(self: TransformerLayer, x, layout):
+        widths.append(x.shape[-1])
+        return by_kernels(self, x, layout)
+
+    monkeypatch.setattr(TransformerLayer, "by_kernels", counted)
+    return widths
+
+
+def test_pretraining_and_evaluating(text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], capsys) -> None:
+    out = tmp_path / "run"
+    electra.pretrain(str(text), out=str(out), **tiny_run)
+    assert "layers by C++ kernels" in capsys.readouterr().out
+    assert len(set(computed)) == 2, "the generator's and the discriminator's"
+    computed.clear()
+    electra.evaluate(str(out))
+    assert computed
+
+
+@pytest.mark.parametrize("option", [{"runtime": {"kernels": False}}, {"training": {"compile": True}}])
+def test_not_where_something_else_is_wanted(
+    option: dict, text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("electra.pretraining.run.compile_parts", lambda model, device: None)
+    options = tiny_run | {name: tiny_run.get(name, {}) | value for name, value in option.items()}
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    assert not computed
+
+
+def test_finetuning_and_predicting(
+    finished: Path, tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("text,label\n" + "".join(f"some words {i},{'ab'[i % 2]}\n" for i in range(20)))
+    for kernels in (True, False):
+        out = str(tmp_path / str(kernels))
+        where = {"device": "cpu", "kernels": kernels}
+        options = {"train": str(table), "text": "text", "label": "label", "epochs": 1, "runtime": where}
+        electra.finetune("table", model=str(finished), out=out, **options)
+        assert bool(computed) == kernels
+        computed.clear()
+    for compiled in (True, False):
+        monkeypatch.setattr(predict, "kernels_compiled", lambda compiled=compiled: compiled)
+        (tmp_path / "line.txt").write_text("one line\n")
+        assert len(list(electra.predict(f"{out}/seed-0", str(tmp_path / "line.txt")))) == 1
+        assert bool(computed) == compiled, "a line does not wait for a compiler"
+        computed.clear()
+
+
+def test_estimates_of_studies(finished: Path, computed: list[int]) -> None:
+    measured_step(PRESETS["tiny"]())
+    assert computed
+    computed.clear()
+    measured_finetuning_step(load_pretrained(finished / "discriminator").config, 16, 4, RuntimeConfig("cpu"))
+    assert computed
