@@ -24,6 +24,7 @@ Runs = dict[str, list[list[str]]]
 CPU: Runs = {
     "pretrain_step": [
         ["--preset=small", "--batch-size=16", "--seq-len=128", "--device=cpu"],
+        ["--preset=small", "--batch-size=16", "--seq-len=128", "--device=cpu", "--no-kernels", "--peers"],
         ["--preset=base", "--batch-size=2", "--seq-len=512", "--steps=1", "--device=cpu"],
     ],
     "prepare": [["--rounds=3"]],
