@@ -32,7 +32,7 @@ from electra.finetuning.features import FeatureLoader, Features
 from electra.finetuning.glue import glue_task
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.sentences import SentenceTask
-from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
 from electra.presets import small
 from electra.runtime import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -48,6 +48,8 @@ def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: in
     """Seconds of `steps` steps of our loop."""
     model = FinetunedModel(Encoder(sizes), task.head(sizes))
     initialise(model.encoder)
+    where = Runtime(torch.device("cpu"), torch.float32, kernels=True)
+    fuse(model, where)
     loader = FeatureLoader(features, batch_size=BATCH, pad_id=0, seed=seed)
     recipe = Recipe(
         Budget(steps=steps),
@@ -58,9 +60,7 @@ def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: in
     )
     start = time.perf_counter()
     # Trainer does not save either
-    train(
-        model, loader.iterate, recipe, Runtime(torch.device("cpu"), torch.float32), Unsaved(), Silent(), lambda: False
-    )
+    train(model, loader.iterate, recipe, where, Unsaved(), Silent(), lambda: False)
     return time.perf_counter() - start
 
 

@@ -23,8 +23,9 @@ from electra.errors import UsageError
 
 # Preparing a large corpus takes the first process hours; the others wait for it.
 PATIENCE = timedelta(days=7)
-# Of glibc's malloc.h: memory at the end of the heap that is given back, and how many blocks are asked for one by one.
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+# Of glibc's malloc.h: how much at the end of the heap is given back; from which size on blocks are asked for one by one, and
+# how many of them.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,9 @@ def memory_kept(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
-        libc.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)  # as far as glibc would have gone by itself
         libc.mallopt(M_MMAP_MAX, 65_536)
+        libc.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)  # as far as glibc would have gone by itself
+        libc.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)
         libc.malloc_trim(0)
 
 
