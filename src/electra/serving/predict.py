@@ -76,7 +76,7 @@ def predictions(finetuned: Finetuned, source: str, config: PredictConfig, where:
     Raises:
         DataError: an input is not what the model reads; the message names the place.
     """
-    if kernels_compiled():  # nobody waits for a compiler to have a few lines answered
+    if where.kernels and kernels_compiled():  # nobody waits for a compiler to have a few lines answered
         fuse(finetuned.model, where)
     finetuned.model.to(where.device)
     settings = finetuned.settings
