@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -385,17 +386,18 @@ def test_where_kernels_do_not_reach_the_plain_layer_computes() -> None:
 AVX2 = """
 import torch
 from test_fused import SHAPES, assert_plain
+from test_token_scores import assert_kernels_are_torch
 
 assert torch.backends.cpu.get_cpu_capability() == "AVX2"
 for shape in SHAPES.values():
     assert_plain(*shape)
+assert_kernels_are_torch()
 """
 
 
 def test_the_same_by_avx2() -> None:
-    places = os.pathsep.join(
-        [os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__)), *filter(None, sys.path)]
-    )
+    here = Path(__file__).parent
+    places = os.pathsep.join(map(str, [here, here.parent, here.parent / "pretraining", *filter(None, sys.path)]))
     done = subprocess.run(
         [sys.executable, "-c", AVX2],
         capture_output=True,

@@ -71,9 +71,9 @@ def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyP
     broken = tmp_path / "broken"
     broken.mkdir()
     monkeypatch.setattr(fused, "KERNELS", broken)
-    (broken / "layer.cpp").write_text("int wrong")
+    (broken / "kernels.cpp").write_text("int wrong")
     assert "error: expected" in said()
-    (broken / "layer.cpp").write_text("void nowhere(); struct Now { Now() { nowhere(); } } now;")
+    (broken / "kernels.cpp").write_text("void nowhere(); struct Now { Now() { nowhere(); } } now;")
     assert "undefined symbol" in said()
     assert not [path for path in (tmp_path / "electra").iterdir() if path.is_dir()], "nothing half is left behind"
 

@@ -5,24 +5,35 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from kernels_here import CANNOT_COMPILE
 from scipy.stats import chisquare
 
-from electra.model.encoder import EncoderConfig, initialise
+from electra.model.encoder import EncoderConfig, fuse, initialise
 from electra.pretraining import token_scores
 from electra.pretraining.networks import MaskedLM
 from electra.pretraining.token_scores import Sampling, draw_tokens, race_for_tokens, score_tokens
+from electra.runtime import Runtime
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
 
 
-@pytest.fixture
-def network() -> MaskedLM:
+WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
+BY_KERNELS = pytest.param(True, marks=pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE)))
+
+
+@pytest.fixture(params=[False, BY_KERNELS], ids=["by torch", "by kernels"])
+def network(request: pytest.FixtureRequest) -> MaskedLM:
+    return network_of(SIZES, request.param)
+
+
+def network_of(sizes: EncoderConfig, kernels: bool) -> MaskedLM:
     torch.manual_seed(0)
-    network = MaskedLM(SIZES)
+    network = MaskedLM(sizes)
     initialise(network, 0.5)
     torch.nn.init.normal_(network.encoder.embeddings.word.weight)
     torch.nn.init.normal_(network.head.bias)
+    assert not kernels or fuse(network, WITH_KERNELS)
     return network
 
 
@@ -155,3 +166,72 @@ def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_
     exact = torch.autograd.grad(score_tokens(network, hidden, targets).nll.sum(), learning)
     for ours, theirs in zip(found, exact, strict=True):
         assert float(((ours - theirs).norm() / theirs.norm()).detach()) < 0.03
+
+
+MANY = EncoderConfig(vocab_size=1_001, embedding_size=264, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
+
+
+def assert_kernels_are_torch() -> None:
+    """More words, and more rows, than kernels take at a time; vectors longer than a panel."""
+    torch.manual_seed(1)
+    hidden, targets, weights = torch.randn(300, 16, requires_grad=True), torch.randint(1_001, (300,)), torch.rand(300)
+    found = {}
+    for kernels in (False, True):
+        network = network_of(MANY, kernels)
+        with torch.no_grad():
+            network.encoder.embeddings.word.weight /= 8
+        torch.manual_seed(2)
+        said = score_tokens(network, hidden, targets, Sampling(never=MASK))
+        learning = [hidden, *network.head.parameters(), network.encoder.embeddings.word.weight]
+        found[kernels] = [*said, *torch.autograd.grad((said.nll * weights).sum(), learning)]
+    drawn = [each.pop(4) for each in found.values()]
+    torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-5)
+    assert int((drawn[0] != drawn[1]).sum()) <= 1, "the running sums round differently"
+
+
+@pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
+@pytest.mark.parametrize("threads", [1, 3])
+def test_kernels_are_torch_for_many_words(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert_kernels_are_torch()
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
+def test_the_ends_of_the_distribution_of_many_words(kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only two words may come up, in parts of their own; a third would be the likeliest, and never does."""
+    network = network_of(MANY, kernels)
+    with torch.no_grad():
+        network.encoder.embeddings.word.weight.zero_()
+        network.head.bias.fill_(-200.0)
+        network.head.bias[[100, MASK, 900]] = torch.tensor([0.0, 5.0, 0.0])
+    ends = torch.tensor([0.0, 0.49, 0.51, 1 - 2**-24])
+    monkeypatch.setattr(torch, "rand", lambda *size, **options: ends)
+    sampled = score_tokens(network, torch.zeros(4, 16), torch.zeros(4, dtype=torch.long), Sampling(never=MASK)).sampled
+    assert sampled.tolist() == [100, 100, 900, 900]
+
+
+@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
+def test_vectors_that_are_not_numbers(kernels) -> None:
+    """They are seen in the loss, the gradients and nowhere else."""
+    network = network_of(MANY, kernels)
+    hidden = torch.zeros(3, 16)
+    hidden[1] = float("nan")
+    hidden.requires_grad_()
+    said = score_tokens(network, hidden, torch.tensor([7, 8, 1_000]), Sampling(never=MASK))
+    assert said.nll.isnan().tolist() == [False, True, False]
+    assert not said.correct[1]
+    assert said.sampled[1] == 1_000
+    said.nll.sum().backward()
+    assert hidden.grad.isnan().all(1).tolist() == [False, True, False]
+    assert network.encoder.embeddings.word.weight.grad.isnan().any()
+
+
+@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
+def test_a_target_that_is_no_word(kernels) -> None:
+    for target in (-1, 97):
+        with pytest.raises((IndexError, RuntimeError), match="97"):
+            score_tokens(network_of(SIZES, kernels), torch.zeros(1, 16), torch.tensor([target]))

@@ -113,7 +113,7 @@ def compile_to(library: Path, command: list[str]) -> None:
     from torch.utils import cpp_extension
 
     decided("compiling C++ kernels for this CPU", f"once, in some ten seconds; kept in {library.parent}")
-    paths = [f"-isystem{path}" for path in cpp_extension.include_paths()] + [str(KERNELS / "layer.cpp")]
+    paths = [f"-isystem{path}" for path in cpp_extension.include_paths()] + [str(KERNELS / "kernels.cpp")]
     paths += [*(f"-L{path}" for path in cpp_extension.library_paths()), "-lc10", "-ltorch_cpu"]
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:

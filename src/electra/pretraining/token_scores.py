@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from electra.model.fused import why_no_kernels
 from electra.pretraining.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
@@ -167,21 +168,34 @@ def score_tokens(
     where = hidden.device.type
     dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else hidden.dtype
     rows, u = targets.shape, torch.rand(0 if sampling is None else targets.numel(), device=targets.device)
-    nll, correct, log_normaliser, best, sampled = SoftmaxOverVocabulary.apply(
-        network.head.transform(hidden).flatten(0, -2).to(dtype),
-        network.encoder.embeddings.word.weight.to(dtype),
-        network.head.bias.to(dtype),
-        targets.flatten(),
-        sampling,
-        u,
-        arithmetic(network.backend),
-    )
+    said = network.head.transform(hidden).flatten(0, -2).to(dtype)
+    word, bias = network.encoder.embeddings.word.weight.to(dtype), network.head.bias.to(dtype)
+    if has_kernels(network, said, word, sampling):
+        never = -1 if sampling is None or sampling.never is None else sampling.never
+        nll, correct, log_normaliser, best, sampled = SoftmaxByKernels.apply(
+            said, word, bias, targets.flatten(), u, never
+        )
+    else:
+        nll, correct, log_normaliser, best, sampled = SoftmaxOverVocabulary.apply(
+            said, word, bias, targets.flatten(), sampling, u, arithmetic(network.backend)
+        )
     return TokenScores(
         nll.view(rows),
         correct.view(rows),
         log_normaliser.view(rows),
         best.view(rows),
         None if sampling is None else sampled.view(rows),
+    )
+
+
+def has_kernels(network: MaskedLM, said: Tensor, word: Tensor, sampling: Sampling | None) -> bool:
+    """Whether kernels of our own are to do this, and can."""
+    return (
+        network.encoder.fused
+        and said.device.type == "cpu"
+        and said.dtype == word.dtype == torch.float32
+        and (sampling is None or sampling.reuses_softmax)
+        and why_no_kernels() is None  # it may have come from another process
     )
 
 
@@ -236,3 +250,30 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
             else:
                 to_word += slope.t() @ said[rows]
         return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None, None
+
+
+class SoftmaxByKernels(torch.autograd.Function):
+    """The same by C++ (`electra/model/kernels/vocabulary.h`): a block is some words of some rows, and stays in the cache."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        said: Float[Tensor, "N E"],
+        word: Float[Tensor, "V E"],
+        bias: Float[Tensor, " V"],
+        targets: Int64[Tensor, " N"],
+        u: Float[Tensor, " _"],
+        never: int,
+    ) -> tuple[Tensor, ...]:
+        said, targets = said.contiguous(), targets.contiguous()
+        at_target, best, log_normaliser, drawn = torch.ops.electra.score_words(said, word, bias, targets, u, never)
+        correct = at_target == best
+        ctx.save_for_backward(said, word, bias, targets, log_normaliser)
+        ctx.mark_non_differentiable(correct, log_normaliser, best, drawn)
+        return log_normaliser - at_target, correct, log_normaliser, best, drawn
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = torch.ops.electra.score_words_backward(gradient.contiguous(), *ctx.saved_tensors)
+        return *gradients, None, None, None

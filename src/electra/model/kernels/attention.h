@@ -85,15 +85,9 @@ struct Head {
   }
 };
 
-// exp(x - from), in place.
-inline void exponentials(float* x, int64_t n, float from) {
-  at::vec::map<float>([from](Vec each) { return (each - Vec(from)).exp_u20(); }, x, x, n);
-}
-
 // Softmax of scores, in place, with dropout; returns the log of the sum of their exponentials.
 inline float weigh(float* scores, int64_t n, const float* factors) {
-  const auto larger = [](Vec& one, Vec& other) { return at::vec::maximum(one, other); };
-  const float best = at::vec::reduce_all<float>(larger, scores, n);
+  const float best = largest_of(scores, n);
   exponentials(scores, n, best);
   const float sum = sum_of(scores, n);
   #pragma omp simd
@@ -199,8 +193,7 @@ inline std::tuple<Tensor, Tensor> attend_backward(const Tensor& gradient, const 
           for (int64_t i = 0; i < head.length; i++) {
             const float* from = &to_parts[part][i * line.size];
             at::vec::convert(from, to_x + head.part_at(part, i), line.size);
-            #pragma omp simd
-            for (int64_t d = 0; d < line.size; d++) sum[d] += from[d];
+            add_to(sum.data(), from, line.size);
           }
           collect(sum, to_b + (share * 3 + part) * line.width + head.column);
         }

@@ -62,11 +62,10 @@ inline std::tuple<Tensor, Tensor> gelu_backward(const Tensor& gradient, const Te
       std::vector<float> part(width);
       for (int64_t t = begin; t < end; t++) {
         T* row = to_x + t * width;
-        float *numbers = found.buffer_for(row), *sum = part.data();
+        float* numbers = found.buffer_for(row);
         const float *xt = given.read(x + t * width, width), *gt = slopes.read(g + t * width, width);
         at::vec::map3<float>(of, numbers, xt, b, gt, width);
-        #pragma omp simd
-        for (int64_t h = 0; h < width; h++) sum[h] += numbers[h];
+        add_to(part.data(), numbers, width);
         found.keep(row, width);
         if ((t + 1) % TOKENS == 0 || t + 1 == end) collect(part, to_b + share * width);
       }

@@ -82,6 +82,20 @@ inline void check(std::initializer_list<std::reference_wrapper<const Tensor>> te
   for (const Tensor& tensor : tensors) TORCH_CHECK(tensor.is_contiguous(), "electra's kernels want contiguous tensors");
 }
 
+inline void add_to(float* sum, const float* x, int64_t n) {
+  #pragma omp simd
+  for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
+inline float largest_of(const float* x, int64_t n) {
+  return at::vec::reduce_all<float>([](Vec& one, Vec& other) { return at::vec::maximum(one, other); }, x, n);
+}
+
+// exp(x - from), in place.
+inline void exponentials(float* x, int64_t n, float from) {
+  at::vec::map<float>([from](Vec each) { return (each - Vec(from)).exp_u20(); }, x, x, n);
+}
+
 inline float sum_of(const float* x, int64_t n) {
   float sum = 0.f;
   #pragma omp simd reduction(+ : sum)

@@ -1,12 +1,13 @@
-// What a layer of the encoder does between its large matrix products, on a CPU. Each function begins with the bias of the
-// product before it, and reads and writes its tensors once.
+// What a layer of the encoder does between its large matrix products, on a CPU: each function begins with the bias of the
+// product before it, and reads and writes its tensors once. And the vocabulary's softmax, whose logits are never written.
 //
-// `electra/model/fused.py` says what they are given. All tensors are contiguous. What is a product, or becomes a factor of
-// one, is float32 or bfloat16 (`T`); all else, and everything in between, is float32.
+// `electra/model/fused.py` and `electra/pretraining/token_scores.py` say what they are given. All tensors are contiguous. What
+// is a product of a layer, or becomes a factor of one, is float32 or bfloat16 (`T`); all else is float32.
 
 #include "add_norm.h"
 #include "attention.h"
 #include "gelu.h"
+#include "vocabulary.h"
 
 #include <torch/library.h>
 
@@ -23,6 +24,12 @@ TORCH_LIBRARY(electra, library) {
       "int zeroed, int seed) -> (Tensor, Tensor, Tensor)");
   library.def("gelu(Tensor product, Tensor bias) -> Tensor");
   library.def("gelu_backward(Tensor gradient, Tensor product, Tensor bias) -> (Tensor, Tensor)");
+  library.def(
+      "score_words(Tensor said, Tensor word, Tensor bias, Tensor targets, Tensor u, int never) -> "
+      "(Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "score_words_backward(Tensor gradient, Tensor said, Tensor word, Tensor bias, Tensor targets, "
+      "Tensor log_normaliser) -> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(electra, CPU, library) {
@@ -32,4 +39,6 @@ TORCH_LIBRARY_IMPL(electra, CPU, library) {
   library.impl("add_norm_backward", &electra::add_norm_backward);
   library.impl("gelu", &electra::gelu);
   library.impl("gelu_backward", &electra::gelu_backward);
+  library.impl("score_words", &electra::score_words);
+  library.impl("score_words_backward", &electra::score_words_backward);
 }
