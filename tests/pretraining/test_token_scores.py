@@ -235,3 +235,23 @@ def test_a_target_that_is_no_word(kernels) -> None:
     for target in (-1, 97):
         with pytest.raises((IndexError, RuntimeError), match="97"):
             score_tokens(network_of(SIZES, kernels), torch.zeros(1, 16), torch.tensor([target]))
+
+
+@pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
+def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, other = network_of(SIZES, True), network_of(SIZES, False)
+    used = []
+    for by in (token_scores.SoftmaxByKernels, token_scores.SoftmaxOverVocabulary):
+        monkeypatch.setattr(
+            by, "apply", lambda *given, by=by, apply=by.apply: used.append(by.__name__) or apply(*given)
+        )
+    hidden, targets = torch.randn(5, SIZES.hidden_size), torch.arange(5)
+    for sampling in (None, Sampling(), Sampling(never=MASK)):
+        score_tokens(network, hidden, targets, sampling)
+    assert used == ["SoftmaxByKernels"] * 3
+    for sampling in (Sampling(0.5), Sampling(never_original=True)):
+        score_tokens(network, hidden, targets, sampling)
+    with torch.autocast("cpu", torch.bfloat16):
+        score_tokens(network, hidden, targets)
+    score_tokens(other, hidden, targets)
+    assert used[3:] == ["SoftmaxOverVocabulary"] * 4

@@ -168,6 +168,10 @@ inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gra
   for_each_share(all.parts(), [&](int64_t begin, int64_t end, int64_t share) {
     Buffer slopes(SOME * WORDS);
     std::vector<float> sum(WORDS);
+    std::vector<Panels> vectors;
+    all.for_some([&](int64_t row, int64_t many) {
+      vectors.emplace_back(many, all.size).fill(all.said + row * all.size, all.size);
+    });
     for (int64_t part = begin; part < end; part++) {
       const Panels panels = all.panels(part);
       const int64_t first = all.first(part), n = all.many(part);
@@ -185,9 +189,7 @@ inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gra
         }
         add_to(to_b + first, sum.data(), n);
         std::fill(sum.begin(), sum.end(), 0.f);
-        Panels vectors(many, all.size);
-        vectors.fill(all.said + row * all.size, all.size);
-        multiply({slopes.data(), 1, WORDS}, n, vectors, to_w + first * all.size, all.size, row > 0);
+        multiply({slopes.data(), 1, WORDS}, n, vectors[row / SOME], to_w + first * all.size, all.size, row > 0);
         multiply({slopes.data(), WORDS, 1}, many, words, to_s + (share * all.rows + row) * all.size, all.size, true);
       });
     }
