@@ -39,8 +39,9 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
     kernels: bool = True
-    """On a CPU, compute layers with C++ kernels, which are compiled once, in some ten seconds, and kept where torch keeps its
-    extensions. They want g++ (or CXX) and AVX2 or AVX-512; without, the same is computed by PyTorch alone."""
+    """On a CPU, compute layers and the softmax over the vocabulary with C++ kernels, which are compiled once, in some ten
+    seconds, and kept where torch keeps its extensions. They want g++ (or CXX) and AVX2 or AVX-512; without, the same is
+    computed by PyTorch alone."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -56,7 +57,7 @@ class Runtime:
     rank: int = 0
     world_size: int = 1
     kernels: bool = False
-    """Whether layers are to be computed by kernels of our own."""
+    """Whether layers, and the softmax over the vocabulary, are to be computed by kernels of our own."""
 
     @property
     def is_main(self) -> bool:

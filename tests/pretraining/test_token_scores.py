@@ -103,7 +103,8 @@ def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
     torch.manual_seed(1)
     cumulative = network.predict(hidden).index_fill(-1, torch.tensor(MASK), -math.inf).softmax(-1).cumsum(-1)
     u = torch.rand(targets.numel()).view_as(targets)
-    assert torch.equal(found, (cumulative <= u.unsqueeze(-1) * cumulative[..., -1:]).sum(-1))
+    expected = (cumulative <= u.unsqueeze(-1) * cumulative[..., -1:]).sum(-1)
+    assert int((found != expected).sum()) <= (1 if network.encoder.fused else 0), "other sums round differently"
 
 
 def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> None:
@@ -151,7 +152,9 @@ def test_ties_in_half_precision(network, hidden) -> None:
 def test_no_rows(network) -> None:
     said = score_tokens(network, torch.zeros(0, SIZES.hidden_size), torch.zeros(0, dtype=torch.long), Sampling())
     assert said.nll.shape == said.sampled.shape == (0,)
-    assert said.nll.sum().requires_grad
+    said.nll.sum().backward()
+    for weight in (network.encoder.embeddings.word.weight, network.head.bias):
+        assert not weight.grad.any()
 
 
 def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_precision(
@@ -168,13 +171,13 @@ def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_
         assert float(((ours - theirs).norm() / theirs.norm()).detach()) < 0.03
 
 
-MANY = EncoderConfig(vocab_size=1_001, embedding_size=264, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
+MANY = EncoderConfig(vocab_size=1_001, embedding_size=263, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 
 
 def assert_kernels_are_torch() -> None:
-    """More words, and more rows, than kernels take at a time; vectors longer than a panel."""
+    """More words and rows than kernels take at a time, longer vectors, and sizes that fill no block."""
     torch.manual_seed(1)
-    hidden, targets, weights = torch.randn(300, 16, requires_grad=True), torch.randint(1_001, (300,)), torch.rand(300)
+    hidden, targets, weights = torch.randn(301, 16, requires_grad=True), torch.randint(1_001, (301,)), torch.rand(301)
     found = {}
     for kernels in (False, True):
         network = network_of(MANY, kernels)
@@ -190,7 +193,7 @@ def assert_kernels_are_torch() -> None:
 
 
 @pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [1, 3, 7])
 def test_kernels_are_torch_for_many_words(threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -254,4 +257,22 @@ def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         score_tokens(network, hidden, targets)
     score_tokens(other, hidden, targets)
-    assert used[3:] == ["SoftmaxOverVocabulary"] * 4
+    monkeypatch.setattr(token_scores, "why_no_kernels", lambda: "no compiler")
+    score_tokens(network, hidden, targets)
+    assert used[3:] == ["SoftmaxOverVocabulary"] * 5
+
+
+@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
+def test_words_that_are_barred(kernels) -> None:
+    """By a bias of -inf, as many as kernels take at a time: nothing else changes."""
+    network = network_of(MANY, kernels)
+    with torch.no_grad():
+        network.head.bias[:600] = -math.inf
+    hidden, targets = torch.randn(9, 16), torch.arange(600, 609)
+    said = score_tokens(network, hidden, targets, Sampling())
+    logits = network.predict(hidden)[:, 600:]
+    torch.testing.assert_close(said.nll, F.cross_entropy(logits, targets - 600, reduction="none"))
+    assert int(said.sampled.min()) >= 600
+    said.nll.sum().backward()
+    assert network.head.bias.grad.isfinite().all()
+    assert not network.head.bias.grad[:600].any()

@@ -61,7 +61,7 @@ class Numbers {
 // a thread's own number is not asked for, as another OpenMP than torch's would count from 0 in each of its teams.
 template <typename Body>
 void for_each_share(int64_t items, const Body& body) {
-  const int64_t shares = at::get_num_threads();
+  const int64_t shares = std::min<int64_t>(at::get_num_threads(), items);
   at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
     for (int64_t share = begin; share < end; share++) body(items * share / shares, items * (share + 1) / shares, share);
   });
@@ -72,19 +72,19 @@ inline Tensor sums_of_shares(int64_t width, const Tensor& like) {
   return at::zeros({at::get_num_threads(), width}, like.options());
 }
 
+inline void add_to(float* sum, const float* x, int64_t n) {
+  #pragma omp simd
+  for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
 // `sum` += `part`, which becomes zeros: sums of many numbers are sums of sums, which rounds less.
 inline void collect(std::vector<float>& part, float* sum) {
-  for (size_t i = 0; i < part.size(); i++) sum[i] += part[i];
+  add_to(sum, part.data(), part.size());
   std::fill(part.begin(), part.end(), 0.f);
 }
 
 inline void check(std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
   for (const Tensor& tensor : tensors) TORCH_CHECK(tensor.is_contiguous(), "electra's kernels want contiguous tensors");
-}
-
-inline void add_to(float* sum, const float* x, int64_t n) {
-  #pragma omp simd
-  for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
 inline float largest_of(const float* x, int64_t n) {

@@ -22,12 +22,14 @@ constexpr int64_t HEIGHT = 14;  // of a block: its sums take 28 of 32 registers
 constexpr int64_t HEIGHT = 6;  // 12 of 16
 #endif
 constexpr int64_t ACROSS = 2 * Vec::size();  // and its width
-constexpr int64_t DEPTH = 256;  // of the inner dimension at a time: so much of a panel stays in the first cache
+constexpr int64_t DEPTH = 256;  // of the inner dimension at a time: so much of a panel is 32 or 16 kB
 
 // Numbers that begin with a line of the cache.
 class Buffer {
  public:
-  explicit Buffer(int64_t n) : numbers_(static_cast<float*>(std::aligned_alloc(LINE, (n * sizeof(float) + LINE) / LINE * LINE))) {
+  explicit Buffer(int64_t n) {
+    const int64_t bytes = (n * int64_t(sizeof(float)) + LINE) / LINE * LINE;
+    numbers_.reset(static_cast<float*>(std::aligned_alloc(LINE, bytes)));
     if (!numbers_) throw std::bad_alloc();
   }
   float* data() const { return numbers_.get(); }
@@ -124,7 +126,7 @@ inline void block_product(int64_t many, int64_t columns, Left a, const float* b,
     return std::array<Product, sizeof...(N)>{block_product<int(N) + 1>...};
   }(std::make_index_sequence<HEIGHT>());
   if (columns == ACROSS) return products[many - 1](a, b, inner, c, row, add);
-  float whole[HEIGHT * ACROSS];
+  float whole[HEIGHT * ACROSS] = {};
   for (int64_t i = 0; add && i < many; i++) std::copy_n(c + i * row, columns, whole + i * ACROSS);
   products[many - 1](a, b, inner, whole, ACROSS, add);
   for (int64_t i = 0; i < many; i++) std::copy_n(whole + i * ACROSS, columns, c + i * row);

@@ -1,4 +1,5 @@
-// What a masked language model says over the vocabulary, some words at a time: their logits never leave the cache.
+// What a masked language model says over the vocabulary, some words at a time: their logits are not written to memory, but for
+// what a core's cache has no place for.
 
 #pragma once
 
@@ -23,6 +24,7 @@ struct Vocabulary {
       : said(said_.const_data_ptr<float>()), word(word_.const_data_ptr<float>()), bias(bias_.const_data_ptr<float>()),
         rows(said_.size(0)), size(said_.size(1)), words(word_.size(0)) {
     check({said_, word_, bias_});
+    TORCH_CHECK(word_.size(1) == size && bias_.numel() == words, "vectors, words and their bias are of different sizes");
   }
 
   int64_t parts() const { return (words + WORDS - 1) / WORDS; }
@@ -69,7 +71,7 @@ struct Tally {
   Tensor maxima, sums, to_draw;
   float *largest, *sum, *draw;
 
-  explicit Tally(const Vocabulary& all, at::TensorOptions options)
+  Tally(const Vocabulary& all, at::TensorOptions options)
       : maxima(at::empty({all.rows, all.parts()}, options)), sums(at::empty_like(maxima)), to_draw(at::empty_like(maxima)),
         largest(maxima.data_ptr<float>()), sum(sums.data_ptr<float>()), draw(to_draw.data_ptr<float>()) {}
 };
@@ -89,7 +91,8 @@ inline void tally_words(const Vocabulary& all, const int64_t* targets, int64_t n
           if (targets[i] >= first && targets[i] < first + n) at_target[i] = x[targets[i] - first];
           const int64_t here = i * all.parts() + part;
           tally.largest[here] = largest_of(x, n);
-          exponentials(x, n, tally.largest[here]);
+          // Where all words are barred by logits of -inf, nothing is to be said of them, not that it is no number.
+          exponentials(x, n, std::max(tally.largest[here], std::numeric_limits<float>::lowest()));
           tally.draw[here] = tally.sum[here] = sum_of(x, n);
           if (never >= first && never < first + n) {
             x[never - first] = 0.f;
@@ -127,6 +130,8 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> score_words(const Tensor& said
   check({targets, u});
   const Vocabulary all(said, word, bias);
   const int64_t* target = targets.const_data_ptr<int64_t>();
+  TORCH_CHECK(targets.numel() == all.rows, "as many targets as vectors are wanted");
+  TORCH_CHECK(!u.numel() || u.numel() == all.rows, "a number for each draw is wanted");
   for (int64_t i = 0; i < all.rows; i++)
     TORCH_CHECK_INDEX(0 <= target[i] && target[i] < all.words, target[i], " is none of ", all.words, " words");
   Tensor at_target = at::empty({all.rows}, said.options()), best = at::empty_like(at_target);
@@ -142,7 +147,7 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> score_words(const Tensor& said
       const int64_t row = i * all.parts();
       float *scales = tally.largest + row, *sums = tally.sum + row, *draw = tally.draw + row;
       largest[i] = largest_of(scales, all.parts());
-      exponentials(scales, all.parts(), largest[i]);
+      exponentials(scales, all.parts(), std::max(largest[i], std::numeric_limits<float>::lowest()));
       for (int64_t part = 0; part < all.parts(); part++) {
         sums[part] *= scales[part];
         draw[part] *= scales[part];
@@ -161,20 +166,21 @@ inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gra
   check({gradient, targets, log_normaliser});
   const Vocabulary all(said, word, bias);
   Tensor to_word = all.rows ? at::empty_like(word) : at::zeros_like(word), to_bias = at::zeros_like(bias);
-  Tensor to_said = sums_of_shares(all.rows * all.size, said);
+  const int64_t shares = std::min<int64_t>(at::get_num_threads(), all.parts());
+  Tensor to_said = at::zeros({shares, all.rows, all.size}, said.options());
+  std::vector<Panels> vectors;
+  all.for_some([&](int64_t row, int64_t many) {
+    vectors.emplace_back(many, all.size).fill(all.said + row * all.size, all.size);
+  });
   const float *g = gradient.const_data_ptr<float>(), *l = log_normaliser.const_data_ptr<float>();
   const int64_t* target = targets.const_data_ptr<int64_t>();
   float *to_w = to_word.data_ptr<float>(), *to_b = to_bias.data_ptr<float>(), *to_s = to_said.data_ptr<float>();
   for_each_share(all.parts(), [&](int64_t begin, int64_t end, int64_t share) {
     Buffer slopes(SOME * WORDS);
-    std::vector<float> sum(WORDS);
-    std::vector<Panels> vectors;
-    all.for_some([&](int64_t row, int64_t many) {
-      vectors.emplace_back(many, all.size).fill(all.said + row * all.size, all.size);
-    });
     for (int64_t part = begin; part < end; part++) {
       const Panels panels = all.panels(part);
       const int64_t first = all.first(part), n = all.many(part);
+      std::vector<float> sum(n);
       Panels words(n, all.size);
       words.fill(all.word + first * all.size, all.size);
       all.for_some([&](int64_t row, int64_t many) {
@@ -187,14 +193,13 @@ inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gra
           if (target[i] >= first && target[i] < first + n) x[target[i] - first] -= by;
           add_to(sum.data(), x, n);
         }
-        add_to(to_b + first, sum.data(), n);
-        std::fill(sum.begin(), sum.end(), 0.f);
+        collect(sum, to_b + first);
         multiply({slopes.data(), 1, WORDS}, n, vectors[row / SOME], to_w + first * all.size, all.size, row > 0);
         multiply({slopes.data(), WORDS, 1}, many, words, to_s + (share * all.rows + row) * all.size, all.size, true);
       });
     }
   });
-  return {to_said.sum(0).view_as(said), to_word, to_bias};
+  return {to_said.sum(0), to_word, to_bias};
 }
 
 }  // namespace electra
