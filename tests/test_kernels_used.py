@@ -32,7 +32,8 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_pretraining_and_evaluating(text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], capsys) -> None:
     out = tmp_path / "run"
-    electra.pretrain(str(text), out=str(out), **tiny_run)
+    summary = electra.pretrain(str(text), out=str(out), **tiny_run)
+    assert summary["hardware"].endswith(", C++ kernels")
     assert "layers by C++ kernels" in capsys.readouterr().out
     assert len(set(computed)) == 2, "the generator's and the discriminator's"
     computed.clear()
@@ -46,8 +47,9 @@ def test_not_where_something_else_is_wanted(
 ) -> None:
     monkeypatch.setattr("electra.pretraining.run.compile_parts", lambda model, device: None)
     options = tiny_run | {name: tiny_run.get(name, {}) | value for name, value in option.items()}
-    electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    summary = electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     assert not computed
+    assert "kernels" not in summary["hardware"]
 
 
 def test_finetuning_and_predicting(
@@ -59,8 +61,9 @@ def test_finetuning_and_predicting(
         out = str(tmp_path / str(kernels))
         where = {"device": "cpu", "kernels": kernels}
         options = {"train": str(table), "text": "text", "label": "label", "epochs": 1, "runtime": where}
-        electra.finetune("table", model=str(finished), out=out, **options)
+        results = electra.finetune("table", model=str(finished), out=out, **options)
         assert bool(computed) == kernels
+        assert ("C++ kernels" in results["hardware"]) == kernels
         computed.clear()
     for compiled in (True, False):
         monkeypatch.setattr(predict, "kernels_compiled", lambda compiled=compiled: compiled)

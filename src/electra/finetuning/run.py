@@ -28,7 +28,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.protocol import layerwise_rates
-from electra.model.encoder import fuse, initialise
+from electra.model.encoder import described, fuse, initialise
 from electra.runtime import Runtime, runtime, seed_everything, stop_on_signal
 from electra.storage import write_atomically, writing
 from electra.train.checkpoint import Checkpoints
@@ -216,7 +216,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "protocol": asdict(prepared.protocol),
         "data": {split: {"examples": len(each), **each.notes} for split, each in prepared.features.items()},
         **facts,
-        "hardware": run.where.describe(),
+        "hardware": described(run.model, run.where),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())

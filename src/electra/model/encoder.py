@@ -180,6 +180,12 @@ def fuse(module: nn.Module, where: Runtime) -> bool:
     return True
 
 
+def described(module: nn.Module, where: Runtime) -> str:
+    """Where `module` was computed, and whether by kernels of our own, in one line for reports."""
+    fused = any(isinstance(part, TransformerLayer) and part.fused for part in module.modules())
+    return f"{where.describe()}, C++ kernels" if fused else where.describe()
+
+
 def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
     """How every parameter starts, by the end of its name; the first match counts.
 

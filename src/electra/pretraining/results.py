@@ -14,7 +14,7 @@ from electra.console import console, decided, warned
 from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
-from electra.model.encoder import fuse
+from electra.model.encoder import described, fuse
 from electra.model.weights import save_pretrained
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -59,7 +59,7 @@ def finish(
         "flops": state.flops,
         "heldout": evaluation.metrics,
         "findings": [asdict(finding) for finding in findings],
-        "hardware": where.describe(),
+        "hardware": described(model, where),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     report = Report(
