@@ -7,11 +7,10 @@
 
 #include "numbers.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <utility>
 
 namespace electra {
@@ -24,21 +23,14 @@ constexpr int64_t HEIGHT = 6;  // 12 of 16
 constexpr int64_t ACROSS = 2 * Vec::size();  // and its width
 constexpr int64_t DEPTH = 256;  // of the inner dimension at a time: so much of a panel is 32 or 16 kB
 
-// Numbers that begin with a line of the cache.
+// Memory for n numbers, by torch's allocator: they begin with a line of the cache, and what they are is to be said.
 class Buffer {
  public:
-  explicit Buffer(int64_t n) {
-    const int64_t bytes = (n * int64_t(sizeof(float)) + LINE) / LINE * LINE;
-    numbers_.reset(static_cast<float*>(std::aligned_alloc(LINE, bytes)));
-    if (!numbers_) throw std::bad_alloc();
-  }
-  float* data() const { return numbers_.get(); }
+  explicit Buffer(int64_t n) : memory_(c10::GetCPUAllocator()->allocate(n * sizeof(float))) {}
+  float* data() const { return static_cast<float*>(memory_.get()); }
 
  private:
-  struct Free {
-    void operator()(float* numbers) const { std::free(numbers); }
-  };
-  std::unique_ptr<float, Free> numbers_;
+  at::DataPtr memory_;
 };
 
 // A left factor, wherever it stands: (i, k) is at[i * row + k * column].

@@ -30,6 +30,7 @@ struct Vocabulary {
   int64_t parts() const { return (words + WORDS - 1) / WORDS; }
   int64_t first(int64_t part) const { return part * WORDS; }
   int64_t many(int64_t part) const { return std::min(WORDS, words - first(part)); }
+  bool has(int64_t part, int64_t one) const { return one >= 0 && one / WORDS == part; }
 
   // `body(first, many)` for some rows at a time.
   template <typename Body>
@@ -88,13 +89,13 @@ inline void tally_words(const Vocabulary& all, const int64_t* targets, int64_t n
         for (int64_t i = row; i < row + many; i++) {
           float* x = logits.data() + (i - row) * WORDS;
           add_to(x, all.bias + first, n);
-          if (targets[i] >= first && targets[i] < first + n) at_target[i] = x[targets[i] - first];
+          if (all.has(part, targets[i])) at_target[i] = x[targets[i] - first];
           const int64_t here = i * all.parts() + part;
           tally.largest[here] = largest_of(x, n);
           // Where all words are barred by logits of -inf, nothing is to be said of them, not that it is no number.
           exponentials(x, n, std::max(tally.largest[here], std::numeric_limits<float>::lowest()));
           tally.draw[here] = tally.sum[here] = sum_of(x, n);
-          if (never >= first && never < first + n) {
+          if (all.has(part, never)) {
             x[never - first] = 0.f;
             tally.draw[here] = sum_of(x, n);
           }
@@ -119,7 +120,7 @@ inline int64_t draw_word(const Vocabulary& all, int64_t row, const float* parts,
     weights[j] = product + all.bias[first + j];
   }
   exponentials(weights, n, best);
-  if (never >= first && never < first + n) weights[never - first] = 0.f;
+  if (all.has(part, never)) weights[never - first] = 0.f;
   return first + passes(weights, n, point);
 }
 
@@ -159,6 +160,11 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> score_words(const Tensor& said
   return {at_target, best, log_normaliser, drawn};
 }
 
+// From logits without their bias: exp(logit - from) times `by`, in place.
+inline void slopes_of(float* x, const float* bias, int64_t n, float from, float by) {
+  at::vec::map2<float>([=](Vec each, Vec add) { return (each + add - Vec(from)).exp_u20() * Vec(by); }, x, x, bias, n);
+}
+
 // The gradients of vectors, weights and bias, from those of -log p(target).
 inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gradient, const Tensor& said,
                                                                const Tensor& word, const Tensor& bias,
@@ -187,10 +193,8 @@ inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gra
         all.products(panels, row, many, slopes.data());
         for (int64_t i = row; i < row + many; i++) {
           float* x = slopes.data() + (i - row) * WORDS;
-          const float from = l[i], by = g[i];
-          at::vec::map2<float>([=](Vec each, Vec add) { return (each + add - Vec(from)).exp_u20() * Vec(by); }, x, x,
-                               all.bias + first, n);
-          if (target[i] >= first && target[i] < first + n) x[target[i] - first] -= by;
+          slopes_of(x, all.bias + first, n, l[i], g[i]);
+          if (all.has(part, target[i])) x[target[i] - first] -= g[i];
           add_to(sum.data(), x, n);
         }
         collect(sum, to_b + first);
