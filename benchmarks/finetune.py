@@ -56,7 +56,7 @@ def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: in
         TrainingConfig(batch_size=BATCH, log_every=steps, checkpoint_every=10**9, checkpoint_minutes=1e9),
         OptimizerConfig(learning_rate=1e-4),
         ScheduleConfig(),
-        seed,
+        (seed,),
     )
     start = time.perf_counter()
     # Trainer does not save either

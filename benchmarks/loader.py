@@ -83,7 +83,7 @@ def start(path: Path, batch_size: int) -> float:
     """Seconds from a directory to the first batch."""
     began = time.perf_counter()
     data = PreparedData.open(path)
-    loader = BatchLoader(data.train, batch_size=batch_size, micro_batch_size=batch_size, pad_id=0, seed=0)
+    loader = BatchLoader(data.train, batch_size=batch_size, micro_batch_size=batch_size, pad_id=0, seed=(0,))
     loader.batches(0)
     return time.perf_counter() - began
 

@@ -50,7 +50,8 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.device import check_graphs, compile_parts, graphed_lengths, rows_at_once
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import PretrainingModel
-from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime, seed_everything
+from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime
+from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import load_tokenizer
 from electra.train.loop import TrainingConfig, train
 
@@ -91,7 +92,7 @@ class Case:
             batch_size=self.config.training.batch_size,
             micro_batch_size=rows_at_once(self.config, self.where),
             pad_id=load_tokenizer(self.data.tokenizer_path).pad_id,
-            seed=self.config.seed,
+            seed=(self.config.seed,),
             padded_to=padded_to,
         )
 
@@ -276,7 +277,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         case = case_of(given, data, where)
         check_graphs(case.config, where)
-        seed_everything(0)
+        seed_everything(Stream.INITIAL_WEIGHTS, 0)
         if given.be:
             console.quiet = True  # answers are all that is said
             be(given.be, case)

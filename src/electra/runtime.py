@@ -1,9 +1,8 @@
-"""Where a run happens: device, precision, threads, the processes that take part, and the random seeds."""
+"""Where a run happens: device, precision, threads, and the processes that take part."""
 
 import ctypes
 import os
 import platform
-import random
 import signal
 import threading
 import time
@@ -14,7 +13,6 @@ from datetime import timedelta
 from types import FrameType
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -180,18 +178,6 @@ def memory_kept(device: torch.device) -> Iterator[None]:
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host, on `device`: to a GPU from pinned memory, so that the host does not wait."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-def seed_everything(*key: int) -> None:
-    """Seed Python, NumPy and PyTorch (all devices) with a hash of `key`.
-
-    Training seeds with (seed, step, micro-batch), so the random state never has to be saved, and neither a resumed run
-    nor another arrangement of the same micro-batches over processes changes any draw, dropout included.
-    """
-    state = int(np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0])
-    random.seed(state)
-    np.random.seed(state % 2**32)
-    torch.manual_seed(state)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
 
 
 def loader(examples: ExampleSet, **changes: int | LengthWarmup) -> BatchLoader:
-    settings = {"batch_size": 24, "micro_batch_size": 4, "pad_id": PAD, "seed": 3} | changes
+    settings = {"batch_size": 24, "micro_batch_size": 4, "pad_id": PAD, "seed": (3,)} | changes
     return BatchLoader(examples, **settings)
 
 
@@ -52,7 +52,7 @@ def same(a: Batch, b: Batch) -> bool:
 
 def test_a_batch_against_lists() -> None:
     examples = example_set(100)
-    batch = examples_batch(examples, [57, 3, 99], PAD)
+    batch = examples_batch(examples, [57, 3, 99], np.arange(3), PAD)
     longest = max(len(examples[i].ids) for i in (57, 3, 99))
     assert batch.input_ids.shape == (3, longest)
     assert batch.attention_mask is not None
@@ -66,7 +66,7 @@ def test_a_batch_against_lists() -> None:
 
 
 def test_there_is_no_mask_where_nothing_is_padded() -> None:
-    assert examples_batch(example_set(100, lengths=(9, 10)), [1, 2], PAD).attention_mask is None
+    assert examples_batch(example_set(100, lengths=(9, 10)), [1, 2], np.arange(2), PAD).attention_mask is None
 
 
 @pytest.mark.parametrize("number", [24, 25, 47, 100, 240])
@@ -197,7 +197,7 @@ def test_evaluation_of_nothing() -> None:
 
 @pytest.mark.parametrize("lengths", [(3, 17), (9, 10)])
 def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
-    batch = examples_batch(example_set(10, lengths), [0, 1, 2, 3], PAD)
+    batch = examples_batch(example_set(10, lengths), [0, 1, 2, 3], np.arange(4), PAD)
     assert same(batch.to(torch.device("cpu")), batch)
     device = torch.device("cuda" if torch.cuda.is_available() else "meta")
     moved = batch.to(device)

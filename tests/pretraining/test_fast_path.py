@@ -16,21 +16,22 @@ from electra.pretraining import generators, prediction, token_scores
 from electra.pretraining.networks import MaskedLM
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.token_scores import Sampling, TokenScores
-from electra.runtime import Runtime, seed_everything
+from electra.runtime import Runtime
+from electra.seeding import Stream, seed_everything
 
 STEPS = 50
 QUICK = ("electra", "all-tokens-mlm", "mlm")
 
 
 def score_tokens_plainly(
-    network: MaskedLM, hidden: Tensor, targets: Tensor, sampling: Sampling | None = None
+    network: MaskedLM, hidden: Tensor, targets: Tensor, sampling: Sampling | None = None, u: Tensor | None = None
 ) -> TokenScores:
     """All logits at once, torch's cross-entropy, argmax."""
     logits = network.predict(hidden)
     nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
     sampled = None
     if sampling is not None:
-        u = torch.rand(targets.numel()).view_as(targets)
+        assert u is not None
         cumulative = sampling.scores(logits.detach(), targets).softmax(-1).cumsum(-1)
         sampled = torch.searchsorted(cumulative, (u * cumulative[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
     return TokenScores(nll, logits.argmax(-1) == targets, logits.logsumexp(-1), logits.amax(-1), sampled)
@@ -67,7 +68,7 @@ def trained(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:
     losses, first = [], {}
     for step in range(STEPS):
         inputs = batch(seed=step)
-        seed_everything(0, step)
+        seed_everything(Stream.DROPOUT, step)
         loss, _ = electra(inputs, electra.counts(inputs))
         loss.backward()
         first = first or {name: p.grad.clone() for name, p in electra.named_parameters() if p.grad is not None}

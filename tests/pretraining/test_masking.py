@@ -3,11 +3,12 @@
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose
+from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose, redraw
 
 from electra.errors import UsageError
 from electra.pretraining.corruption import mask_for_generator, mask_like_bert
-from electra.pretraining.masking import Chosen, MaskingConfig, num_chosen, write_tokens
+from electra.pretraining.masking import Chosen, MaskingConfig, num_chosen, write_samples, write_tokens
+from electra.seeding import Draw, uniform
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,7 @@ def test_how_many(length: int, fraction: float, number: int) -> None:
 def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
     inputs = batch(lengths=(40, 33, 12, 7, 5, 4))
     for seed in range(50):
-        torch.manual_seed(seed)
-        chosen = choose(inputs, MaskingConfig())
+        chosen = choose(redraw(inputs, seed), MaskingConfig())
         assert chosen.positions.shape == (6, 6), "as many slots as a full row needs"
         expected = num_chosen(inputs.lengths, 0.15)
         assert torch.equal(chosen.used.sum(1), expected)
@@ -49,7 +49,7 @@ def test_positions_are_uniform_and_drawn_anew() -> None:
     counts = torch.bincount(chosen.positions[chosen.used], minlength=23)
     candidates = torch.tensor([i for i in range(23) if inputs.input_ids[0, i] not in SPECIAL])
     assert chisquare(counts[candidates].numpy()).pvalue > 1e-3
-    again = choose(inputs, MaskingConfig())
+    again = choose(redraw(inputs, 7), MaskingConfig())
     assert not torch.equal(chosen.positions, again.positions)
 
 
@@ -68,8 +68,37 @@ def test_with_replacement_some_positions_come_twice() -> None:
 def test_a_position_chosen_twice_gets_the_floor_of_the_mean() -> None:
     ids = torch.tensor([[1, 10, 11, 12, 2]])
     chosen = Chosen(torch.tensor([[1, 3, 1, 2]]), torch.tensor([[True, True, True, False]]))
-    written = write_tokens(ids, chosen, torch.tensor([[20, 30, 23, 40]]))
+    samples, config = torch.tensor([[20, 30, 23, 40]]), MaskingConfig(with_replacement=True)
+    written = write_samples(ids, chosen.positions, samples, chosen.used, config)
     assert written.tolist() == [[1, 21, 11, 30, 2]]
+
+
+def test_where_nothing_is_written_the_ids_stay() -> None:
+    ids = torch.tensor([[1, 10, 11, 12, 2], [1, 20, 21, 22, 2]])
+    positions, where = torch.tensor([[1, 3], [2, 3]]), torch.tensor([[True, False], [True, True]])
+    written = write_tokens(ids, positions, torch.tensor([[50, 51], [52, 53]]), where)
+    assert written.tolist() == [[1, 50, 11, 12, 2], [1, 20, 52, 53, 2]]
+    assert write_tokens(ids, positions, MASK, where).tolist() == [[1, MASK, 11, 12, 2], [1, 20, MASK, MASK, 2]]
+
+
+@pytest.mark.parametrize("mask", ["generator", "bert", "bert with random tokens"])
+def test_a_position_drawn_twice_is_masked_if_either_draw_masks(mask: str) -> None:
+    """As in the original code (REFERENCE: pretrain_helpers.py:201-205): nothing but [MASK] and originals is written."""
+    inputs = batch(lengths=(60,) * 300, vocab=50_000)
+    random = 0.1 if mask == "bert with random tokens" else 0.0
+    config = MaskingConfig(with_replacement=True, generator_mask=0.5, mlm_mask=0.5, mlm_random=random)
+    chosen = choose(inputs, config)
+    if mask == "generator":
+        corrupted = mask_for_generator(inputs, chosen, MASK, config)
+    else:
+        corrupted = mask_like_bert(inputs, chosen, MASK, 50_000, config)
+    masked = uniform(inputs.row_keys, Draw.MASKS, chosen.positions.shape[1]) < 0.5
+    times = torch.zeros_like(inputs.input_ids).scatter_add(1, chosen.positions, chosen.used.long())
+    times_masked = torch.zeros_like(times).scatter_add(1, chosen.positions, (chosen.used & masked).long())
+    assert ((times == 2) & (times_masked == 1)).any(), "the case is there"
+    assert torch.equal(corrupted == MASK, times_masked > 0)
+    changed = (corrupted != inputs.input_ids) & (corrupted != MASK)
+    assert bool(changed.any()) == (random > 0), "no other token is written, unless random ones are asked for"
 
 
 def shares(corrupted: torch.Tensor, inputs, chosen: Chosen) -> dict[str, float]:
@@ -86,7 +115,7 @@ def shares(corrupted: torch.Tensor, inputs, chosen: Chosen) -> dict[str, float]:
 def test_the_generator_sees_85_15() -> None:
     inputs = batch(lengths=(60,) * 600)
     chosen = choose(inputs, MaskingConfig())
-    found = shares(mask_for_generator(inputs.input_ids, chosen, MASK, MaskingConfig()), inputs, chosen)
+    found = shares(mask_for_generator(inputs, chosen, MASK, MaskingConfig()), inputs, chosen)
     assert found["mask"] == pytest.approx(0.85, abs=0.015)
     assert found["mask"] + found["kept"] == 1.0, "never a random token"
 
@@ -96,7 +125,7 @@ def test_bert_sees_80_10_10(mask: float, random: float) -> None:
     inputs = batch(lengths=(60,) * 600)
     config = MaskingConfig(mlm_mask=mask, mlm_random=random)
     chosen = choose(inputs, config)
-    found = shares(mask_like_bert(inputs.input_ids, chosen, MASK, 64, config), inputs, chosen)
+    found = shares(mask_like_bert(inputs, chosen, MASK, 64, config), inputs, chosen)
     by_chance = random / 64  # a random token may be [MASK] or the original
     assert found["mask"] == pytest.approx(mask + by_chance, abs=0.015)
     assert found["kept"] == pytest.approx(1 - mask - random + by_chance, abs=0.015)

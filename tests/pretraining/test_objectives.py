@@ -20,7 +20,7 @@ from electra.pretraining.objectives import CORRUPTIONS, OBJECTIVES, PREDICTIONS,
 
 def rows_of(inputs: Batch, rows: slice) -> Batch:
     mask = None if inputs.attention_mask is None else inputs.attention_mask[rows]
-    return Batch(inputs.input_ids[rows], inputs.token_type_ids[rows], inputs.lengths[rows], mask)
+    return Batch(inputs.input_ids[rows], inputs.token_type_ids[rows], inputs.lengths[rows], mask, inputs.row_keys[rows])
 
 
 @torch.no_grad()
@@ -44,6 +44,24 @@ def test_the_untrained_masked_lm_loss_is_ln_v() -> None:
     assert float(loss) == pytest.approx(math.log(64), rel=0.02)
     assert bert.metrics(sums)["mlm_loss"] == pytest.approx(float(loss), rel=1e-5)
     assert bert.generator is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("with_replacement", [False, True])
+def test_a_row_reads_the_same_whatever_its_micro_batch(objective: str, with_replacement: bool) -> None:
+    """Positions, masks and samples depend on the row's key alone: not on the other rows, nor on how far they are padded."""
+    network = model(objective, masking=MaskingConfig(with_replacement=with_replacement)).eval()
+    inputs = batch(lengths=(40, 23, 23, 7))
+    whole = network.run(inputs)
+    for rows in (slice(0, 1), slice(1, 3), slice(3, 4)):
+        length = int(inputs.lengths[rows].max())
+        part = rows_of(inputs, rows)
+        shorter = ("input_ids", "token_type_ids", "attention_mask")
+        alone = network.run(replace(part, **{name: getattr(part, name)[:, :length] for name in shorter}))
+        used = whole.chosen.used[rows]
+        assert torch.equal(alone.chosen.positions[alone.chosen.used], whole.chosen.positions[rows][used])
+        assert torch.equal(alone.corrupted.input_ids, whole.corrupted.input_ids[rows, :length])
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

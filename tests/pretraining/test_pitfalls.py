@@ -9,7 +9,7 @@ from copy import deepcopy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import MASK, PAD, batch, choose, model
+from tiny_models import MASK, PAD, batch, model, redraw
 
 from electra.model.layers import Embeddings
 from electra.pretraining import corruption, generators, objectives, prediction
@@ -27,8 +27,8 @@ def discriminator_inputs(electra: PretrainingModel, inputs, times: int = 20) -> 
     """What the discriminator reads in several steps."""
     seen: list[torch.Tensor] = []
     hook = electra.prediction.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-    for _ in range(times):
-        electra(inputs, electra.counts(inputs))
+    for step in range(times):
+        electra(redraw(inputs, step), electra.counts(inputs))
     hook.remove()
     return seen
 
@@ -42,7 +42,7 @@ def mutant_discriminator_reads_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     original = GeneratorSamples.forward
 
     def forward(self, inputs, chosen):
-        masked = corruption.mask_for_generator(inputs.input_ids, chosen, self.mask_id, self.masking)
+        masked = corruption.mask_for_generator(inputs, chosen, self.mask_id, self.masking)
         done = original(self, inputs, chosen)
         return done._replace(input_ids=masked)
 
@@ -55,8 +55,8 @@ def check_a_correct_sample_is_original() -> None:
     right = pytest.MonkeyPatch()
     original = generators.score_tokens
 
-    def score_tokens(network, hidden, targets, sampling):
-        return original(network, hidden, targets, sampling)._replace(sampled=targets)
+    def score_tokens(network, hidden, targets, sampling, u):
+        return original(network, hidden, targets, sampling, u)._replace(sampled=targets)
 
     right.setattr(generators, "score_tokens", score_tokens)
     scores: list[torch.Tensor] = []
@@ -126,9 +126,10 @@ def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
 def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     original = generators.score_tokens
 
-    def score_tokens(network, hidden, targets, sampling):
+    def score_tokens(network, hidden, targets, sampling, u):
         """As many times as there are tokens for each that was chosen."""
-        scores = original(network, *(each.repeat_interleave(7, dim=1) for each in (hidden, targets)), sampling)
+        hidden, targets, u = (each.repeat_interleave(7, dim=1) for each in (hidden, targets, u))
+        scores = original(network, hidden, targets, sampling, u)
         return TokenScores(*(each[:, ::7] for each in scores))
 
     monkeypatch.setattr(generators, "score_tokens", score_tokens)
@@ -158,7 +159,6 @@ def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:
     electra.zero_grad()
-    torch.manual_seed(5)
     done, counts = electra.run(inputs), electra.counts(inputs)
     loss = weight * done.predicted.loss.sum() / counts["tokens"] + done.learnt.loss.sum() / counts["masked"]
     loss.backward()
@@ -185,18 +185,14 @@ def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyP
 
 def check_the_loss_is_over_every_token_but_padding() -> None:
     electra, inputs = model().eval(), batch()
-    torch.manual_seed(5)
     chosen, corrupted, predicted, *_ = electra.run(inputs)
-    torch.manual_seed(5)
     loss, _ = electra(inputs, electra.counts(inputs))
     labels = (corrupted.input_ids != inputs.input_ids).float()
     real = inputs.input_ids != PAD
     assert real.sum() == inputs.lengths.sum()
     bce = F.binary_cross_entropy_with_logits(predicted.scores[real], labels[real])
     original = inputs.input_ids.gather(1, chosen.positions)
-    torch.manual_seed(5)
-    choose(inputs, electra.setting.masking)
-    masked = corruption.mask_for_generator(inputs.input_ids, chosen, MASK, electra.setting.masking)
+    masked = corruption.mask_for_generator(inputs, chosen, MASK, electra.setting.masking)
     logits = electra.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
     mlm = F.cross_entropy(logits[chosen.used], original[chosen.used])
     torch.testing.assert_close(loss, mlm + 50 * bce)
@@ -238,7 +234,8 @@ def check_kept_tokens_are_sampled_again() -> None:
     """The 15 % that the generator sees unmasked are predicted and sampled like the others."""
     electra, inputs = model(), batch(lengths=(60,) * 40)
     replaced_kept = 0
-    for _ in range(5):
+    for step in range(5):
+        inputs = redraw(inputs, step)
         masked: list[torch.Tensor] = []
         hook = electra.generator.encoder.register_forward_pre_hook(lambda _, a, masked=masked: masked.append(a[0]))
         chosen, corrupted, *_ = electra.run(inputs)
@@ -258,9 +255,7 @@ def mutant_only_masks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
         done = original(self, inputs, chosen)
         hook.remove()
         used = chosen.used & (seen[0].gather(1, chosen.positions) == MASK)
-        return done._replace(
-            input_ids=write_tokens(inputs.input_ids, chosen._replace(used=used), done.generated.sampled)
-        )
+        return done._replace(input_ids=write_tokens(inputs.input_ids, chosen.positions, done.generated.sampled, used))
 
     monkeypatch.setattr(GeneratorSamples, "forward", forward)
 
@@ -287,14 +282,13 @@ def mutant_a_second_pass_for_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_positions_change_from_step_to_step() -> None:
     electra, inputs = model(), batch()
-    first, second = (electra.run(inputs)[0].positions for _ in range(2))
+    first, second = (electra.run(redraw(inputs, step))[0].positions for step in range(2))
     assert not torch.equal(first, second)
 
 
 def mutant_static_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def choose(*arguments):
-        torch.manual_seed(0)
-        return choose_positions(*arguments)
+    def choose(candidates, number, masking, keys, *others):
+        return choose_positions(candidates, number, masking, torch.arange(len(keys)), *others)
 
     monkeypatch.setattr(objectives, "choose_positions", choose)
 

@@ -1,18 +1,23 @@
 """Which tokens are chosen (Appendix H): by their rarity, or by how hard a small network expects them to be."""
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_models import MASK, batch, model
+from tiny_models import MASK, batch, model, redraw
 
 from electra.pretraining.masking import MaskingConfig, choose_positions
+from electra.seeding import Stream, row_keys
 
 
 def test_weighted_positions_follow_their_weights() -> None:
     rows = 20_000
     weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5, 0.5])
     candidates = torch.tensor([True, True, True, True, False, False]).expand(rows, 6)
-    one = choose_positions(candidates, torch.ones(rows, dtype=torch.long), MaskingConfig(), weights.expand(rows, 6))
+    keys = torch.from_numpy(row_keys(np.arange(rows), Stream.ROWS, 0))
+    one = choose_positions(
+        candidates, torch.ones(rows, dtype=torch.long), MaskingConfig(), keys, weights.expand(rows, 6)
+    )
     counts = torch.bincount(one.positions[one.used], minlength=6)
     assert counts[4:].sum() == 0
     assert chisquare(counts[:4].numpy(), (weights[:4].double() / 15 * rows).numpy()).pvalue > 1e-3
@@ -38,9 +43,10 @@ def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
     electra, inputs = model(objective, masking=MaskingConfig(strategy="hard")).train(), batch(lengths=(60,) * 8)
     word = electra.prediction.network.encoder.embeddings.word
     optimizer = torch.optim.Adam(electra.strategy.parameters(), lr=1e-2)
-    for _ in range(150):  # as if ids from 40 on cost 6 nats and the others none
+    for step in range(150):  # as if ids from 40 on cost 6 nats and the others none
         weights = electra.strategy(inputs.input_ids, word)
-        chosen = choose_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), weights.detach())
+        keys = redraw(inputs, step).row_keys
+        chosen = choose_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), keys, weights.detach())
         nll = 6.0 * (inputs.input_ids.gather(1, chosen.positions) >= 40)
         loss = electra.strategy.loss(weights, chosen, nll).sum()
         word.zero_grad()

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from electra.model.encoder import EncoderConfig, fuse, initialise
 from electra.pretraining import token_scores
 from electra.pretraining.networks import MaskedLM
-from electra.pretraining.token_scores import Sampling, draw_tokens, race_for_tokens, score_tokens
+from electra.pretraining.token_scores import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
 from electra.runtime import Runtime
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
@@ -20,6 +20,12 @@ MASK = 3
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 BY_KERNELS = pytest.param(True, marks=pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE)))
+
+
+def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores:
+    """The function that is tested, with numbers to draw by."""
+    u = torch.rand(targets.shape) if sampling is not None and u is None else u
+    return token_scores.score_tokens(network, hidden, targets, sampling, u)
 
 
 @pytest.fixture(params=[False, BY_KERNELS], ids=["by torch", "by kernels"])
@@ -119,25 +125,31 @@ def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> 
     assert chisquare(torch.bincount(sampled - 1, minlength=3).numpy(), (p * 20_000).numpy()).pvalue > 1e-3
 
 
-def test_the_ends_of_the_distribution() -> None:
+DRAWS = pytest.mark.parametrize("draw", [draw_tokens, draw_tokens_by_parts])
+
+
+@DRAWS
+def test_the_ends_of_the_distribution(draw) -> None:
     ends = torch.tensor([0.0, 1 - 2**-24])
-    assert draw_tokens(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
+    assert draw(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
     weights = torch.tensor([[0.0, 0.0, 1.0, 0.0, 1.0, 0.0]]).repeat(2, 1)
-    assert draw_tokens(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
+    assert draw(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
 
 
-def test_a_race_draws_in_proportion_and_never_what_has_no_weight() -> None:
+@pytest.mark.parametrize("size", [6, 256, 257, 512, 1_000])
+def test_parts_of_the_vocabulary_draw_as_one_running_sum_does(size: int) -> None:
     torch.manual_seed(0)
-    weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 0.5, 0.0])
-    counts = race_for_tokens(weights.repeat(20_000, 1)).bincount(minlength=6).double()
-    assert not counts[weights == 0].any()
-    seen = counts[weights > 0]
-    assert chisquare(seen, weights[weights > 0].double() / weights.sum() * seen.sum()).pvalue > 1e-3
+    weights, u = torch.rand(500, size, dtype=torch.float64), torch.rand(500)
+    weights[torch.rand(500, size) < 0.5] = 0.0
+    weights[:, 3] = 1.0
+    expected = (weights.cumsum(1) <= u.unsqueeze(1) * weights.sum(1, keepdim=True)).sum(1)
+    assert torch.equal(draw_tokens_by_parts(weights, u), expected)
 
 
-def test_weights_that_are_not_numbers_give_a_token_all_the_same() -> None:
+@DRAWS
+def test_weights_that_are_not_numbers_give_a_token_all_the_same(draw) -> None:
     """The run is stopped with advice when its gradients are seen; an index out of range would hide why."""
-    assert draw_tokens(torch.full((1, 6), float("nan")), torch.tensor([0.5])).tolist() == [5]
+    assert 0 <= int(draw(torch.full((1, 6), float("nan")), torch.tensor([0.5]))) < 6
 
 
 def test_ties_in_half_precision(network, hidden) -> None:
@@ -204,7 +216,7 @@ def test_kernels_are_torch_for_many_words(threads: int) -> None:
 
 
 @pytest.mark.parametrize("kernels", [False, BY_KERNELS])
-def test_the_ends_of_the_distribution_of_many_words(kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ends_of_the_distribution_of_many_words(kernels) -> None:
     """Only two words may come up, in parts of their own; a third would be the likeliest, and never does."""
     network = network_of(MANY, kernels)
     with torch.no_grad():
@@ -212,8 +224,8 @@ def test_the_ends_of_the_distribution_of_many_words(kernels, monkeypatch: pytest
         network.head.bias.fill_(-200.0)
         network.head.bias[[100, MASK, 900]] = torch.tensor([0.0, 5.0, 0.0])
     ends = torch.tensor([0.0, 0.49, 0.51, 1 - 2**-24])
-    monkeypatch.setattr(torch, "rand", lambda *size, **options: ends)
-    sampled = score_tokens(network, torch.zeros(4, 16), torch.zeros(4, dtype=torch.long), Sampling(never=MASK)).sampled
+    targets = torch.zeros(4, dtype=torch.long)
+    sampled = score_tokens(network, torch.zeros(4, 16), targets, Sampling(never=MASK), ends).sampled
     assert sampled.tolist() == [100, 100, 900, 900]
 
 

@@ -1,5 +1,8 @@
 """Tiny models and batches for the tests of this folder."""
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 
 from electra.data.loader import Batch
@@ -8,6 +11,7 @@ from electra.pretraining.masking import Chosen, MaskingConfig, choose_positions,
 from electra.pretraining.networks import GeneratorConfig
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
 from electra.pretraining.prediction import ContrastConfig
+from electra.seeding import Stream, row_keys
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -47,11 +51,16 @@ def model(
 def choose(inputs: Batch, config: MaskingConfig) -> Chosen:
     """Positions drawn as a model draws them."""
     candidates = ordinary_tokens(inputs.input_ids, SPECIAL)
-    return choose_positions(candidates, num_chosen(inputs.lengths, config.fraction), config)
+    return choose_positions(candidates, num_chosen(inputs.lengths, config.fraction), config, inputs.row_keys)
+
+
+def redraw(inputs: Batch, seed: int) -> Batch:
+    """The same rows with other keys, so that everything is drawn anew."""
+    return replace(inputs, keys=torch.from_numpy(row_keys(np.arange(len(inputs.lengths)), Stream.ROWS, seed)))
 
 
 def batch(lengths: tuple[int, ...] = (40, 40, 23, 7), seed: int = 1, vocab: int = VOCAB) -> Batch:
-    """Rows `[CLS] a [SEP] b [SEP]` of random tokens, padded."""
+    """Rows `[CLS] a [SEP] b [SEP]` of random tokens, padded, with keys."""
     generator = torch.Generator().manual_seed(seed)
     longest = max(lengths)
     ids = torch.full((len(lengths), longest), PAD)
@@ -63,4 +72,4 @@ def batch(lengths: tuple[int, ...] = (40, 40, 23, 7), seed: int = 1, vocab: int 
         types[row, middle + 1 : length] = 1
     counts = torch.tensor(lengths)
     mask = torch.arange(longest) < counts[:, None]
-    return Batch(ids, types, counts, None if mask.all() else mask)
+    return redraw(Batch(ids, types, counts, None if mask.all() else mask), seed)

@@ -1,15 +1,18 @@
 """The learning rate and the budget."""
 
+from dataclasses import replace
+
 import pytest
 
 from electra.errors import UsageError
+from electra.presets import reference, small
 from electra.train.loop import Recipe, TrainingConfig, learning_rate
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
 
 
 def recipe(budget: Budget, **schedule: object) -> Recipe:
-    return Recipe(budget, TrainingConfig(), OptimizerConfig(learning_rate=1.0), ScheduleConfig(**schedule), seed=0)
+    return Recipe(budget, TrainingConfig(), OptimizerConfig(learning_rate=1.0), ScheduleConfig(**schedule), seed=(0,))
 
 
 def rate(run: Recipe, step: int, seconds: float = 0.0, flops: float = 0.0) -> float:
@@ -58,6 +61,15 @@ def test_reference_multiplies_warm_up_and_decay() -> None:
     assert [rate(run, t) for t in range(1000)] == pytest.approx(expected)
     assert expected[0] == 0.0
     assert max(expected) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("steps", [1_000, 5_000, 200_000])
+def test_reference_rates_of_short_runs_are_those_of_the_original_code(steps: int) -> None:
+    """REFERENCE 2.7: rate x (1 - t / T) x min(1, t / 10,000), also where the run is shorter than its warm-up."""
+    schedule = reference(small()).schedule
+    run = replace(recipe(Budget(steps=steps)), schedule=schedule)
+    for t in (0, 1, steps // 2, steps - 1):
+        assert rate(run, t) == pytest.approx((1 - t / steps) * min(1.0, t / 10_000), abs=1e-12)
 
 
 @pytest.mark.parametrize(

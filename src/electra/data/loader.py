@@ -20,6 +20,7 @@ from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
 from electra.runtime import on_device
+from electra.seeding import Stream, derive_keys, numpy_generator, row_keys
 
 PREFETCHED_STEPS = 2
 
@@ -36,6 +37,14 @@ class Batch:
     """Tokens of each row, special ones included, without padding."""
     attention_mask: Bool[Tensor, "B T"] | None
     """True where a token stands; None where nothing is padded."""
+    keys: Int64[Tensor, " B"] | None = None
+    """Of what is drawn for each row (`electra.seeding`), in pre-training."""
+
+    @property
+    def row_keys(self) -> Int64[Tensor, " B"]:
+        """`keys` of a batch that has them."""
+        assert self.keys is not None
+        return self.keys
 
     def tensors(self) -> list[Tensor]:
         """All that it consists of."""
@@ -43,13 +52,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """On a device, for which the host does not wait."""
-        mask = None if self.attention_mask is None else on_device(self.attention_mask, device)
-        return Batch(
-            on_device(self.input_ids, device),
-            on_device(self.token_type_ids, device),
-            on_device(self.lengths, device),
-            mask,
-        )
+        return replace(self, **{name: on_device(t, device) for name, t in vars(self).items() if t is not None})
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,9 @@ class BatchLoader:
 
     A global batch is the next `batch_size` of them (it may span two epochs), sorted by length and cut into
     micro-batches, of which rank r of n takes numbers r, r + n, r + 2n, …: neither the padding that sorting
-    saves nor the number of ranks changes what a step sees. Where shapes should be few, micro-batches are padded to
-    one of the lengths `padded_to` (from short to long), and not to their longest row.
+    saves nor the number of ranks changes what a step sees. What is drawn for a row depends on its number in the global batch,
+    not on its micro-batch. Where shapes should be few, micro-batches are padded to one of the lengths `padded_to` (from
+    short to long), and not to their longest row. `seed` is one number, or several that together are the seed.
 
     Raises:
         UsageError: ranks and micro-batches do not divide the batch, or the examples do not fill one.
@@ -96,7 +100,7 @@ class BatchLoader:
         batch_size: int,
         micro_batch_size: int,
         pad_id: int,
-        seed: int,
+        seed: tuple[int, ...],
         length_warmup: LengthWarmup = LengthWarmup(),
         padded_to: Sequence[int] = (),
         rank: int = 0,
@@ -113,6 +117,7 @@ class BatchLoader:
                 "add text, or lower --training.batch-size or --seq-len"
             )
         self._examples = examples
+        self._seed = seed
         self._batch_size = batch_size
         self._micro_batch_size = micro_batch_size
         self._pad_id = pad_id
@@ -121,7 +126,7 @@ class BatchLoader:
         self._rank = rank
         self._world_size = world_size
         # A batch spans two epochs at most.
-        self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(len(examples), seed, epoch))
+        self._order = lru_cache(maxsize=2)(lambda epoch: shuffle(len(examples), Stream.DATA_ORDER, *seed, epoch))
 
     def epoch(self, step: int) -> float:
         """How many times the examples have been seen when `step` steps are done."""
@@ -131,9 +136,16 @@ class BatchLoader:
         """This rank's micro-batches of a global step."""
         rows = self._global_batch(step)
         rows = rows[np.argsort(self._examples.lengths(rows), kind="stable")]
-        mine = rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
+        keys = row_keys(np.arange(len(rows)), Stream.ROWS, *self._seed, step)
         longest = self._length_warmup.length if step < self._length_warmup.steps else None
-        return [examples_batch(self._examples, each, self._pad_id, longest, self._padded_to) for each in mine]
+        return [
+            examples_batch(self._examples, some, of_some, self._pad_id, longest, self._padded_to)
+            for some, of_some in zip(self._mine(rows), self._mine(keys), strict=True)
+        ]
+
+    def _mine(self, of_rows: Int[np.ndarray, " B"]) -> Int[np.ndarray, "M B_M"]:
+        """What belongs to the rows of this rank's micro-batches."""
+        return of_rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
         """`batches` of `first_step` and all after it, made ahead."""
@@ -159,26 +171,33 @@ def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made
             yield ready
 
 
-def epoch_order(size: int, seed: int, epoch: int) -> Int[np.ndarray, " N"]:
-    """The order of `size` examples in an epoch, in 32 bits where they do: half the memory, two thirds of the time."""
+def shuffle(size: int, stream: Stream, *key: int) -> Int[np.ndarray, " N"]:
+    """The numbers below `size` in the order of a key: in 32 bits where they do, half the memory, two thirds of the time."""
     order = np.arange(size, dtype=np.int32 if size <= 2**31 else np.int64)
-    np.random.Generator(np.random.PCG64([seed, epoch])).shuffle(order)
+    numpy_generator(stream, *key).shuffle(order)
     return order
 
 
 def examples_batch(
     examples: ExampleSet,
     rows: Sequence[int] | Int[np.ndarray, " B"],
+    keys: Int64[np.ndarray, " B"],
     pad_id: int,
     longest: int | None = None,
     padded_to: Sequence[int] = (),
 ) -> Batch:
-    """The examples at `rows` (at least one) as one batch, in this order; in pieces of up to `longest` tokens, if given."""
+    """The examples at `rows` (at least one) as one batch, in this order, with a key for each.
+
+    In pieces of up to `longest` tokens, if given, whose keys follow from those of their examples.
+    """
     chosen = list(examples.rows(rows))
     if longest is not None:
-        chosen = [piece for example in chosen for piece in in_pieces(example, longest)]
+        pieces = [list(in_pieces(example, longest)) for example in chosen]
+        numbers = [np.arange(len(each)) for each in pieces]
+        keys = derive_keys(keys.repeat([len(each) for each in pieces]), np.concatenate(numbers))
+        chosen = [piece for each in pieces for piece in each]
     ids, segment_a = [example.ids for example in chosen], [example.segment_a for example in chosen]
-    return padded_batch(ids, segment_a, pad_id, padded_to)
+    return replace(padded_batch(ids, segment_a, pad_id, padded_to), keys=torch.from_numpy(keys))
 
 
 def in_pieces(example: Example, longest: int) -> Iterator[Example]:
@@ -226,4 +245,5 @@ def evaluation_batches(
     rows = np.arange(number) * size // max(number, 1)
     rows = rows[np.argsort(examples.lengths(rows), kind="stable")]
     for start in range(0, number, batch_size):
-        yield examples_batch(examples, rows[start : start + batch_size], pad_id)
+        some = rows[start : start + batch_size]
+        yield examples_batch(examples, some, row_keys(some, Stream.HELDOUT_ROWS), pad_id)

@@ -10,6 +10,7 @@ from electra.data.examples import Examples, cut_examples, pack_examples
 from electra.data.manifest import ShardEntry, Split, load_json, save_json
 from electra.data.shards import is_intact, write_shard
 from electra.errors import DataError
+from electra.seeding import Stream, numpy_generator
 from electra.text.words import LineEncoder
 
 CHUNKS = "chunks"
@@ -38,7 +39,7 @@ class ChunkWriter:
 
     def __call__(self, chunk: Chunk) -> ChunkRecord:
         """Raises StorageError."""
-        rng = np.random.Generator(np.random.PCG64([self.seed, chunk.number]))
+        rng = numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
 
         def write(split: Split) -> ShardEntry | None:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]

@@ -11,7 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from electra.console import reading_progress
-from electra.data.loader import Batch, epoch_order, made_ahead, padded_batch
+from electra.data.loader import Batch, made_ahead, padded_batch, shuffle
+from electra.seeding import Stream
 
 IGNORED = -100
 """The target of a token that is not scored; the value that torch's cross-entropy passes over."""
@@ -113,14 +114,14 @@ class FeatureLoader:
         return made_ahead(lambda step: [self.batch(step)], first_step)
 
     def _epoch_plan(self, epoch: int) -> list[Int[np.ndarray, " B"]]:
-        order = epoch_order(len(self._features), self._seed, epoch)
+        order = shuffle(len(self._features), Stream.DATA_ORDER, self._seed, epoch)
         size = self._batch_size * BUCKET_BATCHES
         batches = []
         for start in range(0, len(order), size):
             bucket = order[start : start + size]
             bucket = bucket[np.argsort(self._lengths[bucket], kind="stable")]
             batches += [bucket[i : i + self._batch_size] for i in range(0, len(bucket), self._batch_size)]
-        return [batches[i] for i in epoch_order(len(batches), self._seed, epoch)]
+        return [batches[i] for i in shuffle(len(batches), Stream.BATCH_ORDER, self._seed, epoch)]
 
 
 def in_order_of_length(features: Features, batch_size: int, pad_id: int) -> Iterator[tuple[np.ndarray, LabelledBatch]]:

@@ -29,7 +29,8 @@ from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.protocol import layerwise_rates
 from electra.model.encoder import described, fuse, initialise
-from electra.runtime import Runtime, runtime, seed_everything, stop_on_signal
+from electra.runtime import Runtime, runtime, stop_on_signal
+from electra.seeding import Stream, seed_everything
 from electra.storage import write_atomically, writing
 from electra.train.checkpoint import Checkpoints
 from electra.train.loop import Recipe, TrainingConfig, train
@@ -130,7 +131,7 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
 def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, where: Runtime) -> Run:
     """A model with this seed's head, ready to be trained."""
     encoder = copy.deepcopy(prepared.encoder)
-    seed_everything(config.seed)
+    seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
     model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
         initialise(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
@@ -148,7 +149,7 @@ def recipe_of(run: Run) -> Recipe:
         TrainingConfig(batch_size=config.batch_size, log_every=20, keep_checkpoints=1),
         OptimizerConfig(learning_rate=protocol.learning_rate, weight_decay=config.weight_decay),
         ScheduleConfig(warmup_steps=round(config.warmup * steps), max_warmup=0.999),
-        config.seed,
+        (config.seed,),
         layerwise_rates(protocol.layerwise_decay, run.model.encoder.config.num_layers),
     )
 

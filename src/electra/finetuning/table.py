@@ -15,6 +15,7 @@ from electra.errors import DataError, UsageError
 from electra.finetuning.heads import Kind
 from electra.finetuning.rows import Rows, read_rows
 from electra.finetuning.sentences import Sentences, SentenceTask, finite
+from electra.seeding import Stream, numpy_generator
 from electra.text.tokenizer import Tokenizer
 
 MANY_CLASSES = 20
@@ -101,7 +102,7 @@ def drawn(rows: Rows, share: float, seed: int) -> np.ndarray:
     if number >= len(rows):
         raise DataError(f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
     held_out = np.zeros(len(rows), dtype=bool)
-    held_out[np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))[:number]] = True
+    held_out[numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(rows))[:number]] = True
     decided(f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev", "no --dev was given")
     return held_out
 

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from electra.console import decided, warned
 from electra.errors import DataError, UsageError
 from electra.finetuning.config import FinetuneConfig
@@ -20,6 +18,7 @@ from electra.finetuning.tagging_data import find_splits, read_sentences
 from electra.finetuning.task import Task
 from electra.finetuning.wnli import Wnli, pairs_of, pretrained_head
 from electra.model.weights import Pretrained
+from electra.seeding import Stream, numpy_generator
 from electra.text.tokenizer import Tokenizer
 
 SPANS = ("squad1", "squad2", "mrqa")
@@ -159,7 +158,7 @@ def hold_out(
     number = max(1, round(config.dev_share * len(names)))
     if number >= len(names):
         raise DataError(f"{config.train or config.data}: too few {what} to hold some out; give --dev")
-    order = np.random.Generator(np.random.PCG64(config.split_seed)).permutation(len(names))
+    order = numpy_generator(Stream.DEV_SPLIT, config.split_seed).permutation(len(names))
     chosen = {names[i] for i in order[:number]}
     kept = [item for item, group in zip(items, groups, strict=True) if group not in chosen]
     held = [item for item, group in zip(items, groups, strict=True) if group in chosen]

@@ -11,7 +11,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
 from electra.pretraining.procedure import generator_of
-from electra.runtime import seed_everything
+from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import Tokenizer
 
 
@@ -24,7 +24,7 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
         DeviceError: there is not enough memory for networks of these sizes.
     """
     setting = setting_of(config, vocabulary_of(tokenizer), unigrams)
-    seed_everything(config.seed)
+    seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
     try:
         return PretrainingModel(setting)
     except RuntimeError as error:

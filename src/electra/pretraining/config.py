@@ -116,10 +116,15 @@ class PretrainConfig:
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)
 
+    @property
+    def stage(self) -> int:
+        """Which stage of training this configures: 1 for the last of two, whose first is a joint run of its own."""
+        return int(self.procedure != "joint")
+
     def recipe(self) -> Recipe:
         """The part that the training loop is told."""
         budget = Budget(self.steps, self.hours, self.flops)
-        return Recipe(budget, self.training, self.optimizer, self.schedule, self.seed)
+        return Recipe(budget, self.training, self.optimizer, self.schedule, (self.seed, self.stage))
 
 
 def options(defaults: PretrainConfig, **about: Any) -> Parser:

@@ -10,29 +10,36 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.flops import Cost
-from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
+from electra.pretraining.masking import Chosen, MaskingConfig, write_samples, write_tokens
 from electra.pretraining.networks import GeneratorConfig
 from electra.pretraining.token_scores import sample_tokens
+from electra.seeding import Draw, uniform
 
 
-def mask_for_generator(
-    input_ids: Int64[Tensor, "B L"], chosen: Chosen, mask_id: int, config: MaskingConfig
-) -> Int64[Tensor, "B L"]:
-    """The generator's input: of the chosen tokens 85 % become [MASK] and 15 % stay; never a random token."""
-    original = input_ids.gather(1, chosen.positions)
-    draw = torch.rand(original.shape, device=original.device)
-    return write_tokens(input_ids, chosen, torch.where(draw < config.generator_mask, mask_id, original))
+def mask_for_generator(batch: Batch, chosen: Chosen, mask_id: int, config: MaskingConfig) -> Int64[Tensor, "B L"]:
+    """The generator's input: of the chosen tokens 85 % become [MASK] and 15 % stay; never a random token.
+
+    A position drawn twice becomes [MASK] if either draw decides so, as in the original code.
+    """
+    u = uniform(batch.row_keys, Draw.MASKS, chosen.positions.shape[1])
+    return write_tokens(batch.input_ids, chosen.positions, mask_id, chosen.used & (u < config.generator_mask))
 
 
 def mask_like_bert(
-    input_ids: Int64[Tensor, "B L"], chosen: Chosen, mask_id: int, vocab_size: int, config: MaskingConfig
+    batch: Batch, chosen: Chosen, mask_id: int, vocab_size: int, config: MaskingConfig
 ) -> Int64[Tensor, "B L"]:
-    """BERT's corruption: of the chosen tokens 80 % become [MASK], 10 % any token of the vocabulary, 10 % stay."""
-    original = input_ids.gather(1, chosen.positions)
-    draw = torch.rand(original.shape, device=original.device)
-    anything = torch.randint_like(original, vocab_size)
-    tokens = torch.where(draw < config.mlm_mask + config.mlm_random, anything, original)
-    return write_tokens(input_ids, chosen, torch.where(draw < config.mlm_mask, mask_id, tokens))
+    """BERT's corruption: of the chosen tokens 80 % become [MASK], 10 % any token of the vocabulary, 10 % stay.
+
+    A position drawn twice becomes [MASK] if either draw decides so.
+    """
+    ids, slots = batch.input_ids, chosen.positions.shape[1]
+    u = uniform(batch.row_keys, Draw.MASKS, slots)
+    masked = u < config.mlm_mask
+    if config.mlm_random:
+        tokens = (uniform(batch.row_keys, Draw.RANDOM_TOKENS, slots) * vocab_size).long()
+        changed = chosen.used & ~masked & (u < config.mlm_mask + config.mlm_random)
+        ids = write_samples(ids, chosen.positions, tokens, changed, config)
+    return write_tokens(ids, chosen.positions, mask_id, chosen.used & masked)
 
 
 class Generated(NamedTuple):
@@ -55,7 +62,7 @@ class Corrupted(NamedTuple):
 
     def but_unchanged(self, batch: Batch, share: float) -> "Corrupted":
         """The same with this share of the rows, drawn at random, as they were (Appendix H)."""
-        unchanged = torch.rand(len(batch.lengths), 1, device=batch.input_ids.device) < share
+        unchanged = uniform(batch.row_keys, Draw.UNCHANGED, 1) < share
         return self._replace(input_ids=torch.where(unchanged, batch.input_ids, self.input_ids))
 
 
@@ -89,25 +96,28 @@ class NoNetwork(nn.Module):
 class FrequencySamples(NoNetwork):
     """Tokens drawn with given probabilities, whatever stands around: by corpus frequency, or all alike (section 3.2)."""
 
-    log_p: Tensor
+    p: Tensor
+    cumulative: Tensor
 
-    def __init__(self, probabilities: Float[Tensor, " V"], config: GeneratorConfig) -> None:
+    def __init__(self, probabilities: Float[Tensor, " V"], config: GeneratorConfig, masking: MaskingConfig) -> None:
         super().__init__()
-        self.temperature = config.temperature
+        self.masking = masking
         self.never_original = config.never_original
-        self.register_buffer("log_p", probabilities.log(), persistent=False)
+        p = (probabilities.double().log() / config.temperature).softmax(-1)
+        self.register_buffer("p", p.float(), persistent=False)
+        self.register_buffer("cumulative", p.cumsum(-1), persistent=False)
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
         original = batch.input_ids.gather(1, chosen.positions)
-        p = (self.log_p / self.temperature).softmax(-1)
+        u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
         if self.never_original:
-            u = torch.rand(original.numel(), device=original.device)
-            weights = p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
-            sampled = sample_tokens(weights, u).view_as(original)
+            weights = self.p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
+            sampled = sample_tokens(weights, u.flatten()).view_as(original)
         else:
-            sampled = torch.multinomial(p, original.numel(), replacement=True).view_as(original)
+            sampled = torch.searchsorted(self.cumulative, u.double() * self.cumulative[-1], right=True)
         correct = ((sampled == original) & chosen.used).sum()
-        return Corrupted(write_tokens(batch.input_ids, chosen, sampled), None, {"sampled_correct": correct})
+        ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
+        return Corrupted(ids, None, {"sampled_correct": correct})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """How often a draw is the original token."""
@@ -124,7 +134,7 @@ class Masks(NoNetwork):
         self.vocab_size = vocab_size
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
-        ids = mask_like_bert(batch.input_ids, chosen, self.mask_id, self.vocab_size, self.masking)
+        ids = mask_like_bert(batch, chosen, self.mask_id, self.vocab_size, self.masking)
         return Corrupted(ids, None, {})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import torch
 
+from electra.console import warned
 from electra.errors import DeviceError, UsageError
 from electra.model.layers import TransformerLayer
 from electra.pretraining.config import PretrainConfig
@@ -17,11 +18,17 @@ GRAPHED_LENGTHS = 32
 """Places from one length of micro-batch to the next, where graphs are recorded."""
 
 
-def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
-    """The micro-batch size: as given, or the largest that divides a process's share and suits the device.
+def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> int:
+    """The micro-batch size: as given, as `recorded` by the run that is resumed, or what suits the device.
 
-    On a GPU activations grow with length x width x depth. Graphs keep theirs while those of another shape are computed for the
-    first time.
+    That is the largest that divides a process's share and fits. On a GPU activations grow with length x width x depth. Graphs
+    keep theirs while those of another shape are computed for the first time.
+
+    A resumed run keeps its size, because dropout is drawn for a micro-batch, and because a mean of the micro-batches' means
+    depends on it.
+
+    Raises:
+        UsageError: processes do not divide the batch, or cannot keep the size that the means of the run depend on.
     """
     if config.training.micro_batch_size is not None:
         return config.training.micro_batch_size
@@ -30,6 +37,18 @@ def rows_at_once(config: PretrainConfig, where: Runtime) -> int:
         raise UsageError(
             f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
             f"{where.world_size} processes"
+        )
+    if recorded and share % recorded == 0:
+        return recorded
+    if recorded and config.training.means == "local":
+        raise UsageError(
+            f"training.means is local, so this run's loss depends on its micro-batches of {recorded} sequences, into which "
+            f"{where.world_size} processes cannot divide a batch of {config.training.batch_size}; start as many as before"
+        )
+    if recorded:
+        warned(
+            f"micro-batches of {recorded} sequences, as before, do not divide the share of {where.world_size} processes; "
+            "dropout differs from that of an undisturbed run from here on"
         )
     limit = CPU_ROWS
     if where.device.type == "cuda":

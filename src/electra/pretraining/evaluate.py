@@ -11,10 +11,7 @@ from electra.data.loader import Batch
 from electra.pretraining.detection import area_under_curve, score_histogram
 from electra.pretraining.masking import real_tokens
 from electra.pretraining.objectives import PretrainingModel
-from electra.runtime import Runtime, seed_everything
-
-# Held-out masks and samples do not depend on the run's seed, so that runs can be compared.
-EVALUATION_SEED = 20_200_326
+from electra.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,9 @@ def evaluate(
     unigrams: Int64[Tensor, " V"],
     runtime: Runtime,
 ) -> Evaluation:
-    """Score `model` on held-out batches, dropout off, masks and samples always the same.
+    """Score `model` on held-out batches, dropout off.
+
+    Masks and samples depend on the example alone, not on the run's seed, so that runs can be compared.
 
     With a discriminator, `frequency_auc` is what the tokens' frequencies in the training text (`unigrams`: counts) alone
     would reach: a token is called replaced the rarer, or the more frequent, it is, whichever works better. Special tokens,
@@ -39,7 +38,6 @@ def evaluate(
     """
     was_training = model.training
     model.eval()
-    seed_everything(EVALUATION_SEED)
     counts = unigrams.double() + 0.5
     counts[list(model.setting.vocabulary.special_ids)] = counts.sum()
     rarity = -torch.log(counts / counts.sum()).float().to(runtime.device)
@@ -91,7 +89,6 @@ def samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtim
         return []
     was_training = model.training
     model.eval()
-    seed_everything(EVALUATION_SEED)
     batch = batch.to(runtime.device)
     with torch.no_grad(), runtime.autocast():
         done = model.run(batch)

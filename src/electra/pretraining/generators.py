@@ -16,9 +16,10 @@ from electra.pretraining.corruption import (
     mask_for_generator,
     ratio,
 )
-from electra.pretraining.masking import Chosen, MaskingConfig, write_tokens
+from electra.pretraining.masking import Chosen, MaskingConfig, write_samples
 from electra.pretraining.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.token_scores import Sampling, score_tokens
+from electra.seeding import Draw, uniform
 
 
 class GeneratorSamples(nn.Module):
@@ -33,10 +34,11 @@ class GeneratorSamples(nn.Module):
         self.mask_id = mask_id
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
-        masked_ids = mask_for_generator(batch.input_ids, chosen, self.mask_id, self.masking)
+        masked_ids = mask_for_generator(batch, chosen, self.mask_id, self.masking)
         hidden = self.generator.encoder(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
         original = batch.input_ids.gather(1, chosen.positions)
-        scores = score_tokens(self.generator, hidden, original, self.sampling)
+        u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
+        scores = score_tokens(self.generator, hidden, original, self.sampling, u)
         sampled, nll = scores.sampled, scores.nll * chosen.used
         assert sampled is not None
         sums = {
@@ -45,7 +47,8 @@ class GeneratorSamples(nn.Module):
             "sampled_correct": ((sampled == original) & chosen.used).sum(),
         }
         generated = Generated(hidden, nll, sampled)
-        return Corrupted(write_tokens(batch.input_ids, chosen, sampled), generated, sums)
+        ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
+        return Corrupted(ids, generated, sums)
 
     def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
         """The generator's own loss: -log p(original token)."""

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from electra.errors import UsageError
+from electra.seeding import Draw, uniform
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def choose_positions(
     candidates: Bool[Tensor, "B L"],
     number: Int64[Tensor, " B"],
     config: MaskingConfig,
+    keys: Int64[Tensor, " B"],
     weights: Float[Tensor, "B L"] | None = None,
+    draw: Draw = Draw.POSITIONS,
 ) -> Chosen:
     """Draw `number` positions of each row among the candidates: uniformly, or in proportion to `weights` (more than 0).
 
@@ -89,26 +93,51 @@ def choose_positions(
     """
     slots = num_chosen_of(candidates.shape[1], config.fraction)
     if config.with_replacement:
-        shares = candidates.float() if weights is None else weights * candidates
-        positions = torch.multinomial(shares, slots, replacement=True)
+        shares = candidates.double() if weights is None else weights.double() * candidates
+        cumulative = shares.cumsum(1)
+        u = uniform(keys, draw, slots).double() * cumulative[:, -1:]
+        positions = torch.searchsorted(cumulative, u, right=True).clamp_(max=candidates.shape[1] - 1)
     else:
-        keys = torch.rand(candidates.shape, device=candidates.device)
-        if (
-            weights is not None
-        ):  # the largest u^(1/w) are a weighted sample without replacement (Efraimidis and Spirakis)
-            keys = keys.log() / weights
-        positions = keys.masked_fill(~candidates, -math.inf).topk(slots, dim=1).indices
+        order = uniform(keys, draw, candidates.shape[1])
+        if weights is not None:
+            # The largest u^(1/w) are a weighted sample without replacement (Efraimidis and Spirakis, 2006).
+            order = torch.log1p(-order) / weights
+        positions = order.masked_fill(~candidates, -math.inf).topk(slots, dim=1).indices
     used = torch.arange(slots, device=candidates.device) < number[:, None]
     return Chosen(positions, used & candidates.gather(1, positions))
 
 
-def write_tokens(input_ids: Int64[Tensor, "B L"], chosen: Chosen, tokens: Int64[Tensor, "B K"]) -> Int64[Tensor, "B L"]:
-    """`input_ids` with `tokens` written at the chosen positions.
+def write_tokens(
+    input_ids: Int64[Tensor, "B L"],
+    positions: Int64[Tensor, "B K"],
+    tokens: Int64[Tensor, "B K"] | int,
+    where: Bool[Tensor, "B K"],
+) -> Int64[Tensor, "B L"]:
+    """`input_ids` with `tokens` at the positions where `where` is true; a position that comes twice gets equal tokens."""
+    length = input_ids.shape[1]
+    with_spare = F.pad(input_ids, (0, 1))  # a column that takes whatever is not to be written
+    return with_spare.scatter_(1, torch.where(where, positions, length), tokens)[:, :length]
 
-    A position chosen twice gets the floor of the mean of its tokens' ids: an odd rule, but the original code's, and
-    without drawing with replacement no position is chosen twice.
-    """
-    used = chosen.used.long()
-    times = torch.zeros_like(input_ids).scatter_add(1, chosen.positions, used)
-    total = torch.zeros_like(input_ids).scatter_add(1, chosen.positions, tokens * used)
+
+def write_means(
+    input_ids: Int64[Tensor, "B L"],
+    positions: Int64[Tensor, "B K"],
+    tokens: Int64[Tensor, "B K"],
+    where: Bool[Tensor, "B K"],
+) -> Int64[Tensor, "B L"]:
+    """The same; a position that comes twice gets the floor of the mean of its tokens' ids, as in the original code."""
+    times = torch.zeros_like(input_ids).scatter_add(1, positions, where.long())
+    total = torch.zeros_like(input_ids).scatter_add(1, positions, tokens * where)
     return torch.where(times > 0, total // times.clamp(min=1), input_ids)
+
+
+def write_samples(
+    input_ids: Int64[Tensor, "B L"],
+    positions: Int64[Tensor, "B K"],
+    tokens: Int64[Tensor, "B K"],
+    where: Bool[Tensor, "B K"],
+    config: MaskingConfig,
+) -> Int64[Tensor, "B L"]:
+    """The same for tokens that are drawn, which may differ where a position comes twice."""
+    write = write_means if config.with_replacement else write_tokens
+    return write(input_ids, positions, tokens, where)

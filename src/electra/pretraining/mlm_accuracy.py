@@ -18,10 +18,10 @@ from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.as_masked_lm import ElectraAsMaskedLM, MaskedLMAlone
 from electra.pretraining.directory import RunDirectory
-from electra.pretraining.evaluate import EVALUATION_SEED
 from electra.pretraining.fill_mask import load_filler
 from electra.pretraining.objectives import OBJECTIVES
 from electra.runtime import Runtime, runtime
+from electra.seeding import Draw, uniform
 from electra.text.tokenizer import Tokenizer
 
 ROWS = 32
@@ -97,10 +97,9 @@ class MaskedExamples(NamedTuple):
 
 def mask_one_each(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[MaskedExamples]:
     """Mask one token of each row, any but [PAD], [CLS], [SEP] and [MASK] with the same probability; always the same."""
-    draw = torch.Generator().manual_seed(EVALUATION_SEED)
     never = torch.tensor(tokenizer.special_ids)
     for batch in batches:
-        noise = torch.rand(batch.input_ids.shape, generator=draw)
+        noise = uniform(batch.row_keys, Draw.POSITIONS, batch.input_ids.shape[1])
         positions = noise.masked_fill(torch.isin(batch.input_ids, never), -1.0).argmax(dim=1)
         original = batch.input_ids.gather(1, positions[:, None])[:, 0]
         ids = batch.input_ids.scatter(1, positions[:, None], tokenizer.mask_id)

@@ -28,6 +28,7 @@ from electra.pretraining.masking import (
 from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
 from electra.pretraining.prediction import ContrastConfig, EveryToken, Predicted, ReplacedOrOriginal, WhichToken
 from electra.pretraining.strategies import STRATEGIES
+from electra.seeding import Draw
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ Main = MaskedLM | Discriminator
 def frequency_samples(setting: Setting) -> FrequencySamples:
     """Draws from the corpus frequencies of the tokens, or from any token that is not special alike."""
     counts = setting.unigrams if setting.generator.kind == "unigram" else torch.ones_like(setting.unigrams)
-    return FrequencySamples(frequencies(counts, setting.vocabulary.special_ids), setting.generator)
+    probabilities = frequencies(counts, setting.vocabulary.special_ids)
+    return FrequencySamples(probabilities, setting.generator, setting.masking)
 
 
 def generator_samples(setting: Setting, main: Main) -> GeneratorSamples | FrequencySamples:
@@ -179,14 +181,15 @@ class PretrainingModel(nn.Module):
         word = self.prediction.network.encoder.embeddings.word
         weights = self.strategy(batch.input_ids, word) if self.training else None  # held-out scores: all tokens alike
         number = num_chosen(batch.lengths, masking.fraction)
-        chosen = choose_positions(candidates, number, masking, None if weights is None else weights.detach())
+        weights_alone = None if weights is None else weights.detach()
+        chosen = choose_positions(candidates, number, masking, batch.row_keys, weights_alone)
         corrupted = self.corruption(batch, chosen)
         if self.setting.contrast.weight and self.training:
             corrupted = corrupted.but_unchanged(batch, self.setting.contrast.unchanged)
         at = None if objective.scored == "tokens" else chosen
         if objective.scored == "others":
             # Drawn apart, whether masked or not: beside the masked ones alone (so footnote 7 can be read) all are original.
-            at = choose_positions(candidates, number, masking)
+            at = choose_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
         predicted = self.prediction(batch, corrupted, at)
         learnt = self.corruption.learn(batch, chosen, corrupted, predicted.scores)
         # How hard the chosen tokens were: the generator knows, or the main network if it predicts them itself.

@@ -24,6 +24,7 @@ from electra.pretraining.health import Finding, check_heldout
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.report import Report, sentence_markup, table, write_report
 from electra.runtime import Runtime, runtime
+from electra.seeding import Stream, row_keys
 from electra.storage import writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -126,8 +127,8 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
 def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
     """The held-out examples that are shown: short enough to read, long enough to say something."""
     lengths = torch.from_numpy(examples.lengths(range(len(examples))))
-    order = (lengths - 24).abs().argsort(stable=True)[:number]
-    return examples_batch(examples, order.tolist(), tokenizer.pad_id)
+    order = (lengths - 24).abs().argsort(stable=True)[:number].numpy()
+    return examples_batch(examples, order, row_keys(order, Stream.HELDOUT_ROWS), tokenizer.pad_id)
 
 
 def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer) -> None:

@@ -53,11 +53,11 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
 def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict[str, Any]:
     """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
     check_graphs(config, where)
-    rows = rows_at_once(config, where)
     if where.is_main:
         directory.check(config)
         if config.init:
             check_init(Path(config.init), config)
+    rows = rows_at_once(config, where, recorded_micro_batch_size(directory, where))
     with directory.claimed(config) if where.is_main else nullcontext():
         with main_process_first(where):
             data, tokenizer = prepared_text(config, directory)
@@ -83,6 +83,12 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
                 f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
             ) from None
     return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
+
+
+def recorded_micro_batch_size(directory: RunDirectory, where: Runtime) -> int:
+    """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
+    recorded = Checkpoints(directory.checkpoints, 1, warned).recorded_settings().get("micro_batch_size", 0)
+    return int(where.agree(float(recorded))[0])
 
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
@@ -120,13 +126,15 @@ def train_model(
         batch_size=recipe.training.batch_size,
         micro_batch_size=rows,
         pad_id=tokenizer.pad_id,
-        seed=config.seed,
+        seed=recipe.seed,
         length_warmup=config.length_warmup,
         padded_to=graphed_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=where.rank,
         world_size=where.world_size,
     )
-    checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, warned)
+    checkpoints = Checkpoints(
+        directory.checkpoints, recipe.training.keep_checkpoints, warned, {"micro_batch_size": rows}
+    )
     health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.never_original)
     share = model.utilised_share(data.manifest.seq_len)
     observer = RunObserver(directory.path, recipe.budget, health, share, where, checkpoints.path)

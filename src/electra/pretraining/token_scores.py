@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -50,28 +51,45 @@ class Sampling:
         return self.temperature == 1 and not self.never_original
 
 
+SAMPLED_PART = 256
+"""Tokens of a part of the vocabulary, of which one is drawn before a token of it, on a GPU."""
+
+
 def sample_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
-    """One token a row in proportion to the weights, which are overwritten; `u`, uniform from 0 to 1, decides on a CPU."""
-    return draw_tokens(weights, u) if weights.device.type == "cpu" else race_for_tokens(weights)
+    """One token a row in proportion to the weights, where the cumulative distribution passes `u`, from [0, 1).
+
+    May overwrite the weights. A weight of 0 never comes up. Weights that are not numbers give any token: a diverged run is
+    stopped elsewhere.
+    """
+    return draw_tokens(weights, u) if weights.device.type == "cpu" else draw_tokens_by_parts(weights, u)
 
 
 def draw_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
-    """One token a row in proportion to the weights, where the cumulative distribution passes `u`; overwrites the weights.
-
-    A weight of 0 never comes up. Weights that are not numbers give the last token: a diverged run is stopped elsewhere.
-    """
+    """`sample_tokens` by one running sum over the vocabulary, which overwrites the weights."""
     cumulative = weights.cumsum_(1)
     drawn = torch.searchsorted(cumulative, u.unsqueeze(1) * cumulative[:, -1:], right=True).squeeze(1)
     return drawn.clamp_(max=weights.shape[1] - 1)
 
 
-def race_for_tokens(weights: Float[Tensor, "N V"]) -> Int64[Tensor, " N"]:
-    """The same by a race, without `u`: tokens arrive after exponential times, their weights the rates; overwrites the weights.
+def draw_tokens_by_parts(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
+    """`sample_tokens` by running sums over parts of the vocabulary, and then over the tokens of one part, in float64.
 
-    It needs a random number for each token of the vocabulary, but no running sum, which a GPU adds up in parallel and so
-    rounds to sums that may rise, or fall, where a weight is 0.
+    One sum reads all weights, and nothing of their size is written. A GPU adds up a running sum in parallel and may round it
+    to one that rises where a weight is 0; then the likeliest token of the part is taken.
     """
-    return weights.div_(torch.empty_like(weights).exponential_()).argmax(1)
+    whole = weights.shape[1] // SAMPLED_PART * SAMPLED_PART
+    sums = weights[:, :whole].unflatten(1, (-1, SAMPLED_PART)).sum(2, dtype=torch.float64)
+    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
+    cumulative = torch.cat([sums, rest], 1).cumsum(1)
+    target = u.double().unsqueeze(1) * cumulative[:, -1:]
+    part = (cumulative <= target).sum(1, keepdim=True).clamp_(max=cumulative.shape[1] - 1)
+    before = F.pad(cumulative, (1, 0)).gather(1, part)
+    tokens = part * SAMPLED_PART + torch.arange(SAMPLED_PART, device=weights.device)
+    inside = weights.gather(1, tokens.clamp(max=weights.shape[1] - 1)).masked_fill(tokens >= weights.shape[1], 0.0)
+    passed = inside.double().cumsum(1) <= target - before
+    place = passed.sum(1, keepdim=True).clamp_(max=SAMPLED_PART - 1)
+    place = torch.where(inside.gather(1, place) > 0, place, inside.argmax(1, keepdim=True))
+    return tokens.gather(1, place).squeeze(1)
 
 
 class TokenScores(NamedTuple):
@@ -163,11 +181,13 @@ def score_tokens(
     hidden: Float[Tensor, "*rows H"],
     targets: Int64[Tensor, "*rows"],
     sampling: Sampling | None = None,
+    u: Float[Tensor, "*rows"] | None = None,
 ) -> TokenScores:
-    """Compare what `network` says after `hidden` with the tokens `targets`, and draw a token if `sampling` says how."""
+    """Compare what `network` says after `hidden` with the tokens `targets`; with `sampling`, draw a token for each by `u`."""
     where = hidden.device.type
     dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else hidden.dtype
-    rows, u = targets.shape, torch.rand(0 if sampling is None else targets.numel(), device=targets.device)
+    rows, u = targets.shape, hidden.new_empty(0, dtype=torch.float32) if u is None else u.flatten()
+    assert sampling is None or len(u) == targets.numel()
     said = network.head.transform(hidden).flatten(0, -2).to(dtype)
     word, bias = network.encoder.embeddings.word.weight.to(dtype), network.head.bias.to(dtype)
     if has_kernels(network, said, word, sampling):

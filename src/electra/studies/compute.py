@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -118,7 +118,8 @@ def median_seconds(work: Callable[[], object], where: Runtime) -> float:
 def random_batch(rows: int, length: int, vocab_size: int) -> Batch:
     """Rows of any words but the special tokens."""
     ids = torch.randint(len(SPECIAL_TOKENS), vocab_size, (rows, length)).numpy()
-    return padded_batch(list(ids), [length // 2] * rows, pad_id=0)
+    batch = padded_batch(list(ids), [length // 2] * rows, pad_id=0)
+    return replace(batch, keys=torch.arange(rows))
 
 
 def labelled(rows: int, length: int, vocab_size: int) -> LabelledBatch:

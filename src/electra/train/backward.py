@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from electra.runtime import Runtime, seed_everything
+from electra.runtime import Runtime
+from electra.seeding import Stream, seed_everything
 from electra.train.parallel import parallelise, without_reduction
 
 
@@ -18,9 +19,11 @@ class Backward:
         self.runtime = runtime
 
     def __call__(self, batch: Any, counts: Mapping[str, float], key: tuple[int, ...], last: bool) -> dict[str, Tensor]:
-        """What the module's metrics are made from; `key` seeds, and the `last` micro-batch of a step is the one that meets
-        the other processes' gradients."""
-        seed_everything(*key)
+        """What the module's metrics are made from.
+
+        `key` seeds dropout. With the `last` micro-batch of a step, gradients are summed over the processes.
+        """
+        seed_everything(Stream.DROPOUT, *key)
         batch = batch.to(self.runtime.device)
         with without_reduction(self.wrapped, last):
             # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.

@@ -3,18 +3,18 @@
     checkpoints/step-00000300/
         model.safetensors      every parameter, once, under its name in the module
         optimizer.safetensors  AdamW's moments and the running sums of the metrics
-        state.json             step, seconds, tokens, FLOPs; size and SHA-256 of the two files above, and of itself
+        state.json             step, seconds, tokens, FLOPs, settings; size and SHA-256 of the two files above, and of itself
 
 `state.json` is written last and carries the checksums, so a directory is whole or recognisably not. The data order and
-the random state are functions of the step (see `runtime.seed_everything`) and need no file.
+the random state are functions of the step (see `electra.seeding`) and need no file.
 """
 
 import errno
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,18 @@ class TrainingState:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in `directory`, at most `keep` of them."""
+    """The checkpoints of one run, in `directory`, at most `keep` of them.
 
-    def __init__(self, directory: Path, keep: int, warn: Callable[[str], None]) -> None:
+    `settings` are recorded with each: what the configuration leaves to the machine and a resumed run has to keep.
+    """
+
+    def __init__(
+        self, directory: Path, keep: int, warn: Callable[[str], None], settings: Mapping[str, int] | None = None
+    ) -> None:
         self.directory = directory
         self.keep = keep
         self.warn = warn
+        self.settings = dict(settings or {})
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step lies."""
@@ -68,6 +74,13 @@ class Checkpoints:
             return []
         with reading(self.directory):
             return sorted(path for path in self.directory.iterdir() if path.name.startswith(PREFIX))
+
+    def recorded_settings(self) -> dict[str, int]:
+        """The settings of the newest checkpoint whose state.json is whole; none where there is no such checkpoint."""
+        for path in reversed(self.paths()):
+            with suppress(OSError, ValueError, KeyError), reading(path):
+                return dict(read_state(path)["settings"])
+        return {}
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
         """Write a checkpoint, then remove those beyond the newest `keep`.
@@ -110,7 +123,7 @@ class Checkpoints:
             write_tensors(aside / name, {key: t.contiguous().cpu() for key, t in group.items()})
             files[name] = {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)}
             sync(aside / name)
-        known = {name: getattr(state, name) for name in SCALARS} | {"files": files}
+        known = {name: getattr(state, name) for name in SCALARS} | {"settings": self.settings, "files": files}
         sealed = known | {"sha256": seal(known)}
         (aside / "state.json").write_text(json.dumps(sealed, indent=2) + "\n")
         sync(aside / "state.json")
@@ -177,15 +190,24 @@ def damaged(path: Path) -> str | None:
 
 def difference(path: Path) -> str | None:
     """How the files of a checkpoint differ from those that were written."""
-    known = json.loads((path / "state.json").read_text())
-    if known.pop("sha256") != seal(known):
-        return "state.json does not have the checksum that was written"
-    for name, expected in known["files"].items():
+    for name, expected in read_state(path)["files"].items():
         if (size := (path / name).stat().st_size) != expected["bytes"]:
             return f"{name} has {size} bytes, expected {expected['bytes']}"
         if checksum(path / name) != expected["sha256"]:
             return f"{name} does not have the checksum that was written"
     return None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """`state.json` of a checkpoint.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    known = json.loads((path / "state.json").read_text())
+    if known.pop("sha256") != seal(known):
+        raise ValueError("state.json does not have the checksum that was written")
+    return known
 
 
 @contextmanager

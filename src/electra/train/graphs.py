@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DeviceError
-from electra.runtime import Runtime, on_device, seed_everything
+from electra.runtime import Runtime, on_device
+from electra.seeding import Stream, seed_everything
 from electra.train.backward import forward_backward
 
 Sums = dict[str, Tensor]
@@ -95,7 +96,7 @@ class GraphedBackward:
             place.copy_(tensor)
         numbers = torch.tensor(list(counts.values()), dtype=torch.float64)
         known.counts.copy_(on_device(numbers, self.runtime.device))
-        seed_everything(*key)  # a replay draws as the seed of the moment says
+        seed_everything(Stream.DROPOUT, *key)  # a replay draws as the seed of the moment says
         known.replay()
         if last:
             self.runtime.sum_over_ranks(self.gradients)

@@ -90,7 +90,8 @@ class Recipe:
     training: TrainingConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    seed: int
+    seed: tuple[int, ...]
+    """The run's seed, and what else is to be part of the key of its random numbers."""
     rate_factor: Callable[[str], float] = same_rate
     """By a parameter's name, what multiplies its learning rate."""
 
@@ -192,7 +193,7 @@ def accumulate_gradients(
     state.flops += total["flops"]
     for i, batch in enumerate(micro_batches):
         # Micro-batch i of this process is number i * world_size + rank of the step, whatever the arrangement.
-        key = (recipe.seed, state.step, i * runtime.world_size + runtime.rank)
+        key = (*recipe.seed, state.step, i * runtime.world_size + runtime.rank)
         local = {name: count * in_all for name, count in counts[i].items()}
         means_over = total if recipe.training.means == "global" else local
         add(state.sums, backward(batch, means_over, key, last=i == len(micro_batches) - 1))

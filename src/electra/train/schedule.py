@@ -15,7 +15,8 @@ class ScheduleConfig:
     max_warmup: float = 0.1
     """Largest share of a run that warms up; a run by the clock or by FLOPs warms up for just this share."""
     multiply: bool = False
-    """Multiply warm-up and decay from the first step on, as the original code does, so that the peak is missed."""
+    """Multiply warm-up and decay from the first step on, as the original code does, so that the peak is missed. Where the
+    run has a number of steps, all warmup_steps count, also in a shorter run, which then never reaches the peak."""
 
     def __post_init__(self) -> None:
         if self.warmup_steps < 0:
@@ -24,8 +25,14 @@ class ScheduleConfig:
             raise UsageError(f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
 
     def warmup(self, steps: int | None) -> float:
-        """The share of a run of `steps` updates (None: a run by the clock or by FLOPs) that warms up."""
-        return self.max_warmup if steps is None else min(self.warmup_steps / steps, self.max_warmup)
+        """The warm-up of a run of `steps` updates (None: a run by the clock or by FLOPs) as a share of the run.
+
+        It is more than 1 where `multiply` keeps warm-up steps that exceed the run.
+        """
+        if steps is None:
+            return self.max_warmup
+        share = self.warmup_steps / steps
+        return share if self.multiply else min(share, self.max_warmup)
 
 
 @dataclass(frozen=True)

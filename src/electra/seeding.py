@@ -1,0 +1,93 @@
+"""Random numbers: one stream for each purpose, each a pure function of its key, so that no random state is saved.
+
+What a network reads in pre-training (masked positions, masks, samples) is drawn for each row of the global batch by itself,
+from a key that is a hash of the seed, the stage, the step and the row. So neither the size of micro-batches nor the number
+of processes or devices changes it. Dropout is drawn by the generators of PyTorch, seeded for each micro-batch: fused
+attention on a GPU takes one seed for all rows.
+"""
+
+import random
+from enum import IntEnum
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+
+class Stream(IntEnum):
+    """What random numbers are drawn for. It is part of every key, so that two purposes never share a stream."""
+
+    INITIAL_WEIGHTS = 1
+    DATA_ORDER = 2
+    BATCH_ORDER = 3
+    EXAMPLE_CUTTING = 4
+    ROWS = 5
+    HELDOUT_ROWS = 6
+    DROPOUT = 7
+    DEV_SPLIT = 8
+
+
+class Draw(IntEnum):
+    """What is drawn for a row with its key."""
+
+    POSITIONS = 1
+    OTHER_POSITIONS = 2
+    MASKS = 3
+    RANDOM_TOKENS = 4
+    SAMPLES = 5
+    UNCHANGED = 6
+
+
+# The increment, shifts and multipliers of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+INCREMENT = 0x9E3779B97F4A7C15
+SHIFTS, MULTIPLIERS = (30, 27), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+def hash_key(stream: Stream, *key: int) -> int:
+    """64 bits that depend on all of a key."""
+    return int(np.random.SeedSequence((int(stream), len(key), *key)).generate_state(1, np.uint64)[0])
+
+
+def numpy_generator(stream: Stream, *key: int) -> np.random.Generator:
+    """A generator of NumPy for a key."""
+    return np.random.Generator(np.random.PCG64([int(stream), len(key), *key]))
+
+
+def seed_everything(stream: Stream, *key: int) -> None:
+    """Seed the generators of Python, NumPy and PyTorch (all devices) with a hash of a key."""
+    state = hash_key(stream, *key)
+    random.seed(state)
+    np.random.seed(state % 2**32)
+    torch.manual_seed(state)
+
+
+def row_keys(rows: Int[np.ndarray, " B"], stream: Stream, *key: int) -> Int64[np.ndarray, " B"]:
+    """A key for each of the rows that these numbers name."""
+    return derive_keys(np.array(hash_key(stream, *key), np.uint64).view(np.int64), rows)
+
+
+def derive_keys(keys: Int64[np.ndarray, "*B"], numbers: Int[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
+    """The output of SplitMix64 number `numbers` from the state `keys`, of which there is one, or one for each number."""
+    x = keys.view(np.uint64) + numbers.astype(np.uint64) * np.uint64(INCREMENT)
+    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=True):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier)
+    return (x ^ (x >> np.uint64(31))).view(np.int64)
+
+
+def uniform(keys: Int64[Tensor, " B"], draw: Draw, number: int) -> Float[Tensor, "B n"]:
+    """`number` random numbers for each key, uniform in [0, 1) in steps of 2^-24, on the device of the keys.
+
+    The first numbers of a row do not depend on how many are drawn, so padding changes none of them.
+    """
+    places = torch.arange(int(draw) << 32, (int(draw) << 32) + number, device=keys.device)
+    x = keys.unsqueeze(1) + places.mul_(signed(INCREMENT))
+    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=True):
+        # A shift of signed integers copies the sign into the bits that become free.
+        x = x.bitwise_xor_((x >> shift).bitwise_and_((1 << (64 - shift)) - 1)).mul_(signed(multiplier))
+    return (x >> 40).bitwise_and_((1 << 24) - 1).float().mul_(2.0**-24)
+
+
+def signed(bits: int) -> int:
+    """The same 64 bits as a signed integer."""
+    return bits - (1 << 64) if bits >> 63 else bits

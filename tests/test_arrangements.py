@@ -1,0 +1,117 @@
+"""The same run in other micro-batches: what is read, and the losses, are the same; a resumed run keeps its arrangement."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy import TINY_RUN
+
+import electra
+from electra.errors import UsageError
+from electra.presets import tiny
+from electra.pretraining import run as run_module
+from electra.pretraining.device import rows_at_once
+from electra.pretraining.masking import Chosen
+from electra.pretraining.objectives import PretrainingModel
+from electra.runtime import Runtime
+from electra.train.checkpoint import Checkpoints
+from electra.train.log import read_metrics
+
+LOSSES = ("loss", "generator_loss", "discriminator_loss", "sampled_accuracy", "gradient_norm")
+
+
+def without_dropout(**training: int) -> dict:
+    model = TINY_RUN["model"] | {"dropout": 0.0, "attention_dropout": 0.0}
+    return TINY_RUN | {"model": model, "training": TINY_RUN["training"] | training}
+
+
+@pytest.mark.parametrize("warmup", [0, 6], ids=["whole", "pieces"])
+def test_micro_batches_do_not_change_a_run(warmup: int, text: Path, tmp_path: Path) -> None:
+    losses = []
+    for size in (8, 4, 1):
+        out = tmp_path / str(size)
+        options = without_dropout(micro_batch_size=size) | {"length_warmup": {"steps": warmup, "length": 8}}
+        electra.pretrain(str(text), out=str(out), **options)
+        losses.append([[row[name] for name in LOSSES] for row in read_metrics(out / "metrics.jsonl")])
+    assert len(losses[0]) == TINY_RUN["steps"]
+    for other in losses[1:]:
+        for row, expected in zip(other, losses[0], strict=True):
+            assert row == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[Chosen]:
+    """The positions of all training batches from here on."""
+    seen: list[Chosen] = []
+    run = PretrainingModel.run
+
+    def watched(self: PretrainingModel, batch):
+        done = run(self, batch)
+        if self.training:
+            seen.append(done.chosen)
+        return done
+
+    monkeypatch.setattr(PretrainingModel, "run", watched)
+    return seen
+
+
+def test_the_second_stage_draws_other_masks_than_the_first(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = read_tokens(monkeypatch)
+    options = without_dropout(micro_batch_size=8) | {"procedure": "two-stage-scratch"}
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
+    assert len(seen) == TINY_RUN["steps"]
+    first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    for a, b in zip(first, second, strict=True):
+        assert a.positions.shape != b.positions.shape or not torch.equal(a.positions, b.positions)
+
+
+def test_a_resumed_run_keeps_its_micro_batches(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Although another machine would take others: dropout is drawn for a micro-batch."""
+    training = {name: value for name, value in TINY_RUN["training"].items() if name != "micro_batch_size"}
+    options = TINY_RUN | {"training": training}
+    electra.pretrain(str(text), out=str(tmp_path / "whole"), **options)
+    out = tmp_path / "resumed"
+    electra.pretrain(str(text), out=str(out), **options)
+    assert "in micro-batches of 8" in capsys.readouterr().out
+    newest = max((out / "checkpoints").iterdir())
+    assert json.loads((newest / "state.json").read_text())["settings"] == {"micro_batch_size": 8}
+    (out / "summary.json").unlink()
+    for path in sorted((out / "checkpoints").iterdir())[1:]:
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    monkeypatch.setattr(run_module, "rows_at_once", lambda config, where, recorded: recorded)
+    electra.pretrain(str(text), out=str(out), **options)
+    assert "in micro-batches of 8" in capsys.readouterr().out
+    weights = [(run / "discriminator/model.safetensors").read_bytes() for run in (tmp_path / "whole", out)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "world_size", "expected"), [(0, 1, 64), (16, 1, 16), (16, 4, 16), (64, 4, 32), (48, 1, 64)]
+)
+def test_the_recorded_size_is_kept_where_it_can_be(
+    recorded: int, world_size: int, expected: int, capsys: pytest.CaptureFixture
+) -> None:
+    config = replace(tiny(), training=replace(tiny().training, batch_size=128))
+    where = Runtime(torch.device("cpu"), torch.float32, world_size=world_size)
+    assert rows_at_once(config, where, recorded) == expected
+    assert ("dropout differs" in capsys.readouterr().out) == (recorded not in (0, expected))
+
+
+def test_means_of_micro_batches_refuse_others() -> None:
+    config = replace(tiny(), training=replace(tiny().training, batch_size=128, means="local"))
+    with pytest.raises(UsageError, match=r"depends on its micro-batches of 64 sequences, .* 4 processes"):
+        rows_at_once(config, Runtime(torch.device("cpu"), torch.float32, world_size=4), 64)
+
+
+def test_settings_of_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
+    for name, content in (("step-00000001", "{}"), ("step-00000002", "no json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "state.json").write_text(content)
+    assert Checkpoints(tmp_path, 3, print).recorded_settings() == {}
