@@ -83,7 +83,7 @@ def test_every_epoch_has_every_example_once(number: int) -> None:
 def test_epochs_are_shuffled_by_the_seed() -> None:
     examples = example_set(24)
     orders = [loader(examples)._global_batch(step).tolist() for step in (0, 1)]
-    orders.append(loader(examples, seed=4)._global_batch(0).tolist())
+    orders.append(loader(examples, seed=(4,))._global_batch(0).tolist())
     assert len({tuple(order) for order in [*orders, list(range(24))]}) == 4
     assert loader(examples)._global_batch(1).tolist() == orders[1], "whatever was asked for before"
 
