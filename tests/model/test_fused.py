@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels_here import CANNOT_COMPILE
+from kernels_here import require_kernels
 from scipy.stats import binomtest
 from torch import Tensor
 
 from electra.model import encoder
 from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
-from electra.model.fused import why_no_kernels
 from electra.model.layers import TransformerLayer
 from electra.model.layout import Line, Rows
 from electra.runtime import Runtime
 
-if CANNOT_COMPILE:
-    pytest.skip(CANNOT_COMPILE, allow_module_level=True)
-assert why_no_kernels() is None
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 KERNELS = torch.ops.electra
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels() -> None:
+    require_kernels()
 
 
 def rows_of(*lengths: int) -> Tensor:
@@ -385,10 +386,12 @@ def test_where_kernels_do_not_reach_the_plain_layer_computes() -> None:
 
 AVX2 = """
 import torch
+from electra.model.fused import why_no_kernels
 from test_fused import SHAPES, assert_plain
 from test_token_scores import assert_kernels_are_torch
 
 assert torch.backends.cpu.get_cpu_capability() == "AVX2"
+assert why_no_kernels() is None
 for shape in SHAPES.values():
     assert_plain(*shape)
 assert_kernels_are_torch()

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "check.h"
 #include "dropout.h"
 #include "numbers.h"
 
@@ -28,8 +29,16 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> add_norm(const Tensor& product
                                                            const Tensor& residual, const Tensor& weight,
                                                            const Tensor& shift, double eps, int64_t zeroed,
                                                            int64_t seed) {
-  check({product, bias, residual, weight, shift});
+  const Checks checks("electra::add_norm");
+  checks.tensor("product", product, PRODUCT, {ANY, ANY});
   const int64_t tokens = product.size(0), width = product.size(1);
+  checks.at_least_1("the width of product", width);
+  checks.tensor("bias", bias, FLOAT, {width});
+  checks.tensor("residual", residual, FLOAT, {tokens, width});
+  checks.tensor("weight", weight, FLOAT, {width});
+  checks.tensor("shift", shift, FLOAT, {width});
+  checks.eps(eps);
+  checks.in_range("zeroed", zeroed, 0, LEVELS - 1);
   Tensor out = at::empty_like(residual), sums = at::empty_like(residual);
   Tensor means = at::empty({tokens}, residual.options()), scales = at::empty_like(means);
   const float *b = bias.const_data_ptr<float>(), *r = residual.const_data_ptr<float>(),
@@ -63,13 +72,21 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> add_norm(const Tensor& product
   return {out, sums, means, scales};
 }
 
-// The gradients of the product, of the type of `like`, of the residual, and together of bias, weight and shift.
+// The gradients of the product, of the type of `like`, which has its sizes, of the residual, and together of bias, weight and shift.
 inline std::tuple<Tensor, Tensor, Tensor> add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                                             const Tensor& means, const Tensor& scales,
                                                             const Tensor& weight, const Tensor& like, int64_t zeroed,
                                                             int64_t seed) {
-  check({gradient, sums, means, scales, weight});
+  const Checks checks("electra::add_norm_backward");
+  checks.tensor("sums", sums, FLOAT, {ANY, ANY});
   const int64_t tokens = sums.size(0), width = sums.size(1);
+  checks.at_least_1("the width of sums", width);
+  checks.tensor("gradient", gradient, FLOAT, {tokens, width});
+  checks.tensor("means", means, FLOAT, {tokens});
+  checks.tensor("scales", scales, FLOAT, {tokens});
+  checks.tensor("weight", weight, FLOAT, {width});
+  checks.tensor("like", like, PRODUCT, {tokens, width});
+  checks.in_range("zeroed", zeroed, 0, LEVELS - 1);
   Tensor to_product = at::empty(sums.sizes(), like.options()), to_residual = at::empty_like(sums);
   Tensor to_vectors = sums_of_shares(3 * width, sums);
   const float *g = gradient.const_data_ptr<float>(), *z = sums.const_data_ptr<float>(),

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "check.h"
 #include "dropout.h"
 #include "numbers.h"
 
@@ -112,9 +113,21 @@ inline void weigh_backward(float* scores, float* gradient, int64_t n, const floa
   }
 }
 
+inline void check_attention(const Checks& checks, const Tensor& product, const Tensor& bias, const Tensor& starts,
+                            int64_t heads, int64_t zeroed) {
+  checks.tensor("product", product, PRODUCT, {ANY, ANY});
+  checks.at_least_1("the width of product", product.size(1));
+  checks.at_least_1("heads", heads);
+  checks.multiple("the width of product", product.size(1), 3);
+  checks.multiple("a third of the width of product", product.size(1) / 3, heads);
+  checks.tensor("bias", bias, FLOAT, {product.size(1)});
+  checks.starts(starts, product.size(0));
+  checks.in_range("zeroed", zeroed, 0, LEVELS - 1);
+}
+
 inline std::tuple<Tensor, Tensor> attend(const Tensor& product, const Tensor& bias, const Tensor& starts, int64_t heads,
                                          int64_t zeroed, int64_t seed) {
-  check({product, bias, starts});
+  check_attention(Checks("electra::attend"), product, bias, starts, heads, zeroed);
   const Line line(starts, product, heads);
   Tensor out = at::empty({line.tokens, line.width}, product.options());
   Tensor normalisers = at::empty({heads, line.tokens}, bias.options());
@@ -152,7 +165,10 @@ inline std::tuple<Tensor, Tensor> attend(const Tensor& product, const Tensor& bi
 inline std::tuple<Tensor, Tensor> attend_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias,
                                                   const Tensor& starts, const Tensor& normalisers, int64_t heads,
                                                   int64_t zeroed, int64_t seed) {
-  check({gradient, product, bias, starts, normalisers});
+  const Checks checks("electra::attend_backward");
+  check_attention(checks, product, bias, starts, heads, zeroed);
+  checks.tensor("gradient", gradient, {product.scalar_type()}, {product.size(0), product.size(1) / 3});
+  checks.tensor("normalisers", normalisers, FLOAT, {heads, product.size(0)});
   const Line line(starts, product, heads);
   Tensor to_product = at::empty_like(product);
   Tensor to_bias = sums_of_shares(3 * line.width, bias);

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "check.h"
 #include "numbers.h"
 
 #include <tuple>
@@ -21,8 +22,14 @@ inline std::pair<Vec, Vec> normal_at(Vec v) {
   return {Vec::blendv(Vec(1.f) - above, above, v < Vec(0.f)), bell * Vec(0.39894228f)};
 }
 
+inline void check_gelu(const Checks& checks, const Tensor& product, const Tensor& bias) {
+  checks.tensor("product", product, PRODUCT, {ANY, ANY});
+  checks.at_least_1("the width of product", product.size(1));
+  checks.tensor("bias", bias, FLOAT, {product.size(1)});
+}
+
 inline Tensor gelu(const Tensor& product, const Tensor& bias) {
-  check({product, bias});
+  check_gelu(Checks("electra::gelu"), product, bias);
   const int64_t tokens = product.size(0), width = product.size(1);
   Tensor out = at::empty_like(product);
   const float* b = bias.const_data_ptr<float>();
@@ -44,8 +51,10 @@ inline Tensor gelu(const Tensor& product, const Tensor& bias) {
 }
 
 inline std::tuple<Tensor, Tensor> gelu_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias) {
-  check({gradient, product, bias});
+  const Checks checks("electra::gelu_backward");
+  check_gelu(checks, product, bias);
   const int64_t tokens = product.size(0), width = product.size(1);
+  checks.tensor("gradient", gradient, {product.scalar_type()}, {tokens, width});
   Tensor to_product = at::empty_like(product), to_bias = sums_of_shares(width, bias);
   const float* b = bias.const_data_ptr<float>();
   float* to_b = to_bias.data_ptr<float>();

@@ -1,8 +1,8 @@
 // What a layer of the encoder does between its large matrix products, on a CPU: each function begins with the bias of the
 // product before it, and reads and writes its tensors once. And the vocabulary's softmax, some words at a time.
 //
-// `electra/model/fused.py` and `electra/pretraining/token_scores.py` say what they are given. All tensors are contiguous. What
-// is a product of a layer, or becomes a factor of one, is float32 or bfloat16 (`T`); all else is float32.
+// `electra/model/fused.py` and `electra/pretraining/token_scores.py` say what they are given, and every operator checks it
+// (`check.h`). What is a product of a layer, or becomes a factor of one, is float32 or bfloat16 (`T`); all else is float32.
 
 #include "add_norm.h"
 #include "attention.h"

@@ -8,8 +8,6 @@
 #include <ATen/cpu/vec/vec.h>
 
 #include <algorithm>
-#include <functional>
-#include <initializer_list>
 #include <type_traits>
 #include <vector>
 
@@ -81,10 +79,6 @@ inline void add_to(float* sum, const float* x, int64_t n) {
 inline void collect(std::vector<float>& part, float* sum) {
   add_to(sum, part.data(), part.size());
   std::fill(part.begin(), part.end(), 0.f);
-}
-
-inline void check(std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
-  for (const Tensor& tensor : tensors) TORCH_CHECK(tensor.is_contiguous(), "electra's kernels want contiguous tensors");
 }
 
 inline float largest_of(const float* x, int64_t n) {

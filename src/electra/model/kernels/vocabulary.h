@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "check.h"
 #include "product.h"
 
 #include <cmath>
@@ -22,10 +23,7 @@ struct Vocabulary {
 
   Vocabulary(const Tensor& said_, const Tensor& word_, const Tensor& bias_)
       : said(said_.const_data_ptr<float>()), word(word_.const_data_ptr<float>()), bias(bias_.const_data_ptr<float>()),
-        rows(said_.size(0)), size(said_.size(1)), words(word_.size(0)) {
-    check({said_, word_, bias_});
-    TORCH_CHECK(word_.size(1) == size && bias_.numel() == words, "vectors, words and their bias are of different sizes");
-  }
+        rows(said_.size(0)), size(said_.size(1)), words(word_.size(0)) {}
 
   int64_t parts() const { return (words + WORDS - 1) / WORDS; }
   int64_t first(int64_t part) const { return part * WORDS; }
@@ -124,17 +122,28 @@ inline int64_t draw_word(const Vocabulary& all, int64_t row, const float* parts,
   return first + passes(weights, n, point);
 }
 
+inline void check_vocabulary(const Checks& checks, const Tensor& said, const Tensor& word, const Tensor& bias,
+                             const Tensor& targets) {
+  checks.tensor("said", said, FLOAT, {ANY, ANY});
+  checks.at_least_1("the width of said", said.size(1));
+  checks.tensor("word", word, FLOAT, {ANY, said.size(1)});
+  checks.at_least_1("the number of words", word.size(0));
+  checks.tensor("bias", bias, FLOAT, {word.size(0)});
+  checks.tensor("targets", targets, INDEX, {said.size(0)});
+  checks.indices("targets", targets, word.size(0));
+}
+
 // Of each row: the target's logit, the largest, the log of the sum of all exponentials, and the word at which the cumulative
-// distribution, without the word `never`, passes `u`. No word is drawn where `u` is empty.
+// distribution, without the word `never`, if it is one, passes `u`. No word is drawn where `u` is empty.
 inline std::tuple<Tensor, Tensor, Tensor, Tensor> score_words(const Tensor& said, const Tensor& word, const Tensor& bias,
                                                               const Tensor& targets, const Tensor& u, int64_t never) {
-  check({targets, u});
+  const Checks checks("electra::score_words");
+  check_vocabulary(checks, said, word, bias, targets);
+  checks.tensor("u", u, FLOAT, {u.numel() ? said.size(0) : 0});
+  checks.shares("u", u);
+  checks.in_range("never", never, -1, word.size(0) - 1);
   const Vocabulary all(said, word, bias);
   const int64_t* target = targets.const_data_ptr<int64_t>();
-  TORCH_CHECK(targets.numel() == all.rows, "as many targets as vectors are wanted");
-  TORCH_CHECK(!u.numel() || u.numel() == all.rows, "a number for each draw is wanted");
-  for (int64_t i = 0; i < all.rows; i++)
-    TORCH_CHECK_INDEX(0 <= target[i] && target[i] < all.words, target[i], " is none of ", all.words, " words");
   Tensor at_target = at::empty({all.rows}, said.options()), best = at::empty_like(at_target);
   Tensor log_normaliser = at::empty_like(at_target), drawn = at::empty_like(targets);
   const Tally tally(all, said.options());
@@ -169,7 +178,10 @@ inline void slopes_of(float* x, const float* bias, int64_t n, float from, float 
 inline std::tuple<Tensor, Tensor, Tensor> score_words_backward(const Tensor& gradient, const Tensor& said,
                                                                const Tensor& word, const Tensor& bias,
                                                                const Tensor& targets, const Tensor& log_normaliser) {
-  check({gradient, targets, log_normaliser});
+  const Checks checks("electra::score_words_backward");
+  check_vocabulary(checks, said, word, bias, targets);
+  checks.tensor("gradient", gradient, FLOAT, {said.size(0)});
+  checks.tensor("log_normaliser", log_normaliser, FLOAT, {said.size(0)});
   const Vocabulary all(said, word, bias);
   Tensor to_word = all.rows ? at::empty_like(word) : at::zeros_like(word), to_bias = at::zeros_like(bias);
   const int64_t shares = std::min<int64_t>(at::get_num_threads(), all.parts());

@@ -1,0 +1,131 @@
+// Checks of the arguments of an operator, before any of them is read. A tensor costs O(1); offsets and indices O(rows).
+
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <sstream>
+#include <string>
+
+namespace electra {
+
+using at::Tensor;
+using Types = std::initializer_list<at::ScalarType>;
+
+constexpr int64_t ANY = -1;  // a size that is not checked
+constexpr Types FLOAT = {at::kFloat};
+constexpr Types PRODUCT = {at::kFloat, at::kBFloat16};  // of a matrix product, or a factor of one
+constexpr Types INDEX = {at::kLong};
+
+// Raises RuntimeError, or IndexError for an index; the message names the operator and the argument.
+class Checks {
+ public:
+  explicit Checks(const char* op) : op_(op) {}
+
+  // A dense contiguous tensor on the CPU, of one of these types and of these sizes, with all its elements in memory.
+  void tensor(const char* name, const Tensor& given, Types types, at::IntArrayRef sizes) const {
+    const bool fits = given.defined() && given.is_cpu() && given.layout() == at::kStrided &&
+                      std::find(types.begin(), types.end(), given.scalar_type()) != types.end() &&
+                      has_sizes(given, sizes) && given.is_contiguous() && !given.is_neg() && is_stored(given);
+    TORCH_CHECK(fits, op_, ": ", name, " is ", description(given), ", expected ", description(types, sizes));
+  }
+
+  void in_range(const char* name, int64_t given, int64_t least, int64_t most) const {
+    TORCH_CHECK(least <= given && given <= most, op_, ": ", name, " is ", given, ", expected ", least, " to ", most);
+  }
+
+  void at_least_1(const char* what, int64_t given) const {
+    TORCH_CHECK(given >= 1, op_, ": ", what, " is ", given, ", expected at least 1");
+  }
+
+  void multiple(const char* what, int64_t given, int64_t of) const {
+    TORCH_CHECK(given % of == 0, op_, ": ", what, " is ", given, ", expected a multiple of ", of);
+  }
+
+  // What is added to a variance.
+  void eps(double given) const {
+    TORCH_CHECK(0 <= given && std::isfinite(given), op_, ": eps is ", given, ", expected a finite number from 0 on");
+  }
+
+  // Offsets of rows: they begin at 0, never decrease, and end within the tokens.
+  void starts(const Tensor& given, int64_t tokens) const {
+    tensor("starts", given, INDEX, {ANY});
+    at_least_1("the number of starts", given.numel());
+    const int64_t* start = given.const_data_ptr<int64_t>();
+    TORCH_CHECK(start[0] == 0, op_, ": starts begins at ", start[0], ", expected 0");
+    for (int64_t i = 1; i < given.numel(); i++) {
+      TORCH_CHECK(start[i - 1] <= start[i], op_, ": starts falls from ", start[i - 1], " to ", start[i], " at ", i,
+                  ", expected that it never falls");
+      TORCH_CHECK(start[i] <= tokens, op_, ": starts rises to ", start[i], " at ", i, ", expected at most the ", tokens,
+                  " tokens");
+      TORCH_CHECK(start[i] - start[i - 1] <= std::numeric_limits<int>::max(), op_, ": row ", i - 1, " has ",
+                  start[i] - start[i - 1], " tokens, expected a number of 32 bits, which BLAS takes");
+    }
+  }
+
+  // Indices from 0 to `size` - 1; their type and number have been checked.
+  void indices(const char* name, const Tensor& given, int64_t size) const {
+    const int64_t* index = given.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < given.numel(); i++)
+      TORCH_CHECK_INDEX(0 <= index[i] && index[i] < size, op_, ": ", name, " is ", index[i], " at ", i,
+                        ", expected at least 0 and less than ", size);
+  }
+
+  // Numbers from 0 to 1; their type and number have been checked.
+  void shares(const char* name, const Tensor& given) const {
+    const float* share = given.const_data_ptr<float>();
+    for (int64_t i = 0; i < given.numel(); i++)
+      TORCH_CHECK(0.f <= share[i] && share[i] <= 1.f, op_, ": ", name, " is ", share[i], " at ", i,
+                  ", expected 0 to 1");
+  }
+
+ private:
+  static bool has_sizes(const Tensor& given, at::IntArrayRef sizes) {
+    if (given.dim() != static_cast<int64_t>(sizes.size())) return false;
+    for (size_t i = 0; i < sizes.size(); i++)
+      if (sizes[i] != ANY && sizes[i] != given.size(i)) return false;
+    return true;
+  }
+
+  // A storage may have been made smaller after its tensor, which keeps its sizes.
+  static bool is_stored(const Tensor& given) {
+    const int64_t end = (given.storage_offset() + given.numel()) * static_cast<int64_t>(given.element_size());
+    return !given.numel() || (given.has_storage() && end <= static_cast<int64_t>(given.storage().nbytes()));
+  }
+
+  static std::string description(const Tensor& given) {
+    if (!given.defined()) return "undefined";
+    std::ostringstream text;
+    const bool strided = given.layout() == at::kStrided;
+    if (!strided) text << given.layout() << " ";
+    else if (!given.is_contiguous()) text << "non-contiguous ";
+    text << c10::getDtypeNames(given.scalar_type()).first << " " << given.sizes() << " on " << given.device();
+    if (strided && given.is_cpu() && !is_stored(given)) text << " in a storage of " << given.storage().nbytes() << " bytes";
+    if (given.is_neg()) text << " with its negative bit set";
+    return text.str();
+  }
+
+  static std::string description(Types types, at::IntArrayRef sizes) {
+    std::ostringstream text;
+    text << "contiguous ";
+    for (const auto* type = types.begin(); type != types.end(); type++)
+      text << (type == types.begin() ? "" : " or ") << c10::getDtypeNames(*type).first;
+    text << " [";
+    for (size_t i = 0; i < sizes.size(); i++) {
+      text << (i ? ", " : "");
+      if (sizes[i] == ANY) text << "*";
+      else text << sizes[i];
+    }
+    text << "] on cpu";
+    return text.str();
+  }
+
+  const char* op_;
+};
+
+}  // namespace electra
