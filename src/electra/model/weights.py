@@ -156,7 +156,8 @@ def load_pretrained(directory: Path) -> Pretrained:
     """Read a Hugging Face ELECTRA directory (`model.safetensors` or `pytorch_model.bin`; nothing is unpickled freely).
 
     Raises:
-        ModelError: no such directory, no or broken config.json, another architecture, no or broken weights.
+        ModelError: no such directory, no or broken config.json, another architecture, no or broken weights, or weights that
+            are not finite.
     """
     return Pretrained(directory, load_config(directory), load_weights(directory))
 
@@ -208,17 +209,33 @@ def readable(file: Path) -> Iterator[None]:
         raise ModelError(f"{file}: cannot be read ({reason})") from None
 
 
+def check_finite(file: Path, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights that a diverged training or a damaged file left.
+
+    Raises:
+        ModelError: a tensor of the file holds NaN or infinity; the first one is named.
+    """
+    for name, tensor in weights.items():
+        # A sum reads each value once and needs no memory. Where it is finite, all its terms are.
+        if not tensor.sum().isfinite() and (wrong := int((~tensor.isfinite()).sum())):
+            raise ModelError(
+                f"{file}: {name}: {wrong:,} of {tensor.numel():,} values are NaN or infinite, expected finite numbers; "
+                "the training diverged or the file is damaged: take an earlier checkpoint, or another copy"
+            )
+
+
 def load_weights(directory: Path) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face directory, on the CPU, in float32."""
+    """The tensors of a Hugging Face directory, on the CPU, in float32. Raises ModelError where one of them is not finite."""
     file = directory / "model.safetensors"
     file = file if file.exists() else directory / "pytorch_model.bin"
     with readable(file):
         is_pickle = file.suffix == ".bin"
         weights = torch.load(file, map_location="cpu", weights_only=True) if is_pickle else load_file(file)
+    weights = {name: tensor.float() for name, tensor in weights.items()}
+    check_finite(file, weights)
     # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
     prefix = "electra." if "embeddings.word_embeddings.weight" in weights else ""
     return {
-        prefix
-        + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): t.float()
-        for name, t in weights.items()
+        prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
+        for name, tensor in weights.items()
     }

@@ -17,7 +17,7 @@ from electra.finetuning.squad_config import SpanConfig
 from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
 from electra.finetuning.tagging import TaggingHead
 from electra.model.encoder import Encoder, EncoderConfig
-from electra.model.weights import Pretrained, load_pretrained
+from electra.model.weights import Pretrained, check_finite, load_pretrained
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 KINDS = {
@@ -41,7 +41,7 @@ def load_finetuned(model: str) -> Finetuned:
     """Read a fine-tuned directory, `model/` in the directory of a run, or a hub model.
 
     Raises:
-        ModelError: not fine-tuned, or of another architecture.
+        ModelError: not fine-tuned, of another architecture, or with weights that are not finite.
     """
     directory = model_directory(model)
     pretrained = load_pretrained(directory)
@@ -52,9 +52,9 @@ def load_finetuned(model: str) -> Finetuned:
         raise ModelError(f"{directory}: a model of WNLI's candidates predicts its test file while it is fine-tuned")
     sizes = replace(pretrained.config, dropout=0.0, attention_dropout=0.0)
     if (directory / HEAD_FILE).exists():
-        state = pretrained.state("ElectraModel") | {
-            f"head.{name}": tensor for name, tensor in load_file(directory / HEAD_FILE).items()
-        }
+        weights = load_file(directory / HEAD_FILE)
+        check_finite(directory / HEAD_FILE, weights)
+        state = pretrained.state("ElectraModel") | {f"head.{name}": tensor for name, tensor in weights.items()}
         head = own_head(settings, sizes)
     else:
         state = pretrained.state(architecture)
