@@ -43,7 +43,7 @@ from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
 from electra.model.encoder import fuse
-from electra.model.fused import why_no_kernels
+from electra.model.kernel_library import why_no_kernels
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig

@@ -26,7 +26,7 @@ from measuring import Mark, interleaved, options, ratio, report
 from peer import hf_config
 from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
 
-from electra.model.fused import why_no_kernels
+from electra.model.kernel_library import why_no_kernels
 from electra.presets import PRESETS
 from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.serving.config import PredictConfig

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from electra.model.fused import why_no_kernels
+from electra.model.kernel_library import why_no_kernels
 
 
 def why_not_compiled() -> str | None:

@@ -386,7 +386,7 @@ def test_where_kernels_do_not_reach_the_plain_layer_computes() -> None:
 
 AVX2 = """
 import torch
-from electra.model.fused import why_no_kernels
+from electra.model.kernel_library import why_no_kernels
 from test_fused import SHAPES, assert_plain
 from test_token_scores import assert_kernels_are_torch
 

@@ -1,21 +1,27 @@
-"""Who wants kernels, how they are compiled and kept, and what is said where they cannot be had."""
+"""Who wants kernels, and what is said where they cannot be had."""
 
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
-from kernels_here import CANNOT_COMPILE
+from kernels_here import NEEDS_COMPILER
 
-from electra.model import encoder, fused
+from electra.model import encoder, kernel_library
 from electra.model.encoder import Encoder, EncoderConfig, fuse
-from electra.model.fused import NoKernelsError, compiled_library, kernels_compiled, load_kernels, why_no_kernels
+from electra.model.kernel_library import kernels_compiled, why_no_kernels
 from electra.runtime import Runtime, RuntimeConfig, runtime
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
-NEEDS_COMPILER = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
+
+
+@NEEDS_COMPILER
+def test_they_compile_here() -> None:
+    """Where not, this test alone says why, and those that need kernels are skipped."""
+    assert why_no_kernels() is None
 
 
 def test_who_wants_kernels() -> None:
@@ -35,6 +41,7 @@ def test_who_wants_kernels() -> None:
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """What `fuse` says where nothing was compiled yet; the layers stay as they are."""
     monkeypatch.setattr(encoder, "why_no_kernels", why_no_kernels.__wrapped__)
+    monkeypatch.setattr(kernel_library, "registered_build", lambda: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
     def fused_in_vain() -> str:
@@ -70,7 +77,7 @@ def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("CXX")
     broken = tmp_path / "broken"
     broken.mkdir()
-    monkeypatch.setattr(fused, "KERNELS", broken)
+    monkeypatch.setattr(kernel_library, "KERNELS", broken)
     (broken / "kernels.cpp").write_text("int wrong")
     assert "error: expected" in said()
     (broken / "kernels.cpp").write_text("void nowhere(); struct Now { Now() { nowhere(); } } now;")
@@ -81,60 +88,14 @@ def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyP
 @NEEDS_COMPILER
 def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "file"))
-    assert "Not a directory" in said()
-
-
-@NEEDS_COMPILER
-def test_what_is_damaged_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is whole is not; all that it is made from is in its name."""
-    assert why_no_kernels() is None
-    whole = compiled_library().read_bytes()
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    library, compiled = compiled_library(), []
-    assert library.parent == tmp_path / "electra"
-
-    def compile_to(to: Path, command: list[str]) -> None:
-        compiled.append(to)
-        to.parent.mkdir(exist_ok=True)
-        to.write_bytes(whole if len(compiled) == 2 else b"half")
-
-    monkeypatch.setattr(fused, "compile_to", compile_to)
-    monkeypatch.setattr(torch.ops, "load_library", lambda path: _load(path, whole))
-    with pytest.raises(OSError, match="half"):
-        load_kernels()
-    assert kernels_compiled()
-    load_kernels()
-    load_kernels()
-    assert compiled == [library, library]
-    monkeypatch.setenv("CXX", "c++ -g0")
-    assert compiled_library() != library
-    monkeypatch.delenv("CXX")
-    monkeypatch.setattr(torch, "__version__", "2.99")
-    assert compiled_library() != library
-
-
-def _load(path: str, whole: bytes) -> None:
-    """The same library cannot be loaded twice by a process."""
-    if Path(path).read_bytes() != whole:
-        raise OSError("half a library")
-
-
-def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that fails is not started again by every run of a grid."""
-    tried = []
-
-    def fail() -> None:
-        tried.append(1)
-        raise NoKernelsError("no luck")
-
-    monkeypatch.setattr(fused, "load_kernels", fail)
-    why_no_kernels.cache_clear()
-    try:
-        assert [why_no_kernels(), why_no_kernels()] == ["no luck", "no luck"]
-        assert len(tried) == 1
-    finally:
-        why_no_kernels.cache_clear()
+    for name in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    reason = f"{tmp_path}/file is a file, expected a folder"
+    assert (
+        f"layers without C++ kernels (no folder that only this user can write to: {reason}; {reason}; {reason})"
+        in said()
+    )
 
 
 FAULTS = """

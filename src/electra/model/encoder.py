@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from electra.console import decided
 from electra.errors import UsageError
 from electra.model.dropout import Dropout
-from electra.model.fused import kernels_precision, why_no_kernels
+from electra.model.fused import kernels_precision
+from electra.model.kernel_library import why_no_kernels
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
 from electra.model.layout import Line, Rows
 from electra.runtime import Runtime, main_process_first

@@ -1,20 +1,10 @@
 """A layer in few passes over memory, on a CPU: matrix products by torch, all between them by C++ of our own (`kernels/`).
 
-A CPU spends a third of a small model's step on fetching and writing what lies between two products (LOG.md). The C++ is
-compiled when it is first wanted, in some ten seconds, and kept for later. Without a compiler the layer of
-`electra.model.layers` does the same, which `tests/model/test_fused.py` has beside this one. Letters of shapes are as there,
-and T tokens of a batch.
+A CPU spends a third of a small model's step on fetching and writing what lies between two products (LOG.md). Without the
+C++ (`kernel_library.py`) the layer of `electra.model.layers` does the same, which `tests/model/test_fused.py` has beside this
+one. Letters of shapes are as there, and T tokens of a batch.
 """
 
-import hashlib
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -22,107 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.console import decided
 from electra.model.dropout import levels
-
-KERNELS = Path(__file__).parent / "kernels"
-AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]
-INSTRUCTIONS = {"AVX512": AVX512, "AVX2": ["-mavx2", "-mfma", "-mf16c"]}
-"""What a compiler may use, by what torch's own kernels use here; what is compiled may lie in a folder of several machines."""
-
-
-class NoKernelsError(Exception):
-    """The kernels cannot be had here; the message says why."""
-
-
-@cache
-def why_no_kernels() -> str | None:
-    """What prevents kernels in this process; None where `torch.ops.electra` has them, compiled now if they never were."""
-    try:
-        load_kernels()
-    except (NoKernelsError, OSError) as error:
-        return str(error.__cause__ or error)
-    return None
-
-
-def kernels_compiled() -> bool:
-    """Whether they were compiled before, and nobody has to wait for them."""
-    try:
-        return compiled_library().exists()
-    except NoKernelsError:
-        return False
-
-
-def load_kernels() -> None:
-    """Have `torch.ops.electra`.
-
-    Raises:
-        NoKernelsError: another kind of processor, no compiler, or one that fails.
-        OSError: no place for what is compiled, or it cannot be loaded.
-    """
-    command, library = compiler_command(), compiled_library()
-    was_there = library.exists()
-    if not was_there:
-        compile_to(library, command)
-    try:
-        torch.ops.load_library(str(library))
-    except OSError:
-        if not was_there:
-            raise
-        compile_to(library, command)  # it is damaged, or of another system that shares the folder
-        torch.ops.load_library(str(library))
-
-
-def compiler_command() -> list[str]:
-    """The compiler and its options, without paths.
-
-    Raises:
-        NoKernelsError: as `load_kernels` says.
-    """
-    from torch.utils import cpp_extension  # takes a while, and only who compiles wants it
-
-    capability = torch.backends.cpu.get_cpu_capability()
-    if platform.system() != "Linux" or capability not in INSTRUCTIONS:
-        raise NoKernelsError(f"they are for AVX2 and AVX-512 on Linux, not {platform.machine()} on {platform.system()}")
-    try:
-        compiler = shlex.split(cpp_extension.get_cxx_compiler())
-    except ValueError as error:
-        raise NoKernelsError(f"CXX: {error}") from None
-    if not compiler or shutil.which(compiler[0]) is None:
-        raise NoKernelsError(f"no C++ compiler {' '.join(compiler)}; install g++, or name one by CXX")
-    flags = ["-O3", "-std=c++20", "-fPIC", "-shared", "-fopenmp", "-mtune=native", *INSTRUCTIONS[capability]]
-    return [*compiler, *flags, f"-DCPU_CAPABILITY={capability}", f"-DCPU_CAPABILITY_{capability}"]
-
-
-def compiled_library() -> Path:
-    """Where the kernels are, or will be: beside other extensions of torch, by all that they are made from."""
-    from torch.utils import cpp_extension
-
-    made_from = (
-        [path.read_text() for path in sorted(KERNELS.iterdir())],
-        compiler_command(),
-        torch.__version__,
-        platform.libc_ver(),
-    )
-    folder = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
-    return Path(folder) / "electra" / f"fused-{hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]}.so"
-
-
-def compile_to(library: Path, command: list[str]) -> None:
-    """Compile; the file is whole or not there, also where several processes do this."""
-    from torch.utils import cpp_extension
-
-    decided("compiling C++ kernels for this CPU", f"once, in some ten seconds; kept in {library.parent}")
-    paths = [f"-isystem{path}" for path in cpp_extension.include_paths()] + [str(KERNELS / "kernels.cpp")]
-    paths += [*(f"-L{path}" for path in cpp_extension.library_paths()), "-lc10", "-ltorch_cpu"]
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        compiled = Path(folder) / library.name
-        done = subprocess.run([*command, *paths, "-o", str(compiled)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            wrong = [line.strip() for line in done.stderr.splitlines() if "error:" in line or "undefined" in line]
-            raise NoKernelsError(f"{command[0]}: {wrong[0] if wrong else f'exit status {done.returncode}'}")
-        compiled.replace(library)
 
 
 class LayerSettings(NamedTuple):

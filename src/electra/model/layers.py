@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from electra.model.attention import attend
 from electra.model.dropout import Dropout
-from electra.model.fused import FusedLayer, LayerSettings, kernels_precision, why_no_kernels
+from electra.model.fused import FusedLayer, LayerSettings, kernels_precision
+from electra.model.kernel_library import why_no_kernels
 from electra.model.layout import Line, Rows, heads, joined_heads
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.fused import why_no_kernels
+from electra.model.kernel_library import why_no_kernels
 from electra.pretraining.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}

@@ -19,7 +19,7 @@ from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import Sentence
 from electra.finetuning.task import Outputs
 from electra.model.encoder import fuse
-from electra.model.fused import kernels_compiled
+from electra.model.kernel_library import kernels_compiled
 from electra.runtime import Runtime, runtime
 from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned

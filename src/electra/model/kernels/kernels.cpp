@@ -11,7 +11,10 @@
 
 #include <torch/library.h>
 
+#include <string>
+
 TORCH_LIBRARY(electra, library) {
+  library.def("build_id() -> str", [] { return std::string(ELECTRA_BUILD_ID); });  // `kernel_library.py` asks for it
   library.def("attend(Tensor product, Tensor bias, Tensor starts, int heads, int zeroed, int seed) -> (Tensor, Tensor)");
   library.def(
       "attend_backward(Tensor gradient, Tensor product, Tensor bias, Tensor starts, Tensor normalisers, int heads, "

@@ -1,0 +1,376 @@
+"""Which compiled libraries are loaded, and from where: toy libraries in place of the kernels, which take long to compile."""
+
+import ctypes
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernels_here import NEEDS_COMPILER
+from test_private_folder import give_away
+
+from electra.model import kernel_library
+from electra.model.kernel_library import (
+    NoKernelsError,
+    build_id,
+    compiler_command,
+    kernels_compiled,
+    library_name,
+    load_kernels,
+    sealed,
+    why_no_kernels,
+)
+
+pytestmark = NEEDS_COMPILER
+SOURCE = 'extern "C" const char* build() { return ELECTRA_BUILD_ID; }\n'
+
+
+class Process:
+    """A process with its folders, in which nothing is loaded yet; what it does load is the library of `SOURCE`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sources, self.folder = folder / "sources", folder
+        self.chosen, self.cache, self.temporary = folder / "chosen", folder / "cache", folder / "temporary"
+        for path in (self.sources, self.chosen, self.temporary):
+            path.mkdir(mode=0o700)
+        (self.sources / "kernels.cpp").write_text(SOURCE)
+        monkeypatch.setattr(kernel_library, "KERNELS", self.sources)
+        monkeypatch.setattr(kernel_library, "registered_build", lambda: self.loaded)
+        monkeypatch.setattr(ctypes, "CDLL", self.load)
+        monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(self.chosen))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
+        monkeypatch.setattr(tempfile, "tempdir", str(self.temporary))
+        self.loaded: str | None = None
+        self.compiled: list[Path] = []
+        compile_to = kernel_library.compile_to
+        monkeypatch.setattr(
+            kernel_library, "compile_to", lambda to, *given: self.compiled.append(to) or compile_to(to, *given)
+        )
+
+    def load(self, path: str, real: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:
+        """The linker takes libraries of one name for one library, so each has a name of its own here."""
+        assert path.startswith("/proc/self/fd/")
+        with tempfile.NamedTemporaryFile(dir=self.folder) as file:
+            file.write(Path(path).read_bytes())
+            file.flush()
+            build = real(file.name).build
+        build.restype = ctypes.c_char_p
+        self.loaded = build().decode()
+
+    def start(self) -> list[Path]:
+        """What another process, which begins here, compiles."""
+        self.loaded, self.compiled = None, []
+        load_kernels()
+        assert self.loaded == build_id(compiler_command())
+        return self.compiled
+
+    def library(self, folder: Path) -> Path:
+        return folder / library_name(build_id(compiler_command()))
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
+    return Process(tmp_path, monkeypatch)
+
+
+def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture) -> None:
+    library = process.library(process.chosen / "electra")
+    assert not kernels_compiled()
+    assert process.start() == [library]
+    assert f"kept in {library.parent})" in capsys.readouterr().out
+    assert kernels_compiled()
+    assert process.start() == []
+    load_kernels()
+    assert sorted(path.name for path in library.parent.iterdir()) == [library.name, "lock"]
+    assert not capsys.readouterr().out
+
+
+def test_its_name_is_all_that_it_is_made_from(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = {build_id(compiler_command())}
+    monkeypatch.setenv("CXX", "c++ -g0")
+    builds.add(build_id(compiler_command()))
+    monkeypatch.setattr(kernel_library.torch, "__version__", "2.99")
+    builds.add(build_id(compiler_command()))
+    (process.sources / "more.h").touch()
+    builds.add(build_id(compiler_command()))
+    assert len(builds) == 4
+
+
+def flip(library: Path) -> None:
+    content = bytearray(library.read_bytes())
+    content[len(content) // 2] ^= 1
+    library.write_bytes(content)
+
+
+def of_another_build(library: Path) -> None:
+    """A whole one, under the name of this build."""
+    library.write_bytes(sealed(library.read_bytes()[:-32], "0123456789abcdef"))
+
+
+def linked(library: Path) -> None:
+    library.rename(library.with_suffix(".moved"))
+    library.symlink_to(library.with_suffix(".moved"))
+
+
+def a_pipe(library: Path) -> None:
+    library.unlink()
+    os.mkfifo(library)
+
+
+def of_another_system(library: Path) -> None:
+    """It cannot be loaded."""
+    library.write_bytes(sealed(b"\x7fELF and no more", build_id(compiler_command())))
+
+
+def hard_linked(library: Path) -> None:
+    """To another file of the user, which is no library."""
+    (library.parent / "other").write_text("private")
+    library.unlink()
+    library.hardlink_to(library.parent / "other")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        flip,
+        lambda library: library.write_bytes(library.read_bytes()[:-1]),
+        lambda library: library.write_bytes(library.read_bytes()[:-32]),
+        lambda library: library.write_bytes(b""),
+        lambda library: library.chmod(0o666),
+        lambda library: library.chmod(0o000) if os.geteuid() else flip(library),
+        of_another_build,
+        of_another_system,
+        linked,
+        a_pipe,
+        hard_linked,
+    ],
+    ids=[
+        "a bit",
+        "cut",
+        "no checksum",
+        "empty",
+        "writable by others",
+        "unreadable",
+        "another build",
+        "not to be loaded",
+        "symbolic link",
+        "pipe",
+        "hard link",
+    ],
+)
+def test_what_is_not_as_it_was_built_is_compiled_again(process: Process, spoil: Callable[[Path], object]) -> None:
+    [library] = process.start()
+    whole = library.read_bytes()
+    spoil(library)
+    assert process.start() == [library]
+    assert library.read_bytes() == whole
+    assert not library.is_symlink()
+    assert process.start() == []
+
+
+def test_a_file_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a file away")
+    [library] = process.start()
+    give_away(library, monkeypatch)
+    assert process.start() == [library]
+    assert library.stat().st_uid == 0
+
+
+def test_new_files_may_be_writable_by_everybody(process: Process) -> None:
+    before = os.umask(0)
+    try:
+        process.start()
+    finally:
+        os.umask(before)
+    assert process.start() == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+@pytest.mark.parametrize("part", ["chosen", "electra"])
+def test_a_folder_that_others_can_write_to(process: Process, part: str, mode: int, capsys) -> None:
+    """What lies there is not loaded; kernels are compiled into the user's own cache, and a line says why."""
+    [planted] = process.start()
+    capsys.readouterr()
+    folder = process.chosen if part == "chosen" else planted.parent
+    folder.chmod(mode)
+    refused = not (part == "chosen" and mode == 0o1777)  # in which the user's own folder is safe
+    assert kernels_compiled() != refused
+    before = planted.stat()
+    expected = process.library(process.cache / "torch_extensions/electra")
+    assert process.start() == ([expected] if refused else [])
+    assert planted.stat() == before
+    if refused:
+        reason = f"{folder} is writable by other users (chmod go-w {folder})"
+        assert f"kept in {expected.parent}, as {reason})" in capsys.readouterr().out
+        assert kernels_compiled()
+        assert process.start() == []
+
+
+def test_the_last_resort(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Neither the folder that is named nor the cache: a private folder among temporary files, if nobody was there before."""
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
+    process.cache.touch()
+    process.temporary.chmod(0o1777)
+    private = process.temporary / f"electra-{os.geteuid()}"
+    private.symlink_to(process.chosen)
+    with pytest.raises(NoKernelsError) as raised:
+        process.start()
+    assert str(raised.value) == (
+        "no folder that only this user can write to: "
+        f"{process.cache} is a file, expected a folder; {private} is a symbolic link, expected a folder"
+    )
+    assert not any(process.chosen.iterdir())
+    private.unlink()
+    assert process.start() == [process.library(private)]
+    assert process.start() == []
+    process.temporary.chmod(0o777)
+    with pytest.raises(NoKernelsError, match=f"{process.temporary} is writable by other users"):
+        process.start()
+
+
+def test_a_folder_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    process.start()
+    give_away(process.chosen / "electra", monkeypatch)
+    if os.geteuid() == 0:
+        assert process.start() == [process.library(process.cache / "torch_extensions/electra")]
+    else:
+        with pytest.raises(NoKernelsError, match="belongs to user"):
+            process.start()
+
+
+def test_what_is_checked_is_what_is_loaded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another file takes the library's name in between."""
+    [library] = process.start()
+    load = ctypes.CDLL
+
+    def exchange(path: str) -> None:
+        (library.parent / "evil").write_bytes(b"evil")
+        (library.parent / "evil").replace(library)
+        load(path)
+
+    monkeypatch.setattr(ctypes, "CDLL", exchange)
+    assert process.start() == []
+    assert library.read_bytes() == b"evil"
+
+
+def test_what_killed_builds_left_is_removed(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it may be that of a build which goes on: that one is waited for, but not for ever."""
+    folder = process.chosen / "electra"
+    (folder / "tmpkilled/deeper").mkdir(parents=True)
+    folder.chmod(0o700)
+    monkeypatch.setattr(kernel_library, "PATIENCE", 0.3)
+    with (folder / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert process.start() == [process.library(folder)]
+        assert (folder / "tmpkilled").exists()
+    process.library(folder).unlink()
+    process.start()
+    assert not (folder / "tmpkilled").exists()
+
+
+def test_a_file_system_without_locks(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    (process.chosen / "electra/tmpother").mkdir(parents=True)
+    (process.chosen / "electra").chmod(0o700)
+    assert len(process.start()) == 1
+    assert process.start() == []
+    assert (process.chosen / "electra/tmpother").exists()
+
+
+BUILDING = """
+import sys
+from pathlib import Path
+from electra.model import kernel_library as k
+
+k.KERNELS = Path(sys.argv[1])
+command = k.compiler_command()
+build = k.build_id(command)
+print("ready", flush=True)
+sys.stdin.readline()
+assert k.is_whole(k.compile_kernels(build, command), build)
+"""
+
+
+def test_two_processes_at_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One compiles, and the other takes what it made."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/compiled\nsleep 1\nexec c++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    command = [sys.executable, "-c", BUILDING, str(process.sources)]
+    builders = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for builder in builders:
+        assert builder.stdout.readline() == "ready\n"
+    for builder in builders:
+        builder.stdin.write("go\n")
+        builder.stdin.flush()
+    for builder in builders:
+        _, errors = builder.communicate(timeout=300)
+        assert builder.returncode == 0, errors
+    assert (tmp_path / "compiled").read_text() == "once\n"
+
+
+ANOTHER_LIBRARY = """
+import sys
+from pathlib import Path
+
+import torch
+from electra.model import kernel_library
+from electra.model.encoder import Encoder, EncoderConfig, fuse
+from electra.runtime import Runtime
+
+kernel_library.KERNELS = Path(sys.argv[1])
+if sys.argv[2] == "registered":
+    library = torch.library.Library("electra", "DEF")
+    library.define(sys.argv[3])
+network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
+assert not fuse(network, Runtime(torch.device("cpu"), torch.float32, kernels=True))
+network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("operator", ["", "attend(Tensor x) -> Tensor"])
+def test_another_library_falls_back_to_pytorch(process: Process, operator: str) -> None:
+    """One that is loaded without an error, and does not register the operators; and operators of that name from elsewhere."""
+    build = build_id(compiler_command())
+    words = ["registered", operator] if operator else ["loaded"]
+    command = [sys.executable, "-c", ANOTHER_LIBRARY, str(process.sources), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "1000"})
+    assert done.returncode == 0, done.stderr
+    *_, line = done.stdout.splitlines()
+    library = process.library(process.chosen / "electra")
+    assert line == (
+        f"· layers without C++ kernels (build {build} was expected, but an unknown one is in torch.ops.electra: "
+        "another library in this process has registered that name)"
+        if operator
+        else f"· layers without C++ kernels (build {build} was expected, but none is in {library}: "
+        f"remove it and start again (rm {library}))"
+    )
+
+
+def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that fails is not started again by every run of a grid."""
+    tried = []
+
+    def fail() -> None:
+        tried.append(1)
+        raise NoKernelsError("no luck")
+
+    monkeypatch.setattr(kernel_library, "load_kernels", fail)
+    why_no_kernels.cache_clear()
+    try:
+        assert [why_no_kernels(), why_no_kernels()] == ["no luck", "no luck"]
+        assert len(tried) == 1
+    finally:
+        why_no_kernels.cache_clear()
