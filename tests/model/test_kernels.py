@@ -20,7 +20,7 @@ WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 
 @NEEDS_COMPILER
 def test_they_compile_here() -> None:
-    """Where not, this test alone says why, and those that need kernels are skipped."""
+    """Where not, the failure says why; tests of what they compute are skipped."""
     assert why_no_kernels() is None
 
 

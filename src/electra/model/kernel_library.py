@@ -55,7 +55,7 @@ def kernels_compiled() -> bool:
     """Whether they were compiled before, and nobody has to wait for them."""
     try:
         return compiled_library(build_id(compiler_command())) is not None
-    except NoKernelsError:
+    except (NoKernelsError, OSError):
         return False
 
 
@@ -231,12 +231,15 @@ def building(folder: Path) -> Iterator[bool]:
     Where it is not, or the file system has no locks, compiling is right all the same, and done twice.
     """
     with (folder / "lock").open("w") as file:
-        alone, until = False, time.monotonic() + PATIENCE
+        alone, waiting, until = False, False, time.monotonic() + PATIENCE
         while not alone and time.monotonic() < until:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 alone = True
             except BlockingIOError:
+                if not waiting:
+                    waiting = True
+                    decided("waiting for another process that compiles C++ kernels", f"at most {PATIENCE:.0f} seconds")
                 time.sleep(0.1)
             except OSError:
                 break
