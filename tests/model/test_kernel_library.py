@@ -351,7 +351,9 @@ network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)
 """
 
 
-@pytest.mark.parametrize("operator", ["", "attend(Tensor x) -> Tensor"])
+@pytest.mark.parametrize(
+    "operator", ["", "attend(Tensor x) -> Tensor", "build_id(Tensor x) -> str", "build_id() -> str"]
+)
 def test_another_library_falls_back_to_pytorch(process: Process, operator: str) -> None:
     """One that is loaded without an error, and does not register the operators; and operators of that name from elsewhere."""
     build = build_id(compiler_command())

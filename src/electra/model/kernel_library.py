@@ -94,6 +94,8 @@ def registered_build() -> str | None:
         return str(torch.ops.electra.build_id())
     except AttributeError:
         return "an unknown one" if hasattr(torch.ops.electra, "attend") else None
+    except (RuntimeError, TypeError):  # an operator of that name with other arguments, or without an implementation
+        return "an unknown one"
 
 
 def compiler_command() -> list[str]:
