@@ -148,7 +148,7 @@ def test_damaged_manifests(directory: Path) -> None:
     path = directory / MANIFEST
     good = path.read_text()
     for content, message in (
-        (good[:-20], "damaged (.*line 59.*); delete it and prepare again"),
+        (good[:-20], "damaged (.*line 60.*); delete it and prepare again"),
         (good.replace('"sha256"', '"sha"'), "damaged (.*sha256.*); delete it"),
         (good.replace('"heldout_from"', '"from"'), "damaged (.*from.*); delete it"),
         (json.dumps({"shards": []}), "not written by electra prepare; choose another directory"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from electra.errors import DataError
 from electra.storage import write_atomically
+from electra.text.coverage import Coverage
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -72,6 +73,8 @@ class Manifest:
     train: list[ShardEntry]
     heldout: list[ShardEntry]
     unigrams: Checksum
+    coverage: Coverage | None = None
+    """How well the vocabulary spells the text; None in data prepared before this was counted."""
 
     @property
     def seq_len(self) -> int:
@@ -105,6 +108,7 @@ class Manifest:
                     "train": [ShardEntry(**entry) for entry in content["train"]],
                     "heldout": [ShardEntry(**entry) for entry in content["heldout"]],
                     "unigrams": Checksum(**content["unigrams"]),
+                    "coverage": Coverage(**content["coverage"]) if content.get("coverage") else None,
                 }
             )
         except (KeyError, TypeError, ValueError) as error:

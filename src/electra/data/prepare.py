@@ -21,6 +21,7 @@ from electra.data.workers import map_unordered
 from electra.errors import TextError, UsageError
 from electra.storage import check_writable
 from electra.text.corpus import Corpus
+from electra.text.coverage import Coverage
 from electra.text.tokenizer import Tokenizer
 from electra.text.words import LineEncoder
 
@@ -170,6 +171,7 @@ def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[C
         train=train,
         heldout=heldout,
         unigrams=write_unigrams(out, train, settings.vocab_size, (tokenizer.cls_id, tokenizer.sep_id)),
+        coverage=sum((record.coverage for record in records), Coverage()),
     )
     save_json(out / MANIFEST, manifest)
     return PreparedData.open(out)

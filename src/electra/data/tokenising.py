@@ -11,6 +11,7 @@ from electra.data.manifest import ShardEntry, Split, load_json, save_json
 from electra.data.shards import is_intact, write_shard
 from electra.errors import DataError
 from electra.seeding import Stream, numpy_generator
+from electra.text.coverage import Coverage, CoverageCounter
 from electra.text.words import LineEncoder
 
 CHUNKS = "chunks"
@@ -24,6 +25,8 @@ class ChunkRecord:
     digest: str
     documents: int
     cuts_end: bool
+    coverage: Coverage
+    """How well the vocabulary spells the text."""
     train: ShardEntry | None
     heldout: ShardEntry | None
 
@@ -41,13 +44,15 @@ class ChunkWriter:
         """Raises StorageError."""
         rng = numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
 
-        def write(split: Split) -> ShardEntry | None:
+        def write(split: Split) -> tuple[ShardEntry | None, Coverage]:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
-            examples = build_examples(documents, self.encoder, self.seq_len, rng)
-            return write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
+            examples, coverage = build_examples(documents, self.encoder, self.seq_len, rng)
+            entry = write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
+            return entry, coverage
 
-        train, heldout = write("train"), write("heldout")
-        record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, train, heldout)
+        (train, of_train), (heldout, of_heldout) = write("train"), write("heldout")
+        coverage = of_train + of_heldout
+        record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, coverage, train, heldout)
         save_json(self.directory / record_name(chunk.number), record)
         return record
 
@@ -64,7 +69,7 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     try:
         content = load_json(path)
         entries = {split: ShardEntry(**content[split]) if content[split] else None for split in ("train", "heldout")}
-        record = ChunkRecord(**content | entries)
+        record = ChunkRecord(**content | entries | {"coverage": Coverage(**content["coverage"])})
     except (DataError, KeyError, TypeError):
         return None  # damaged: it is done again
     if record.digest != chunk.digest():
@@ -72,8 +77,10 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     return record if all(is_intact(directory, entry) for entry in entries.values() if entry) else None
 
 
-def build_examples(documents: list[Document], encoder: LineEncoder, seq_len: int, rng: np.random.Generator) -> Examples:
-    """The examples of documents, in their order."""
+def build_examples(
+    documents: list[Document], encoder: LineEncoder, seq_len: int, rng: np.random.Generator
+) -> tuple[Examples, Coverage]:
+    """The examples of documents, in their order, and how well the vocabulary spells them."""
     tokens, lengths = encoder.encode([line for document in documents for line in document.lines])
     tokenizer = encoder.tokenizer
     cuts = [np.zeros((0, 3), np.int64)]
@@ -83,4 +90,5 @@ def build_examples(documents: list[Document], encoder: LineEncoder, seq_len: int
         cuts.append(cut_examples(of_document, seq_len, rng) + position)
         line += len(of_document)
         position += sum(of_document)
-    return pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
+    examples = pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
+    return examples, CoverageCounter(tokenizer).count(tokens)

@@ -5,6 +5,12 @@ from pathlib import Path
 
 from electra.console import decided
 from electra.errors import DataError, ModelError, UsageError
+from electra.finetuning.checks import (
+    report_head,
+    report_vocabulary,
+    warn_of_few_scored,
+    warn_of_untrained_positions,
+)
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.features import Features
 from electra.finetuning.protocol import size_protocol
@@ -66,6 +72,11 @@ def prepare(config: FinetuneConfig, directory: Path) -> Prepared:
     for split, each in features.items():
         if not len(each):
             raise DataError(f"{config.task}: there is nothing in the {split} split that the task can use")
+    report_vocabulary(task.name, features, tokenizer)
+    warn_of_few_scored(task, features)
+    if not config.from_scratch:
+        warn_of_untrained_positions(directory, task, features)
+    report_head(task.head(encoder.config), task)
     return Prepared(Protocol.of(config, encoder.config), task, features, tokenizer, encoder)
 
 

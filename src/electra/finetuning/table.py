@@ -111,7 +111,7 @@ def read_labels(
     rows: Rows, cells: Sequence[tuple[str, ...] | list[str]], held_out: np.ndarray, kind: Kind | None, column: str
 ) -> Labels:
     """What the labels are, from all training rows; the spread of numbers from those that are trained on."""
-    kind = kind or kind_of_labels(cells)
+    given, kind = kind, kind or kind_of_labels(cells)
     if kind == "regression":
         numbers = np.array([as_number(cell, rows.place(i)) for i, cell in enumerate(cells)])[~held_out]
         labels = Labels(kind, (), float(numbers.mean()), float(numbers.std()) or 1.0)
@@ -119,8 +119,28 @@ def read_labels(
         labels = Labels(kind, in_order({name for names in cells for name in names}))
     if kind == "classification" and len(labels.names) < 2:
         raise DataError(f"{rows.path}: every row has the label {labels.names[0]!r}; there is nothing to learn")
-    decided(f"{column!r} is read as {described(labels)}", f"from {len(cells):,} labels; --kind says otherwise")
+    why = f"from {len(cells):,} labels; --kind says otherwise"
+    if given is None and (values := whole_numbers(cells)):
+        why = of_whole_numbers(labels.kind, values)
+    decided(f"{column!r} is read as {described(labels)}", why)
     return labels
+
+
+def whole_numbers(cells: Sequence[tuple[str, ...] | list[str]]) -> int:
+    """How many values labels have that are all whole numbers; 0 if one is something else."""
+    try:
+        numbers = {float(name) for (name,) in cells}
+    except ValueError:
+        return 0
+    return len(numbers) if all(number.is_integer() for number in numbers) else 0
+
+
+def of_whole_numbers(kind: Kind, values: int) -> str:
+    """Why labels that are whole numbers are taken for this, and how to choose the other."""
+    found = f"the labels are whole numbers of {values:,} values"
+    if kind == "classification":
+        return f"{found}, at most {MANY_CLASSES}; where their order or distance matters (ratings), --kind regression"
+    return f"{found}, more than {MANY_CLASSES}; if they are names of classes, --kind classification"
 
 
 def sentences_of(

@@ -53,6 +53,8 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "ElectraForTokenClassification": {"head.output": ("classifier",)},
     "ElectraForQuestionAnswering": {"head.output": ("qa_outputs",)},
 }
+# A key of ours in config.json, which Hugging Face keeps.
+PRETRAINED_LENGTH = "pretrained_length"
 # EncoderConfig -> Hugging Face's config.json, which keeps names that it does not know.
 CONFIG_NAMES = {
     "initializer_range": "initializer_range",
@@ -177,6 +179,15 @@ def load_config(directory: Path) -> EncoderConfig:
         raise ModelError(f"{file}: hidden_act is {hf_config['hidden_act']!r}; only the exact 'gelu' is supported")
     known = {ours: hf_config[theirs] for ours, theirs in CONFIG_NAMES.items() if theirs in hf_config}
     return replace(EncoderConfig(), **known)
+
+
+def pretrained_length(directory: Path) -> int | None:
+    """Tokens of the longest sequences of pre-training, as our `config.json` has it; None of other people's models.
+
+    Positions behind them have embeddings that were never trained.
+    """
+    length = json.loads((directory / "config.json").read_text()).get(PRETRAINED_LENGTH)
+    return length if isinstance(length, int) else None
 
 
 def pretraining_heads(directory: Path) -> set[str]:

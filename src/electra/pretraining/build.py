@@ -39,7 +39,7 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     """What objectives need to know of a tokenizer."""
-    return Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    return Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids, tokenizer.unk_id)
 
 
 def build_shapes(config: PretrainConfig) -> PretrainingModel:

@@ -13,8 +13,10 @@ from electra.pretraining.corruption import (
     Corrupted,
     Generated,
     Learnt,
+    accuracy_without,
     mask_for_generator,
     ratio,
+    sums_without,
 )
 from electra.pretraining.masking import Chosen, MaskingConfig, write_samples
 from electra.pretraining.networks import GeneratorConfig, MaskedLM
@@ -25,13 +27,22 @@ from electra.seeding import Draw, uniform
 class GeneratorSamples(nn.Module):
     """A small masked language model fills the chosen positions; it learns from its own likelihood (section 2)."""
 
-    def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
+    def __init__(
+        self,
+        generator: MaskedLM,
+        config: GeneratorConfig,
+        masking: MaskingConfig,
+        mask_id: int,
+        unk_id: int | None = None,
+    ) -> None:
         super().__init__()
         self.generator = generator
         # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
         self.sampling = Sampling(config.temperature, never=mask_id, never_original=config.never_original)
         self.masking = masking
         self.mask_id = mask_id
+        self.unk_id = unk_id
+        """Of [UNK], where the accuracy without it is to be measured too."""
 
     def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
         masked_ids = mask_for_generator(batch, chosen, self.mask_id, self.masking)
@@ -46,6 +57,7 @@ class GeneratorSamples(nn.Module):
             "generator_correct": (scores.correct & chosen.used).sum(),
             "sampled_correct": ((sampled == original) & chosen.used).sum(),
         }
+        sums |= sums_without(self.unk_id, "generator", original, scores.correct, chosen.used)
         generated = Generated(hidden, nll, sampled)
         ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
         return Corrupted(ids, generated, sums)
@@ -60,6 +72,7 @@ class GeneratorSamples(nn.Module):
         return {
             "generator_loss": ratio(sums["generator_nll"], sums["masked"]),
             "generator_accuracy": ratio(sums["generator_correct"], sums["masked"]),
+            **accuracy_without(sums, "generator"),
             "sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"]),
         }
 
@@ -75,8 +88,15 @@ class GeneratorSamples(nn.Module):
 class FrozenSamples(GeneratorSamples):
     """A generator that is done learning (section 3.2, the second stage)."""
 
-    def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
-        super().__init__(generator, config, masking, mask_id)
+    def __init__(
+        self,
+        generator: MaskedLM,
+        config: GeneratorConfig,
+        masking: MaskingConfig,
+        mask_id: int,
+        unk_id: int | None = None,
+    ) -> None:
+        super().__init__(generator, config, masking, mask_id, unk_id)
         generator.requires_grad_(False)
 
     def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
@@ -97,8 +117,15 @@ class AdversarialSamples(GeneratorSamples):
     of a sample is the discriminator's loss at its position.
     """
 
-    def __init__(self, generator: MaskedLM, config: GeneratorConfig, masking: MaskingConfig, mask_id: int) -> None:
-        super().__init__(generator, config, masking, mask_id)
+    def __init__(
+        self,
+        generator: MaskedLM,
+        config: GeneratorConfig,
+        masking: MaskingConfig,
+        mask_id: int,
+        unk_id: int | None = None,
+    ) -> None:
+        super().__init__(generator, config, masking, mask_id, unk_id)
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
     def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:

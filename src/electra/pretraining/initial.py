@@ -10,7 +10,7 @@ from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import Pretrained, load_config, load_pretrained, pretraining_heads
+from electra.model.weights import Pretrained, load_config, load_pretrained, pretrained_length, pretraining_heads
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
@@ -161,6 +161,14 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     compare(main.directory, main.config, model.setting.main)
     load_into(model.prediction.network, main, model.prediction.architecture)
     decided(f"weights of {main.directory}")
+
+
+def trained_length(config: PretrainConfig, seq_len: int) -> int | None:
+    """Tokens of the longest sequences that a run of `seq_len` and what it continues were trained on; None if not known."""
+    if config.init is None:
+        return seq_len
+    before = pretrained_length(discriminator_directory(Path(config.init)))
+    return None if before is None else max(before, seq_len)
 
 
 def take_over(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:

@@ -29,6 +29,7 @@ from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedL
 from electra.pretraining.prediction import ContrastConfig, EveryToken, Predicted, ReplacedOrOriginal, WhichToken
 from electra.pretraining.strategies import STRATEGIES
 from electra.seeding import Draw
+from electra.text.coverage import MAX_UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Vocabulary:
     mask_id: int
     special_ids: tuple[int, ...]
     """Never chosen: [PAD], [CLS], [SEP], [MASK]."""
+    unk_id: int | None = None
+    """[UNK], if there is one."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,12 @@ class Setting:
     contrast: ContrastConfig
     copies: bool
     """Whether a prediction of every token has the copy mechanism."""
+
+    @property
+    def frequent_unk(self) -> int | None:
+        """The id of [UNK] if the corpus has so many that accuracies are measured without them too, else None."""
+        unk = self.vocabulary.unk_id
+        return unk if unk is not None and self.unigrams[unk] > MAX_UNKNOWN * self.unigrams.sum() else None
 
 
 Main = MaskedLM | Discriminator
@@ -103,7 +112,7 @@ def generator_samples(setting: Setting, main: Main) -> GeneratorSamples | Freque
         return frequency_samples(setting)
     generator = build_generator(setting.main, setting.generator, main.encoder)
     samples = LEARNING[setting.generator.learning]
-    return samples(generator, setting.generator, setting.masking, setting.vocabulary.mask_id)
+    return samples(generator, setting.generator, setting.masking, setting.vocabulary.mask_id, setting.frequent_unk)
 
 
 CORRUPTIONS: dict[str, Callable[[Setting, Main], GeneratorSamples | FrequencySamples | Masks]] = {
@@ -112,7 +121,7 @@ CORRUPTIONS: dict[str, Callable[[Setting, Main], GeneratorSamples | FrequencySam
 }
 PREDICTIONS: dict[str, Callable[[Setting], ReplacedOrOriginal | WhichToken | EveryToken]] = {
     "replaced": lambda setting: ReplacedOrOriginal(Discriminator(setting.main), setting.contrast),
-    "token": lambda setting: WhichToken(MaskedLM(setting.main)),
+    "token": lambda setting: WhichToken(MaskedLM(setting.main), setting.frequent_unk),
     "every-token": lambda setting: EveryToken(MaskedLM(setting.main), setting.copies),
 }
 

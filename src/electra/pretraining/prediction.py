@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
-from electra.pretraining.corruption import Corrupted, ratio
+from electra.pretraining.corruption import Corrupted, accuracy_without, ratio, sums_without
 from electra.pretraining.detection import detection_metrics, score_histogram
 from electra.pretraining.masking import Chosen, real_tokens
 from electra.pretraining.networks import Discriminator, MaskedLM
@@ -104,23 +104,28 @@ class WhichToken(nn.Module):
 
     architecture = "ElectraForMaskedLM"
 
-    def __init__(self, network: MaskedLM) -> None:
+    def __init__(self, network: MaskedLM, unk_id: int | None = None) -> None:
         super().__init__()
         self.network = network
+        self.unk_id = unk_id
+        """Of [UNK], where the accuracy without it is to be measured too."""
 
     def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
         assert at is not None
         hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
-        said = score_tokens(self.network, hidden, batch.input_ids.gather(1, at.positions))
+        original = batch.input_ids.gather(1, at.positions)
+        said = score_tokens(self.network, hidden, original)
         loss = said.nll * at.used
         correct = said.correct & at.used
-        return Predicted(None, loss, {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()})
+        sums = {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()}
+        return Predicted(None, loss, sums | sums_without(self.unk_id, "mlm", original, correct, at.used))
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """The masked-LM loss and accuracy."""
         return {
             "mlm_loss": ratio(sums["prediction_loss"], scored),
             "mlm_accuracy": ratio(sums["prediction_correct"], scored),
+            **accuracy_without(sums, "mlm"),
         }
 
     def cost(self, length: int, predictions: int) -> Cost:

@@ -22,9 +22,11 @@ MEANINGS = {
     "weighted_loss": "... the main network's part of it",
     "generator_loss": "generator: -log probability of the original token",
     "generator_accuracy": "generator: accuracy at the chosen tokens, those it sees counted",
+    "generator_accuracy_without_unk": "... at those that are not [UNK]",
     "sampled_accuracy": "generator: share of samples that are the original token",
     "mlm_loss": "masked-LM loss: -log probability of the original token",
     "mlm_accuracy": "accuracy at the chosen tokens, those it sees counted",
+    "mlm_accuracy_without_unk": "... at those that are not [UNK]",
     "all_tokens_loss": "all-tokens loss: -log probability of the original token",
     "all_tokens_accuracy": "share of all tokens said correctly",
     "restored": "share of the replaced tokens restored",
@@ -92,7 +94,7 @@ def table(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
 def when(finding: Finding, last_step: int) -> str:
     """From when to when it was so, in a run whose last row of metrics is of `last_step`."""
     if finding.last_step is None:
-        return "at the end"
+        return "at the end" if finding.step else "from the start"
     if finding.last_step == last_step:
         return f"step {finding.step:,} to the end"
     until = f" to {finding.last_step:,}" if finding.last_step > finding.step else ""

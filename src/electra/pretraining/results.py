@@ -15,12 +15,13 @@ from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.model.encoder import described, fuse
-from electra.model.weights import save_pretrained
+from electra.model.weights import PRETRAINED_LENGTH, save_pretrained
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.evaluate import Evaluation, Sample, evaluate, samples
-from electra.pretraining.health import Finding, check_heldout
+from electra.pretraining.health import Finding, check_heldout, check_vocabulary
+from electra.pretraining.initial import trained_length
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.report import Report, sentence_markup, table, write_report
 from electra.runtime import Runtime, runtime
@@ -50,9 +51,9 @@ def finish(
         return {}
     evaluation = score(model, data, tokenizer, where)
     at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
-    findings = findings + at_the_end
+    findings = check_vocabulary(data.manifest.coverage) + findings + at_the_end
     shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
-    save_networks(directory, model, tokenizer)
+    save_networks(directory, model, tokenizer, trained_length(config, data.manifest.seq_len))
     summary = {
         "step": state.step,
         "seconds": state.seconds,
@@ -131,8 +132,11 @@ def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) ->
     return examples_batch(examples, order, row_keys(order, Stream.HELDOUT_ROWS), tokenizer.pad_id)
 
 
-def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer) -> None:
-    """Write the Hugging Face directories of the networks."""
+def save_networks(
+    directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer, length: int | None = None
+) -> None:
+    """Write the Hugging Face directories of the networks, trained on sequences of up to `length` tokens if known."""
+    more = {} if length is None else {PRETRAINED_LENGTH: length}
     main = "discriminator" if model.discriminates else "masked_lm"
     networks = {main: (model.prediction.network, model.prediction.architecture)}
     if model.generator is not None:
@@ -141,7 +145,7 @@ def save_networks(directory: RunDirectory, model: PretrainingModel, tokenizer: T
         path, aside = directory.path / name, directory.path / f".writing-{name}"
         with writing(path):
             shutil.rmtree(aside, ignore_errors=True)
-            save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id)
+            save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
             tokenizer.save(aside, network.config.max_positions)
             shutil.rmtree(path, ignore_errors=True)
             aside.rename(path)

@@ -13,11 +13,17 @@ from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import discriminator_directory
 from electra.storage import check_writable
 from electra.text.corpus import Corpus, Documents
+from electra.text.coverage import report_coverage
+from electra.text.files import file_format
 from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
 from electra.text.vocabulary import train_tokenizer
 
 # Held-out tokens below which chance moves the third digit of an accuracy, and much more the recall of rare replacements.
 FEW_TOKENS = 20_000
+
+# Tokens of the mean document below which blank lines may be between paragraphs: Wikipedia articles have some hundred,
+# paragraphs of novels 60.
+SHORT_DOCUMENT = 100
 
 
 def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[PreparedData, Tokenizer]:
@@ -95,9 +101,10 @@ def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Token
             "leave --seq-len out, or prepare the text again"
         )
     decided(
-        f"data of {path}: {len(data.train):,} examples",
+        f"data of {path}: {counted(data.manifest.documents, 'document')}, {len(data.train):,} examples",
         f"sequence length {data.manifest.seq_len}, that of the prepared data",
     )
+    report_vocabulary(data, str(path))
     return data, tokenizer
 
 
@@ -197,7 +204,34 @@ def prepare_with_progress(
         decided(f"preparing went on: {last.found_chunks:,} of {last.chunks:,} parts of the text were done before")
     whence = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
     decided(
-        f"{len(data.train):,} examples of up to {seq_len} tokens, {data.train.tokens / 1e6:.2f} M tokens",
+        f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
+        f"{data.train.tokens / 1e6:.2f} M tokens",
         f"{len(data.heldout):,} examples of {whence} are held out",
     )
+    if hint := short_documents(data, corpus):
+        decided(hint)
+    report_vocabulary(data, ", ".join(corpus.sources))
     return data
+
+
+def short_documents(data: PreparedData, corpus: Corpus) -> str | None:
+    """A hint where blank lines have cut .txt files into documents so short that they may be paragraphs; None elsewhere."""
+    files = [name for name, size in corpus.describe() if size is not None and file_format(Path(name)) == ".txt"]
+    mean = (data.train.tokens + data.heldout.tokens) / data.manifest.documents
+    if corpus.documents != "blank-line" or not 0 < len(files) < data.manifest.documents or mean >= SHORT_DOCUMENT:
+        return None
+    return (
+        f"documents have {mean:.0f} tokens on average, and in .txt files a blank line ends a document: if blank lines are "
+        "between the paragraphs of one text, prepare with --documents file"
+    )
+
+
+def report_vocabulary(data: PreparedData, text: str) -> None:
+    """Print how well the vocabulary spells prepared text; nothing of data prepared before this was counted."""
+    if data.manifest.coverage is not None:
+        report_coverage(
+            data.manifest.coverage,
+            text,
+            "train one on it (leave --tokenizer out, or use electra tokenizer) or a larger one; with --init, take a model of "
+            "this language",
+        )

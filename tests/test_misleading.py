@@ -1,0 +1,70 @@
+"""What is counted is reported, so that a run that is not what it seems does not look healthy."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import electra
+from electra.data.shards import PreparedData
+
+
+def korean(number: int) -> str:
+    """Documents in words of Korean syllables."""
+    draw = random.Random(0)
+    words = ["".join(chr(draw.randrange(0xAC00, 0xD7A4)) for _ in range(3)) for _ in range(40)]
+    return "\n\n".join(" ".join([*draw.choices(words, k=12), "the", "."]) for _ in range(number)) + "\n"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Text that the vocabulary of the toy language cannot spell."""
+    path = tmp_path / "korean.txt"
+    path.write_text(korean(80), "utf-8")
+    return path
+
+
+def test_text_that_the_vocabulary_cannot_spell_is_not_healthy(
+    finished: Path, foreign: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+) -> None:
+    run, tokenizer = tmp_path / "run", str(finished / "tokenizer")
+    summary = electra.pretrain(str(foreign), out=str(run), tokenizer=tokenizer, **tiny_run)
+    line = (
+        f"! {foreign}: 85.7% of the tokens are [UNK], 0.0% of the words are cut into single characters: the vocabulary"
+    )
+    assert line in capsys.readouterr().out
+    assert "the vocabulary does not fit the text" in [each["problem"] for each in summary["findings"]]
+    heldout = summary["heldout"]
+    assert heldout["generator_accuracy_without_unk"] < heldout["generator_accuracy"]
+    report = (run / "report.html").read_text()
+    assert "<b>the vocabulary does not fit the text</b> (from the start)" in report
+    assert "at those that are not [UNK]" in report
+    electra.evaluate(str(run))
+    assert "not [UNK]" in capsys.readouterr().out
+
+
+def test_text_that_it_can_spell_is(finished: Path, capsys: pytest.CaptureFixture) -> None:
+    data = PreparedData.open(finished / "data")
+    assert data.manifest.coverage is not None
+    assert data.manifest.coverage.unknown == data.unigrams[1] == 0
+    summary = json.loads((finished / "summary.json").read_text())
+    assert "generator_accuracy_without_unk" not in summary["heldout"]
+    assert "the vocabulary does not fit the text" not in [each["problem"] for each in summary["findings"]]
+
+
+def test_preparing_and_reading_prepared_data_report_it_too(
+    finished: Path, foreign: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+) -> None:
+    data = str(tmp_path / "data")
+    electra.prepare(str(foreign), tokenizer=str(finished / "tokenizer"), out=data, seq_len=24, workers=1)
+    assert f"! {foreign}: 85.7% of the tokens are [UNK]" in capsys.readouterr().out
+    electra.pretrain(data=data, out=str(tmp_path / "run"), objective="mlm", **tiny_run)
+    assert f"! {data}: 85.7% of the tokens are [UNK]" in capsys.readouterr().out
+    metrics = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert all("mlm_accuracy_without_unk" in row for row in metrics)
+
+
+def test_the_length_of_pretraining_is_in_the_model(finished: Path) -> None:
+    for network in ("discriminator", "generator"):
+        assert json.loads((finished / network / "config.json").read_text())["pretrained_length"] == 24

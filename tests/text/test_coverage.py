@@ -1,0 +1,72 @@
+"""Text that a vocabulary cannot spell is counted, and a warning is given."""
+
+import numpy as np
+import pytest
+
+from electra.console import console
+from electra.text.coverage import Coverage, CoverageCounter, report_coverage
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+
+TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a", "b", "##a", "##b", "ab", "##ab", "##c", "."), Normalisation())
+
+
+def ids_of(text: str) -> np.ndarray:
+    (ids,) = TOKENIZER.encode_lines([text])
+    return np.array(ids, dtype=np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", (0, 0, 0, 0)),
+        ("ab ab.", (3, 0, 3, 0)),
+        ("ba a .", (4, 0, 3, 1)),  # b ##a
+        ("babaa", (4, 0, 1, 0)),  # b ##ab ##a ##a
+        ("aba", (2, 0, 1, 0)),  # ab ##a
+        ("bac baa ab", (7, 0, 3, 2)),
+        ("x ab xyz", (3, 2, 3, 0)),
+    ],
+)
+def test_words_and_tokens(text: str, expected: tuple[int, ...]) -> None:
+    assert CoverageCounter(TOKENIZER).count(ids_of(text)).counts == expected
+
+
+def test_it_agrees_with_counting_word_by_word() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        words = ["".join(draw.choice(list("abcx"), draw.integers(1, 5))) for _ in range(draw.integers(30))]
+        pieces = [[TOKENIZER.vocabulary[i].removeprefix("##") for i in each] for each in map(ids_of, words)]
+        expected = (
+            sum(map(len, pieces)),
+            sum(each == ["[UNK]"] for each in pieces),
+            len(words),
+            sum(len(each) > 1 and max(map(len, each)) == 1 for each in pieces),
+        )
+        assert CoverageCounter(TOKENIZER).count(ids_of(" ".join(words))).counts == expected
+
+
+def test_special_tokens_are_left_out() -> None:
+    cls, sep, pad = TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.pad_id
+    ids = np.array([cls, *ids_of("ba x"), sep, *ids_of("ab ."), sep, pad, pad])
+    assert CoverageCounter(TOKENIZER).count(ids).counts == (5, 1, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "poor"),
+    [
+        (Coverage(1000, 20, 900, 0), False),
+        (Coverage(1000, 21, 900, 0), True),
+        (Coverage(1000, 0, 1000, 31), True),
+        (Coverage(1000, 0, 1000, 30), False),
+        (Coverage(4, 1, 4, 2), False),  # an emoji in a short text
+        (Coverage(4, 4, 4, 0), True),
+        (Coverage(), False),
+    ],
+)
+def test_above_a_few_percent_a_warning_is_given(coverage: Coverage, poor: bool) -> None:
+    assert coverage.is_poor == poor
+    with console.capture() as capture:
+        report_coverage(coverage, "the text", "train one on it")
+    line = " ".join(capture.get().split())
+    assert ("! the text: " in line and "does not fit this text; train one on it" in line) == poor
+    assert (not coverage.tokens) or f"{coverage.unknown_share:.1%} of the tokens are [UNK]" in line
