@@ -226,7 +226,9 @@ def test_how_standard_input_is_read_is_said_beside_the_predictions(
     monkeypatch.setattr("sys.stdin", io.StringIO(line + "\n"))
     cli.main(["predict", "--model", str(runs / name / "seed-0" / "model"), "--input", "-", "--runtime.device", "cpu"])
     printed = capsys.readouterr()
-    assert printed.err == f"· standard input is read as {told}\n"
+    told_how, shares = printed.err.splitlines()
+    assert told_how == f"· standard input is read as {told}"
+    assert "of the tokens are [UNK]" in shares
     assert json.loads(printed.out)["id"] == "0"
 
 
@@ -284,3 +286,20 @@ def test_a_table_s_columns_are_remembered(runs: Path, tmp_path: Path) -> None:
     given = settings(runs / "model", "table", train=str(train), text="review", label="y", epochs=1.0)
     finetune(given, tmp_path / "out")
     assert len(list(electra.predict(str(tmp_path / "out"), str(train)))) == 16
+
+
+def test_text_that_the_vocabulary_cannot_spell(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "a.txt").write_text("the cat is good .\nthe dog is bad .\n")
+    (tmp_path / "b.txt").write_text("고양이 좋다 .\n" * 600)
+    for source in ("a.txt", "b.txt"):
+        cli.main(["predict", "--model", str(runs / "sst2"), "--input", str(tmp_path / source)])
+        captured = capsys.readouterr()
+        assert "[UNK]" not in captured.out
+        (line,) = (line for line in captured.err.splitlines() if "[UNK]" in line)
+        if source == "a.txt":
+            assert line.startswith(
+                "· input: 0.0% of the tokens are [UNK], 0.0% of the words are cut into single characters"
+            )
+        else:
+            assert line.startswith("! input: 66.7% of the tokens are [UNK], ")
+            assert "does not fit this text; take a model that was pre-trained on text of this language" in line

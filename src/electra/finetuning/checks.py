@@ -1,10 +1,8 @@
 """What is reported of a task's data and head before training begins."""
 
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 
-import numpy as np
 from torch import nn
 
 from electra.console import counted, decided, warned
@@ -16,27 +14,18 @@ from electra.model.weights import pretrained_length
 from electra.text.coverage import Coverage, CoverageCounter, report_coverage
 from electra.text.tokenizer import Tokenizer
 
+OTHER_MODEL = "take a model that was pre-trained on text of this language"
 FEW_SCORED = 50
 """Scored examples below which one of them moves an accuracy by more than 2 %."""
-COUNTED_TOGETHER = 4096
-"""Examples whose tokens are counted at a time, because an array of all of them would take memory."""
 
 
 def report_vocabulary(name: str, features: Mapping[str, Features], tokenizer: Tokenizer) -> None:
     """Print how well the vocabulary spells the texts of all splits, or a warning for each split that it does not fit."""
-    by_split = {split: count_features(each, tokenizer) for split, each in features.items()}
+    counter = CoverageCounter(tokenizer)
+    by_split = {split: counter.count_rows(each.ids) for split, each in features.items()}
     poor = {f"{name} {split}": coverage for split, coverage in by_split.items() if coverage.is_poor}
     for text, coverage in (poor or {name: sum(by_split.values(), Coverage())}).items():
-        report_coverage(coverage, text, "take a model that was pre-trained on text of this language")
-
-
-def count_features(features: Features, tokenizer: Tokenizer) -> Coverage:
-    """How well the vocabulary spells what the network reads of a split."""
-    counter, found = CoverageCounter(tokenizer), Coverage()
-    for start in range(0, len(features), COUNTED_TOGETHER):
-        rows = features.ids[start : start + COUNTED_TOGETHER]
-        found += counter.count(np.fromiter(chain.from_iterable(rows), np.int64))
-    return found
+        report_coverage(coverage, text, OTHER_MODEL)
 
 
 def warn_of_few_scored(task: Task, features: Mapping[str, Features]) -> None:

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from electra.errors import ModelError
+from electra.finetuning.checks import OTHER_MODEL
 from electra.finetuning.export import HEAD_FILE, PROBLEMS
 from electra.finetuning.heads import HiddenLayerHead, SentenceHead
 from electra.finetuning.hub import model_directory
@@ -18,6 +19,8 @@ from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
 from electra.finetuning.tagging import TaggingHead
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.weights import Pretrained, check_finite, load_pretrained
+from electra.model.weights import Pretrained, load_pretrained
+from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 KINDS = {
@@ -35,6 +38,8 @@ class Finetuned:
     tokenizer: Tokenizer
     settings: dict[str, Any]
     """What the task said of itself (`Task.settings`), or what can be known of another's model."""
+    coverage: CoverageMonitor
+    """How well the vocabulary spells what the model reads."""
 
 
 def load_finetuned(model: str) -> Finetuned:
@@ -61,7 +66,8 @@ def load_finetuned(model: str) -> Finetuned:
         head = stock_head(architecture, pretrained)
     whole = FinetunedModel(Encoder(sizes), head)
     whole.load_state_dict(state)
-    return Finetuned(whole.eval(), load_tokenizer(directory), settings)
+    tokenizer = load_tokenizer(directory)
+    return Finetuned(whole.eval(), tokenizer, settings, CoverageMonitor(tokenizer, "input", OTHER_MODEL))
 
 
 def read_settings(directory: Path, hf_config: dict[str, Any], architecture: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned
 from electra.serving.inputs import STANDARD_INPUT, Text, questions, sentences, texts
 from electra.storage import writing
+from electra.text.coverage import CoverageMonitor
 
 FILE_ROWS = 512
 """Inputs of a file that are sorted by length and predicted together."""
@@ -49,7 +50,7 @@ def predict(model: str, source: str, out: Path | None, config: PredictConfig) ->
         finetuned = load_finetuned(model)
         if config.null_threshold is not None and "span" not in finetuned.settings:
             raise UsageError("--null-threshold has a meaning for models that answer questions only")
-        rows = predictions(finetuned, source, config, where)
+        rows = reported(predictions(finetuned, source, config, where), finetuned.coverage)
         if out is None:
             yield from rows
             return
@@ -64,6 +65,12 @@ def predict(model: str, source: str, out: Path | None, config: PredictConfig) ->
                 partial.replace(out)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def reported(rows: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
+    """The rows; after the last one the share of [UNK] in their inputs is printed."""
+    yield from rows
+    coverage.finish()
 
 
 def predictions(finetuned: Finetuned, source: str, config: PredictConfig, where: Runtime) -> Iterator[Record]:
@@ -105,7 +112,8 @@ def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list
 
 
 def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs:
-    """What the model says of features."""
+    """What the model says of features; their tokens are counted."""
+    finetuned.coverage.add(features.ids)
     return finetuned.model.outputs(features, where, BATCH_ROWS, finetuned.tokenizer.pad_id)
 
 
