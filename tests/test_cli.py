@@ -1,5 +1,8 @@
 """The command line: quick, with every option explained, and one clear line for every mistake."""
 
+import contextlib
+import io
+import re
 import subprocess
 import sys
 import time
@@ -10,7 +13,7 @@ import pytest
 import yaml
 
 import electra
-from electra import cli
+from electra import cli, hints
 from electra.commands.pretraining import pretrain_parser
 from electra.presets import PRESETS
 from electra.pretraining import run
@@ -205,6 +208,10 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --optimizer.learning 1", "did you mean --optimizer.learning-rate?"),
         ("pretrain a --out r --steps 1.5", "--steps: expected int or null, got 1.5"),
         ("tokenizer a --out r --vocab-sise 5", "there is no option --vocab-sise; did you mean --vocab-size?"),
+        ("pretrain a --out r --hidden-size 5", "there is no option --hidden-size; did you mean --model.hidden-size?"),
+        ("pretrain a --out r --device cpu", "there is no option --device; did you mean --runtime.device?"),
+        ("pretrain a --out r --qwerty 5", "there is no option --qwerty; --help lists all options"),
+        ("evaluate r --exemplars 5", "there is no option --exemplars; --help lists all options"),
     ],
 )  # fmt: skip
 def test_mistakes(
@@ -213,6 +220,89 @@ def test_mistakes(
     monkeypatch.chdir(tmp_path)
     assert message in error(capsys, *words.split())
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("finetune sst2 --model m --out o --class-weights 1 9", "--class-weights; classes are not weighted; to weight a class, repeat its rows"),
+        ("pretrain a --out r --resume", "--resume; what was interrupted goes on when the same command is run again with the same --out"),
+        ("finetune sst2 --model m --out o --resume_from_checkpoint c", "--resume-from-checkpoint; what was interrupted goes on"),
+        ("tokenizer a --out r --resume", "--resume; --help lists all options"),
+        ("pretrain a --out r --extend 9", "--extend; a finished run is not extended; continue its weights in another run with --init RUN"),
+        ("pretrain a --out r --fp16", "--fp16; float16 is not offered; use --runtime.precision bfloat16"),
+        ("study objectives --data d --out o --bf16 true", "--bf16; use --precision bfloat16"),
+        ("pretrain a --out r --gpus 2", "--gpus; for several GPUs start torchrun --nproc-per-node N -m electra pretrain"),
+        ("finetune sst2 --model m --out o --gpus 2", "--gpus; --runtime.device cuda takes one GPU"),
+        ("pretrain a --out r --no-cuda", "--no-cuda; use --runtime.device cpu"),
+        ("pretrain a --out r --lr 1", "--lr; did you mean --optimizer.learning-rate?"),
+        ("finetune sst2 --model m --out o --lr 1", "--lr; did you mean --learning-rate?"),
+        ("pretrain a --out r --learning_rate 1", "--learning-rate; did you mean --optimizer.learning-rate?"),
+        ("pretrain a --out r --epochs 3", "--epochs; the length of pre-training is --steps, --hours or --flops"),
+        ("finetune sst2 --model m --out o --num_train_epochs 3", "--num-train-epochs; did you mean --epochs?"),
+        ("finetune sst2 --model m --out o --steps 3", "--steps; the length of fine-tuning is --epochs"),
+        ("pretrain a --out r --batch_size 3", "--batch-size; did you mean --training.batch-size?"),
+        ("finetune sst2 --model m --out o --per_device_train_batch_size 3", "--per-device-train-batch-size; did you mean --batch-size?"),
+        ("pretrain a --output_dir r", "--output-dir; did you mean --out?"),
+        ("finetune sst2 --model_name_or_path m --out o", "--model-name-or-path; did you mean --model?"),
+        ("pretrain a --out r --overwrite-output-dir", "--overwrite-output-dir; nothing is overwritten"),
+        ("pretrain --dataset a --out r", "--dataset; text is named without an option"),
+        ("glue --model m --data g --out o --report_to wandb", "--report-to; metrics are written to metrics.jsonl"),
+        ("pretrain a --out r --runtime.device cuda:1", "got cuda:1; to choose a GPU, set CUDA_VISIBLE_DEVICES=1 and use cuda"),
+    ],
+)  # fmt: skip
+def test_what_other_tools_offer_has_an_answer(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+    assert message in error(capsys, *words.split())
+
+
+def test_every_answer_names_options_that_exist() -> None:
+    """The options in the tables and in the sentences are those of some command."""
+    names = set()
+    for command in cli.COMMANDS:
+        with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as text:
+            cli.main([command, "--help"])
+        names |= set(re.findall(r"--[a-z0-9.-]+", text.getvalue()))
+    for ours in hints.RENAMED.values():
+        assert {hints.hyphenated(name) for name in ours} <= names
+    for _, commands, options, answer in hints.ANSWERS:
+        assert set(commands) <= set(cli.COMMANDS)
+        named = {hints.hyphenated(name) for name in options} | set(re.findall(r"--[a-z0-9.-]+", answer))
+        assert named - {"--nproc-per-node"} <= names
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pretrain --data hf://a/b --out r", "--data hf://a/b: hf:// is for text to pre-train on and for GLUE (hf://nyu-mll/glue); download it first: hf download --repo-type dataset a/b --local-dir FOLDER"),
+        ("pretrain a --init hf://a/b --out r", "--init hf://a/b: hf:// is for text"),
+        ("pretrain a --tokenizer hf://a/b --out r", "--tokenizer hf://a/b: hf:// is for text"),
+        ("prepare a --tokenizer hf://a/b --out r", "download it first: hf download a/b --local-dir FOLDER"),
+        ("tokenizer a --out hf://a/b", "--out hf://a/b: hf:// is for text"),
+        ("evaluate hf://a/b", "RUN hf://a/b: hf:// is for text"),
+        ("fill-mask x --model hf://a/b", "--model hf://a/b: hf:// is for text to pre-train on and for GLUE (hf://nyu-mll/glue); download it first"),
+        ("finetune sst2 --model hf://a/b --data g --out o", "--model hf://a/b: hf:// is for text to pre-train on and for GLUE (hf://nyu-mll/glue); name a model of the hub without hf://, as a/b"),
+        ("finetune squad1 --model m --data hf://a/b --out o", "--data hf://a/b: hf:// is for text"),
+        ("finetune table --model m --train hf://a/b --out o", "--train hf://a/b: hf:// is for text"),
+        ("predict --model m --input hf://a/b", "--input hf://a/b: hf:// is for text"),
+        ("study objectives --data d --tags hf://a/b --out o", "--tags hf://a/b: hf:// is for text"),
+    ],
+)  # fmt: skip
+def test_hub_addresses_where_they_are_not_understood(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+    assert message in error(capsys, *words.split())
+
+
+def test_a_text_in_place_of_a_file(capsys: pytest.CaptureFixture) -> None:
+    advice = "texts are read from a file, --input FILE, or from standard input: echo 'who is it' | electra predict --model MODEL --input -"
+    for words in (["who is it"], ["who is it", "--model", "m"], ["--model", "m", "who is it"]):
+        assert error(capsys, "predict", *words) == f"'who is it': is no option; {advice}"
+    for words in (["--input", "who is it"], ["--input=who is it", "--model", "m"]):
+        assert error(capsys, "predict", *words) == f"'who is it': no such file; {advice}"
+
+
+def test_a_device_that_only_python_can_give() -> None:
+    code = "import electra; electra.fill_mask('a [MASK]', model='m', device='cuda:1')"  # a test would check its type
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "device 'cuda:1': expected auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

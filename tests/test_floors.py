@@ -12,6 +12,8 @@ PACKAGE = Path(electra.__file__).parent
 FLOORS = [
     {"errors"},
     {"config", "runtime", "console", "storage", "seeding"},
+    {"hints"},
+    {"config", "runtime", "console", "storage"},
     {"text", "model", "train"},
     {"data"},
     {"pretraining", "finetuning"},

@@ -160,8 +160,10 @@ def run_predict(words: list[str]) -> None:
 
     from electra import commands
     from electra.console import console
+    from electra.hints import check_input
     from electra.serving.config import options
 
+    check_input(words)
     parser = options(prog="electra predict", description=COMMANDS["predict"])
     model = "Directory that electra finetune wrote, another fine-tuned Hugging Face ELECTRA, or a hub name."
     kinds = (

@@ -5,7 +5,6 @@ One sentence of precedence: defaults, then preset, then config file, then comman
 
 import argparse
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import jsonargparse
 import yaml
 
 from electra.errors import UsageError
+from electra.hints import for_value, hyphenated, instead_of
 
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -124,10 +124,7 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
     )
     if wrong:
         name = ".".join(part for part in wrong.groups() if part)
-        abbreviated = [each for each in names if initials(each) == name.rpartition(".")[2]]
-        near = abbreviated or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"did you mean {hyphenated(near[0])}?" if near else "--help lists all options"
-        return f"there is no option {hyphenated(name)}; {hint}"
+        return f"there is no option {hyphenated(name)}; {instead_of(name, names, program)}"
     if typed := re.search(r'Parser key "([\w.]+)":', message):
         wanted = re.findall(r"[Ee]xpected an? (.+?)(?:\. Got value|$)", message, re.MULTILINE)
         value = re.search(r"(?:Given|Got) value: (.*)", message)
@@ -137,14 +134,8 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
             if value[1] in ("nan", "inf", "-inf"):
                 return f"{hyphenated(typed[1])}: expected a finite number, got {value[1]}"
             kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
-            return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}"
+            return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}{for_value(typed[1], value[1])}"
     return " ".join(message.split())
-
-
-def initials(name: str) -> str | None:
-    """`lr` for `optimizer.learning_rate`; None for a name of one word."""
-    words = name.rpartition(".")[2].split("_")
-    return "".join(word[:1] for word in words) if len(words) > 1 else None
 
 
 def plain_type(text: str) -> str:
@@ -152,11 +143,6 @@ def plain_type(text: str) -> str:
     if choices := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", text):
         return " or ".join(choice.strip(" '") for choice in choices[1].split(","))
     return re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null")
-
-
-def hyphenated(name: str) -> str:
-    """An option's name as it is typed."""
-    return "--" + name.replace("_", "-")
 
 
 def parser_for(cls: type, defaults: Any, skip: Iterable[str] = (), **arguments: Any) -> Parser:

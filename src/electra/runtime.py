@@ -42,6 +42,10 @@ class RuntimeConfig:
     computed by PyTorch alone."""
 
     def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):  # from Python no parser has seen it
+            raise UsageError(
+                f"device {self.device!r}: expected auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses among several GPUs"
+            )
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"runtime.threads is {self.threads}; it must be at least 1")
 

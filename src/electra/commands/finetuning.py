@@ -82,7 +82,10 @@ def predict(model: str, input: str, *, out: str | None = None, **others: Any) ->
     Returns:
         An iterator of predictions, each with the `id` of its row or its number; inputs are read as it is advanced.
     """
+    from electra.hints import check_local
     from electra.serving.config import from_options
     from electra.serving.predict import predict as run
+
+    check_local({"--model": model, "--input": input, "--out": out}, hub_name="--model")
 
     return run(model, input, Path(out) if out else None, from_options(others))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.errors import TextError
+from electra.hints import check_local
 
 
 def fill_mask(
@@ -42,6 +43,7 @@ def fill_mask(
     from electra.pretraining.fill_mask import load_filler
     from electra.runtime import RuntimeConfig, runtime
 
+    check_local({"--model": model})
     given = [text] if isinstance(text, str) else list(text)
     texts = [line for each in given for line in (standard_input() if each == "-" else [each])]
     with runtime(RuntimeConfig(device, "float32", threads)) as where:

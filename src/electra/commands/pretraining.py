@@ -9,6 +9,7 @@ from electra.config import Parser, flat, load
 from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
+from electra.hints import check_local
 from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
 from electra.pretraining.idle import without_effect
@@ -43,6 +44,7 @@ def tokenizer(
     """
     from electra.pretraining.sources import readable_corpus, train_into
 
+    check_local({"--out": out})
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     train_into(Path(out), corpus, vocab_size, cased, keep_accents)
     return Path(out)
@@ -80,6 +82,7 @@ def prepare(
     from electra.pretraining.sources import describe, prepare_with_progress, readable_corpus
     from electra.text.tokenizer import load_tokenizer
 
+    check_local({"--tokenizer": tokenizer, "--out": out})
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     known = load_tokenizer(tokenizer)
     describe(corpus)
@@ -165,6 +168,7 @@ def evaluate(
     from electra.pretraining.mlm_accuracy import evaluate_as_mlm
     from electra.pretraining.results import evaluate_run
 
+    check_local({"RUN": run, "--data": data, "--bert": bert})
     data_directory = Path(data) if data else None
     if as_mlm:
         numbers = (1_000 if examples is None else examples, 100 if candidates is None else candidates)
@@ -185,6 +189,7 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
         UsageError: there is no such preset, or the file has a wrong name or value.
         DataError: no prepared data where it is said to be.
     """
+    check_local({"--config": file, "--data": given.get("data"), "--init": given.get("init")})
     path = Path(file) if file else None
     own = out / "config.yaml"
     if path is None and own.exists() and not given.get("text") and not given.get("data"):

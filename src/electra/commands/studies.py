@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.errors import UsageError
+from electra.hints import check_local
 
 
 def flops(
@@ -97,6 +98,7 @@ def study(
     """
     from electra.studies.run import Order, run_study
 
+    check_local({"--tags": tags, "--out": out})
     order = Order(
         name,
         data,

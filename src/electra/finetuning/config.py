@@ -8,6 +8,7 @@ from electra.config import Parser, parser_for
 from electra.errors import UsageError
 from electra.finetuning.glue import GLUE
 from electra.finetuning.squad_config import SpanConfig
+from electra.hints import check_local
 from electra.runtime import RuntimeConfig
 
 TASKS = (*GLUE, "ax", "squad1", "squad2", "mrqa", "chunk", "ner", "pos", "table", "tagging")
@@ -90,6 +91,9 @@ class FinetuneConfig:
         for name in ("seed", "split_seed", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must not be negative")
+        check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
+        if self.task not in (*GLUE, "ax", ""):
+            check_local({"--data": self.data})
         self.check_belonging()
         if self.max_length is not None and self.max_length < 5:
             raise UsageError(f"--max-length is {self.max_length}; it must be at least 5")

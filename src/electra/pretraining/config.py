@@ -8,6 +8,7 @@ from electra.config import Parser, load, parser_for
 from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
+from electra.hints import check_local
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.combinations import check_generator, check_procedure, check_task
 from electra.pretraining.masking import MaskingConfig
@@ -89,6 +90,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours, self.flops)  # complains if it is none
+        check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
         check_usage(self.seq_len, self.workers)
