@@ -189,7 +189,8 @@ def test_init_of_other_sizes(
     init = tmp_path / "init" / network
     config = json.loads((init / "config.json").read_text())
     (init / "config.json").write_text(json.dumps(config | sizes))
-    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "init")))
+    ours = ("--model.hidden-size", "64", "--generator.size", "0.5", "--generator.depth", "1", "--generator.ffn", "0.5")
+    line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "init"), *ours))
     assert message in line
     assert not (tmp_path / "run").exists()
 

@@ -112,7 +112,7 @@ def run_pretrain(words: list[str]) -> None:
     from electra.pretraining.run import pretrain
 
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option in ("--preset", "--config", "--out", "--data"):
+    for option in ("--preset", "--config", "--out", "--data", "--init"):
         first.add_argument(option, nargs="?")
     known, rest = first.parse_known_args([underscored(word) for word in words])
     given = {name: value for name, value in vars(known).items() if value is not None}

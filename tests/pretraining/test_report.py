@@ -84,6 +84,51 @@ def test_until_the_first_row_of_metrics_the_display_shows_the_speed(tmp_path: Pa
         observer.close()
 
 
+def steps_of(pace: float, number: int, first: float = 0.0) -> list[TrainingState]:
+    """States after steps of `pace` seconds, of which the first takes `first` seconds longer."""
+    return [TrainingState(i, first + pace * i, tokens=100.0 * i, flops=1e9 * i) for i in range(1, number + 1)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "states", "warning"),
+    [
+        (Budget(hours=0.1), steps_of(9.0, 5), "about 40 updates of 9 s will fit into 0.1 h; fewer than 500 teach little"),
+        (Budget(hours=0.1), steps_of(1.0, 50, first=30.0), "about 330 updates of 1 s will fit into 0.1 h"),
+        (Budget(hours=0.1), steps_of(400.0, 1), "about 1 update of 400 s will fit into 0.1 h"),
+        (Budget(hours=0.1), steps_of(0.5, 50), None),
+        (Budget(hours=0.1), steps_of(0.1, 5), None),  # not known yet
+        (Budget(flops=1e11), steps_of(0.4, 50), "about 100 updates of 0.4 s will fit into 1e+11 FLOPs"),
+        (Budget(steps=5), steps_of(9.0, 5), None),  # as asked for
+    ],
+)  # fmt: skip
+def test_few_updates_that_fit_are_warned_of_once(
+    budget: Budget,
+    states: list[TrainingState],
+    warning: str | None,
+    tmp_path: Path,
+    runtime: Runtime,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    observer = RunObserver(tmp_path, budget, Health(100), 1.0, runtime, lambda step: tmp_path)
+    observer.started(TrainingState())
+    for state in states:
+        observer.stepped(state)
+    observer.close()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "will fit into" in line]
+    assert len(lines) == (warning is not None)
+    assert all(line.startswith(f"! {warning}") for line in lines)
+
+
+def test_a_run_that_goes_on_is_not_warned_again(
+    tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture
+) -> None:
+    observer = RunObserver(tmp_path, Budget(hours=0.1), Health(100), 1.0, runtime, lambda step: tmp_path)
+    observer.started(TrainingState(5, 45.0))
+    observer.stepped(TrainingState(6, 54.0))
+    observer.close()
+    assert "will fit into" not in capsys.readouterr().out
+
+
 def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
     names = ("scores_replaced", "scores_original", "rarity_replaced", "rarity_original")
     histograms = {name: histogram(at) for name, at in zip(names, (1500, 500, 500, 1500), strict=True)}

@@ -13,6 +13,7 @@ from electra.hints import check_local
 from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
 from electra.pretraining.idle import without_effect
+from electra.pretraining.initial import initial_sizes
 from electra.train.schedule import Budget
 
 
@@ -183,11 +184,12 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     """The options of `pretrain`, with the values of the preset, then of the config file, as defaults.
 
     Where neither a file nor anything to train on is given and `out` is a run already, its own configuration is the file.
-    The sequence length of prepared data stands before the preset's.
+    The sequence length of prepared data, and the sizes of a model that is continued, come before the preset's.
 
     Raises:
         UsageError: there is no such preset, or the file has a wrong name or value.
         DataError: no prepared data where it is said to be.
+        ModelError: no model to continue where it is said to be.
     """
     check_local({"--config": file, "--data": given.get("data"), "--init": given.get("init")})
     path = Path(file) if file else None
@@ -201,6 +203,8 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     usage = "%(prog)s [TEXT ...] --out RUN [--preset PRESET] [options]"
     parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP, usage=usage)
     parser.describe("preset", f"One of {', '.join(PRESETS)}. The defaults shown here are those of {preset}.")
+    if init := given.get("init") or from_file.get("init"):
+        parser.set_defaults(initial_sizes(Path(init)))
     data = given.get("data") or from_file.get("data")
     if data and "seq_len" not in from_file:
         parser.set_defaults({"seq_len": Manifest.load(Path(data)).seq_len})

@@ -32,7 +32,7 @@ class PretrainConfig:
     tokenizer: str | None = None
     """Tokenizer directory or vocab.txt; by default one is trained on the text."""
     init: str | None = None
-    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/)."""
+    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); sizes are its own."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
     objective: str = "electra"
@@ -99,7 +99,7 @@ class PretrainConfig:
         if self.seq_len > self.model.max_positions:
             raise UsageError(
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
-                f"lower it, or raise --model.max-positions"
+                f"lower it{'' if self.init else ', or raise --model.max-positions'}"
             )
         if self.length_warmup.steps and self.length_warmup.length >= self.seq_len:
             raise UsageError(

@@ -1,7 +1,7 @@
 """Initial weights out of Hugging Face directories: domain adaptation, and going on where others stopped."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -61,6 +61,29 @@ def check_exists(model: Path) -> None:
             f"{model}: not a model directory, there is nothing of this name; a model of the Hugging Face hub has to be "
             "downloaded first: hf download OWNER/NAME --local-dir FOLDER"
         )
+
+
+def initial_sizes(init: Path) -> dict[str, Any]:
+    """The options of the sizes that `init` has, by their dotted names: those of its main network and of its generator.
+
+    Raises:
+        ModelError: not a model directory.
+    """
+    check_exists(init)
+    main = load_config(discriminator_directory(init))
+    sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in SIZES}
+    if (directory := generator_directory(init)) is None:
+        return sizes
+    generator = load_config(directory)
+    size = generator.hidden_size / main.hidden_size
+    sizes |= {"generator.size": size, "generator.depth": generator.num_layers / main.num_layers}
+    if generator.num_heads != max(1, round(main.num_heads * size)):
+        sizes["generator.heads"] = generator.num_heads / main.num_heads
+    if generator.ffn_size != max(1, round(main.ffn_size * size)):
+        sizes["generator.ffn"] = generator.ffn_size / main.ffn_size
+    if generator.embedding_size != main.embedding_size:  # shared ones have one size
+        sizes["generator.tying"] = "none"
+    return sizes
 
 
 def check_init(init: Path, config: PretrainConfig) -> None:
@@ -136,7 +159,8 @@ def compare(directory: Path, theirs: EncoderConfig, ours: EncoderConfig, beside:
     else:
         multiples = {name: value / getattr(beside, name) for name, value in wrong.items() if name in MULTIPLIERS}
         advice = [f"{MULTIPLIERS[name]} {multiple:g}" for name, multiple in multiples.items()]
-    raise ModelError(f"{directory}: other sizes: {found}" + (f"; try {' '.join(advice)}" if advice else ""))
+    hint = f"; try {' '.join(advice)}, or leave such options out: the checkpoint's sizes are taken" if advice else ""
+    raise ModelError(f"{directory}: other sizes: {found}{hint}")
 
 
 def continue_from(init: Path, model: PretrainingModel) -> None:

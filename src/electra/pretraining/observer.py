@@ -8,12 +8,17 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
-from electra.console import LINE_EVERY, console, decided, training_progress, warned
+from electra.console import LINE_EVERY, console, counted, decided, training_progress, warned
 from electra.pretraining.health import Finding, Health
 from electra.runtime import Runtime, matmul_rate
 from electra.train.checkpoint import TrainingState
 from electra.train.log import MetricsLog, read_metrics
 from electra.train.schedule import Budget
+
+FEW_UPDATES = 500
+"""Updates below which nothing is learned but which tokens are frequent (LOG.md: context takes thousands)."""
+MEASURED_STEPS, MEASURED_SECONDS, MEASURED_SHARE = 3, 1.0, 0.05
+"""How much is measured after the first step to estimate the updates: so many steps and seconds, or this share of the run."""
 
 CENTURY = 100 * 365 * 24 * 3600
 """Seconds. A budget may be larger than any run, and any calendar."""
@@ -46,6 +51,8 @@ class RunObserver:
         self.progress = training_progress()
         self.task = TaskID(0)
         self.peak_flops = 0.0
+        self.first: TrainingState | None = None
+        self.estimated = False
 
     def started(self, state: TrainingState) -> None:
         """Open the log where the run stands, and the display."""
@@ -66,8 +73,30 @@ class RunObserver:
     def stepped(self, state: TrainingState) -> None:
         """Move the display; until the first row of metrics it has the speed to show."""
         if self.runtime.is_main:
+            self.estimate(state)
             detail = self.detail or speed(self.opened, state)
             self.progress.update(self.task, completed=self.done(state), detail=f"step {state.step:,} {detail}")
+
+    def estimate(self, state: TrainingState) -> None:
+        """Warn once, as soon as the pace is known, where few updates fit into a budget of hours or FLOPs."""
+        if self.estimated or self.opened.step or self.budget.steps is not None:
+            return
+        self.first = self.first or replace(state)
+        steps, done = state.step - self.first.step, self.done(state)
+        measured = steps >= MEASURED_STEPS and state.seconds >= MEASURED_SECONDS
+        if not (measured or (steps and done >= MEASURED_SHARE) or done >= 0.5):
+            return
+        self.estimated = True
+        # The first step is left out where there are others: memory is fetched in it, and code may be compiled.
+        share = (done - self.done(self.first)) / steps if steps else done / state.step
+        pace = (state.seconds - self.first.seconds) / steps if steps else state.seconds / state.step
+        updates = state.step + (1 - done) / max(share, 1e-9)
+        if updates < FEW_UPDATES:
+            warned(
+                f"about {counted(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
+                f"{FEW_UPDATES:,} teach little more than the frequencies of tokens. Try --preset tiny, a smaller "
+                "--training.batch-size or --seq-len, or a larger budget"
+            )
 
     def logged(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Write a row, say what is wrong, show the losses."""
