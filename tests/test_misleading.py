@@ -68,3 +68,41 @@ def test_preparing_and_reading_prepared_data_report_it_too(
 def test_the_length_of_pretraining_is_in_the_model(finished: Path) -> None:
     for network in ("discriminator", "generator"):
         assert json.loads((finished / network / "config.json").read_text())["pretrained_length"] == 24
+
+
+def test_the_report_begins_with_the_sizes_and_the_data(finished: Path) -> None:
+    """They were overridden: the preset alone would name others."""
+    head, _ = (finished / "report.html").read_text().split("<h2>Held-out text</h2>")
+    assert "<h1>electra, 2 x 16: finished</h1>" in head
+    vocabulary = len((finished / "tokenizer/vocab.txt").read_text().splitlines())
+    documents = PreparedData.open(finished / "data").manifest.documents
+    assert documents == 200
+    for row in (
+        f"<td>data<td>{documents} documents, ",
+        f"<td>vocabulary<td>{vocabulary} tokens; 0.0% of the tokens are [UNK], ",
+        "<td>encoder<td>2 layers, width 16, 2 heads, feed-forward 32, embeddings of 8",
+        "<td>generator<td>2 layers, width 8, 1 head, feed-forward 16, embeddings of 8",
+        "<td>options start from<td>preset tiny",
+    ):
+        assert row in head
+    assert head.count("tiny") == 1
+
+
+def test_documents_are_counted_and_short_ones_noticed(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    novel = tmp_path / "novel.txt"
+    novel.write_text("\n\n".join(["the cat sees mice . the dog hunts birds . " * 3] * 40))
+    articles = tmp_path / "articles.txt"
+    articles.write_text("\n\n".join(["the cat sees mice . the dog hunts birds . " * 12] * 10))
+    hint = "in .txt files a blank line ends a document: if blank lines are between the paragraphs of one text, prepare with --documents file"
+    for source, options, count, short in (
+        (novel, {}, "40 documents, ", True),
+        (novel, {"documents": "file"}, "1 document, ", False),
+        (articles, {}, "10 documents, ", False),
+    ):
+        out = str(tmp_path / f"data-{source.stem}-{len(options)}")
+        electra.prepare(str(source), tokenizer=str(finished / "tokenizer"), out=out, seq_len=24, workers=1, **options)
+        printed = capsys.readouterr().out
+        assert f"· {count}" in printed
+        assert (hint in printed) == short

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from electra.pretraining.health import GENERATOR_PATIENCE, PATIENCE, Health, check_heldout
+from electra.pretraining.health import GENERATOR_PATIENCE, PATIENCE, Health, check_heldout, check_vocabulary
+from electra.text.coverage import Coverage
 
 HEALTHY = {
     "loss": 20.0,
@@ -99,3 +100,18 @@ def test_advice_says_what_to_try() -> None:
     (finding,) = health.check(5, 0.9, HEALTHY | {"loss": math.nan})
     assert finding.step == 5
     assert "optimizer.learning_rate" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("coverage", "advice"),
+    [
+        (None, None),
+        (Coverage(1000, 1, 900, 5), None),
+        (Coverage(1000, 790, 900, 5), "79.0% of the tokens are [UNK], 0.6% of the words are cut into single characters. [UNK] is"),
+        (Coverage(1000, 1, 900, 500), "0.1% of the tokens are [UNK], 55.6% of the words are cut into single characters. Words in"),
+    ],
+)  # fmt: skip
+def test_a_vocabulary_that_does_not_fit_the_text(coverage: Coverage | None, advice: str | None) -> None:
+    findings = check_vocabulary(coverage)
+    assert [finding.problem for finding in findings] == ["the vocabulary does not fit the text"] * (advice is not None)
+    assert all(finding.advice.startswith(advice) for finding in findings)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from electra.text.coverage import Coverage
+from electra.text.coverage import MAX_UNKNOWN, Coverage
 
 PATIENCE = 200
 """Steps before which nobody can say that a model does not learn."""
@@ -123,15 +123,16 @@ def check_vocabulary(coverage: Coverage | None) -> list[Finding]:
     """What the text itself has against a run: a vocabulary that cannot spell it. Its step is 0."""
     if coverage is None or not coverage.is_poor:
         return []
-    return [
-        Finding(
-            0,
-            "the vocabulary does not fit the text",
-            f"{coverage}. [UNK] is the same token for every unknown word and is easy to predict, so the generator's accuracy "
-            "and the AUC look better than they are, and the encoder learns little about this text. Train a vocabulary on "
-            "the text (leave --tokenizer out), or check that the text is in the language you expect",
+    why = "Words in single characters make sequences several times as long, and single characters mean little"
+    if coverage.unknown_share > MAX_UNKNOWN:
+        why = (
+            "[UNK] is the same token for every unknown word and is easy to predict, so accuracies and the AUC look better "
+            "than they are, and the encoder learns little about this text"
         )
-    ]
+    advice = (
+        "Train a vocabulary on the text (leave --tokenizer out), or check that the text is in the language you expect"
+    )
+    return [Finding(0, "the vocabulary does not fit the text", f"{coverage}. {why}. {advice}")]
 
 
 def check_heldout(step: int, metrics: Mapping[str, float], everywhere: bool = True) -> list[Finding]:

@@ -10,11 +10,11 @@ import torch
 from rich.table import Table
 
 import electra
-from electra.console import console, decided, warned
+from electra.console import console, counted, decided, warned
 from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
-from electra.model.encoder import described, fuse
+from electra.model.encoder import EncoderConfig, described, fuse
 from electra.model.weights import PRETRAINED_LENGTH, save_pretrained
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -65,7 +65,7 @@ def finish(
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     report = Report(
-        title=f"{config.objective} {config.preset}: {directory.path.name}",
+        title=f"{config.objective}, {model.setting.main.num_layers} x {model.setting.main.hidden_size}: {directory.path.name}",
         facts=facts(config, model, data, summary),
         rows=list(read_metrics(directory.path / "metrics.jsonl")),
         evaluation=evaluation,
@@ -157,14 +157,22 @@ def facts(
     """The head of a report."""
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
+    main, coverage = model.setting.main, data.manifest.coverage
+    generator = {} if model.generator is None else {"generator": sizes(model.generator.config)}
+    if model.generator is None and model.setting.objective.corruption == "generator":
+        generator = {"generator": f"{config.generator.kind} draws"}
     return {
         "text": ", ".join(config.text) or str(config.data),
-        "data": f"{len(data.train):,} examples, {data.train.tokens:,} tokens; {len(data.heldout):,} examples held out",
+        "data": f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples, {data.train.tokens:,} tokens; "
+        f"{len(data.heldout):,} examples held out",
+        "vocabulary": f"{main.vocab_size:,} tokens" + (f"; {coverage}" if coverage else ""),
+        "encoder": sizes(main),
+        **generator,
         "parameters": f"{parameters / 1e6:.2f} M",
         "trained": f"{summary['step']:,} steps, {summary['tokens']:,.0f} tokens, {summary['flops']:.3g} FLOPs, "
         f"{minutes} min {seconds} s",
         "budget": str(config.recipe().budget),
-        "preset": config.preset,
+        "options start from": f"preset {config.preset}",
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
         "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
         "masked": f"{config.masking.fraction:.0%} of the tokens",
@@ -172,6 +180,14 @@ def facts(
         "seed": str(config.seed),
         "hardware": summary["hardware"],
     }
+
+
+def sizes(encoder: EncoderConfig) -> str:
+    """An encoder's sizes in words."""
+    return (
+        f"{counted(encoder.num_layers, 'layer')}, width {encoder.hidden_size:,}, {counted(encoder.num_heads, 'head')}, "
+        f"feed-forward {encoder.ffn_size:,}, embeddings of {encoder.embedding_size:,}"
+    )
 
 
 def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
