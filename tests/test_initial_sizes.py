@@ -15,7 +15,7 @@ from electra.model.encoder import EncoderConfig
 from electra.model.weights import CONFIG_NAMES, load_config
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.initial import SIZES, compare, initial_sizes
+from electra.pretraining.initial import SIZES, compare, read_initial_sizes
 from electra.pretraining.networks import GeneratorConfig, generator_sizes
 
 
@@ -108,7 +108,7 @@ def test_any_generator(tmp_path: Path) -> None:
         generator = replace(main, **drawn())
         write_config(tmp_path / "discriminator", main)
         write_config(tmp_path / "generator", generator)
-        found = initial_sizes(tmp_path).items()
+        found = read_initial_sizes(tmp_path).items()
         multipliers = {name.removeprefix("generator."): each for name, each in found if name.startswith("generator.")}
         assert generator_sizes(main, GeneratorConfig(**multipliers)) == generator
 
@@ -118,7 +118,7 @@ def test_a_generator_with_embeddings_of_its_own(tmp_path: Path) -> None:
     config = GeneratorConfig(size=0.25, tying="none")
     write_config(tmp_path / "discriminator", main)
     write_config(tmp_path / "generator", generator_sizes(main, config))
-    found = initial_sizes(tmp_path)
+    found = read_initial_sizes(tmp_path)
     assert found["generator.tying"] == "none"
     assert {"generator.heads", "generator.ffn"}.isdisjoint(found)
 

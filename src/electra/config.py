@@ -14,7 +14,7 @@ import jsonargparse
 import yaml
 
 from electra.errors import UsageError
-from electra.hints import for_value, hyphenated, instead_of
+from electra.hints import hyphenated, suggest_option, suggest_value
 
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -124,7 +124,7 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
     )
     if wrong:
         name = ".".join(part for part in wrong.groups() if part)
-        return f"there is no option {hyphenated(name)}; {instead_of(name, names, program)}"
+        return f"there is no option {hyphenated(name)}; {suggest_option(name, names, program)}"
     if typed := re.search(r'Parser key "([\w.]+)":', message):
         wanted = re.findall(r"[Ee]xpected an? (.+?)(?:\. Got value|$)", message, re.MULTILINE)
         value = re.search(r"(?:Given|Got) value: (.*)", message)
@@ -134,7 +134,7 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
             if value[1] in ("nan", "inf", "-inf"):
                 return f"{hyphenated(typed[1])}: expected a finite number, got {value[1]}"
             kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
-            return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}{for_value(typed[1], value[1])}"
+            return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}{suggest_value(typed[1], value[1])}"
     return " ".join(message.split())
 
 

@@ -133,18 +133,18 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
 one (the first replaces {}), the answer."""
 
 
-def instead_of(name: str, names: list[str], program: str) -> str:
+def suggest_option(name: str, names: list[str], program: str) -> str:
     """What to do instead of the option `name`, which does not exist; `names` are those that do. Underscores in both."""
     command = program.rpartition(" ")[2]
     for wishes, commands, options, answer in ANSWERS:
         found = next((each for each in options if each in names), None)
         if name in wishes and (not commands or command in commands) and (not options or found):
             return answer.format(hyphenated(found or ""))
-    near = next((each for each in RENAMED.get(name, ()) if each in names), None) or nearest(name, names)
+    near = next((each for each in RENAMED.get(name, ()) if each in names), None) or find_nearest(name, names)
     return f"did you mean {hyphenated(near)}?" if near else "--help lists all options"
 
 
-def nearest(name: str, names: list[str]) -> str | None:
+def find_nearest(name: str, names: list[str]) -> str | None:
     """The name that was probably meant, None if none is near."""
     last = name.rpartition(".")[2]
     if abbreviated := [each for each in names if initials(each) == last]:
@@ -167,7 +167,7 @@ def hyphenated(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def for_value(name: str, value: str) -> str:
+def suggest_value(name: str, value: str) -> str:
     """What to add to the message that an option cannot have a value; empty most often."""
     if name.rpartition(".")[2] == "device" and value.startswith("cuda:"):
         return f"; to choose a GPU, set CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')} and use cuda"

@@ -13,7 +13,7 @@ from electra.hints import check_local
 from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
 from electra.pretraining.idle import without_effect
-from electra.pretraining.initial import initial_sizes
+from electra.pretraining.initial import read_initial_sizes
 from electra.train.schedule import Budget
 
 
@@ -204,7 +204,7 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP, usage=usage)
     parser.describe("preset", f"One of {', '.join(PRESETS)}. The defaults shown here are those of {preset}.")
     if init := given.get("init") or from_file.get("init"):
-        parser.set_defaults(initial_sizes(Path(init)))
+        parser.set_defaults(read_initial_sizes(Path(init)))
     data = given.get("data") or from_file.get("data")
     if data and "seq_len" not in from_file:
         parser.set_defaults({"seq_len": Manifest.load(Path(data)).seq_len})

@@ -1,6 +1,7 @@
 """One chunk of text to its shards, tokenised and cut into examples: what the worker processes do."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +41,18 @@ class ChunkWriter:
     seq_len: int
     seed: int
 
+    @cached_property
+    def counter(self) -> CoverageCounter:
+        """Of the encoder's tokens; made once, because it looks at every entry of the vocabulary."""
+        return CoverageCounter(self.encoder.tokenizer)
+
     def __call__(self, chunk: Chunk) -> ChunkRecord:
         """Raises StorageError."""
         rng = numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
 
         def write(split: Split) -> tuple[ShardEntry | None, Coverage]:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
-            examples, coverage = build_examples(documents, self.encoder, self.seq_len, rng)
+            examples, coverage = build_examples(documents, self.encoder, self.counter, self.seq_len, rng)
             entry = write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
             return entry, coverage
 
@@ -78,7 +84,7 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
 
 
 def build_examples(
-    documents: list[Document], encoder: LineEncoder, seq_len: int, rng: np.random.Generator
+    documents: list[Document], encoder: LineEncoder, counter: CoverageCounter, seq_len: int, rng: np.random.Generator
 ) -> tuple[Examples, Coverage]:
     """The examples of documents, in their order, and how well the vocabulary spells them."""
     tokens, lengths = encoder.encode([line for document in documents for line in document.lines])
@@ -91,4 +97,4 @@ def build_examples(
         line += len(of_document)
         position += sum(of_document)
     examples = pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
-    return examples, CoverageCounter(tokenizer).count(tokens)
+    return examples, counter.count(tokens)

@@ -10,7 +10,7 @@ from electra.finetuning.export import stock_head
 from electra.finetuning.features import Features
 from electra.finetuning.squad_heads import JointSpanHead
 from electra.finetuning.task import Task
-from electra.model.weights import pretrained_length
+from electra.model.weights import read_pretrained_length
 from electra.text.coverage import Coverage, CoverageCounter, report_coverage
 from electra.text.tokenizer import Tokenizer
 
@@ -41,7 +41,7 @@ def warn_of_few_scored(task: Task, features: Mapping[str, Features]) -> None:
 
 def warn_of_untrained_positions(directory: Path, task: Task, features: Mapping[str, Features]) -> None:
     """Warn where examples are longer than the sequences that the encoder in `directory` was pre-trained on."""
-    length = pretrained_length(directory)
+    length = read_pretrained_length(directory)
     if length is None:
         return
     longer = {split: sum(len(ids) > length for ids in each.ids) for split, each in features.items()}

@@ -120,13 +120,13 @@ def read_labels(
     if kind == "classification" and len(labels.names) < 2:
         raise DataError(f"{rows.path}: every row has the label {labels.names[0]!r}; there is nothing to learn")
     why = f"from {len(cells):,} labels; --kind says otherwise"
-    if given is None and (values := whole_numbers(cells)):
-        why = of_whole_numbers(labels.kind, values)
+    if given is None and (values := count_whole_numbers(cells)):
+        why = explain_whole_numbers(labels.kind, values)
     decided(f"{column!r} is read as {described(labels)}", why)
     return labels
 
 
-def whole_numbers(cells: Sequence[tuple[str, ...] | list[str]]) -> int:
+def count_whole_numbers(cells: Sequence[tuple[str, ...] | list[str]]) -> int:
     """How many values labels have that are all whole numbers; 0 if one is something else."""
     try:
         numbers = {float(name) for (name,) in cells}
@@ -135,7 +135,7 @@ def whole_numbers(cells: Sequence[tuple[str, ...] | list[str]]) -> int:
     return len(numbers) if all(number.is_integer() for number in numbers) else 0
 
 
-def of_whole_numbers(kind: Kind, values: int) -> str:
+def explain_whole_numbers(kind: Kind, values: int) -> str:
     """Why labels that are whole numbers are taken for this, and how to choose the other."""
     found = f"the labels are whole numbers of {values:,} values"
     if kind == "classification":

@@ -181,7 +181,7 @@ def load_config(directory: Path) -> EncoderConfig:
     return replace(EncoderConfig(), **known)
 
 
-def pretrained_length(directory: Path) -> int | None:
+def read_pretrained_length(directory: Path) -> int | None:
     """Tokens of the longest sequences of pre-training, as our `config.json` has it; None of other people's models.
 
     Positions behind them have embeddings that were never trained.

@@ -149,15 +149,17 @@ def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Fl
     return (weights / weights.sum()).float()
 
 
-def sums_without(unk_id: int | None, name: str, original: Tensor, correct: Tensor, used: Tensor) -> dict[str, Tensor]:
-    """Sums for `accuracy_without`: of the `used` positions those that are not [UNK]; none where `unk_id` is None."""
+def sum_without_unk(
+    unk_id: int | None, name: str, original: Tensor, correct: Tensor, used: Tensor
+) -> dict[str, Tensor]:
+    """Sums for `compute_accuracy_without_unk` over the `used` positions that are not [UNK]; none if `unk_id` is None."""
     if unk_id is None:
         return {}
     known = used & (original != unk_id)
     return {f"{name}_known": known.sum(), f"{name}_known_correct": (correct & known).sum()}
 
 
-def accuracy_without(sums: Mapping[str, Tensor], name: str) -> dict[str, float]:
+def compute_accuracy_without_unk(sums: Mapping[str, Tensor], name: str) -> dict[str, float]:
     """The metric `NAME_accuracy_without_unk`: where [UNK] is frequent, predicting it is easy and worth nothing."""
     if f"{name}_known" not in sums:
         return {}

@@ -13,10 +13,10 @@ from electra.pretraining.corruption import (
     Corrupted,
     Generated,
     Learnt,
-    accuracy_without,
+    compute_accuracy_without_unk,
     mask_for_generator,
     ratio,
-    sums_without,
+    sum_without_unk,
 )
 from electra.pretraining.masking import Chosen, MaskingConfig, write_samples
 from electra.pretraining.networks import GeneratorConfig, MaskedLM
@@ -57,7 +57,7 @@ class GeneratorSamples(nn.Module):
             "generator_correct": (scores.correct & chosen.used).sum(),
             "sampled_correct": ((sampled == original) & chosen.used).sum(),
         }
-        sums |= sums_without(self.unk_id, "generator", original, scores.correct, chosen.used)
+        sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, chosen.used)
         generated = Generated(hidden, nll, sampled)
         ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
         return Corrupted(ids, generated, sums)
@@ -72,7 +72,7 @@ class GeneratorSamples(nn.Module):
         return {
             "generator_loss": ratio(sums["generator_nll"], sums["masked"]),
             "generator_accuracy": ratio(sums["generator_correct"], sums["masked"]),
-            **accuracy_without(sums, "generator"),
+            **compute_accuracy_without_unk(sums, "generator"),
             "sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"]),
         }
 

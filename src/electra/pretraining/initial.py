@@ -10,7 +10,7 @@ from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import Pretrained, load_config, load_pretrained, pretrained_length, pretraining_heads
+from electra.model.weights import Pretrained, load_config, load_pretrained, pretraining_heads, read_pretrained_length
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
@@ -63,7 +63,7 @@ def check_exists(model: Path) -> None:
         )
 
 
-def initial_sizes(init: Path) -> dict[str, Any]:
+def read_initial_sizes(init: Path) -> dict[str, Any]:
     """The options of the sizes that `init` has, by their dotted names: those of its main network and of its generator.
 
     Raises:
@@ -187,11 +187,11 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     decided(f"weights of {main.directory}")
 
 
-def trained_length(config: PretrainConfig, seq_len: int) -> int | None:
+def longest_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
     """Tokens of the longest sequences that a run of `seq_len` and what it continues were trained on; None if not known."""
     if config.init is None:
         return seq_len
-    before = pretrained_length(discriminator_directory(Path(config.init)))
+    before = read_pretrained_length(discriminator_directory(Path(config.init)))
     return None if before is None else max(before, seq_len)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
-from electra.pretraining.corruption import Corrupted, accuracy_without, ratio, sums_without
+from electra.pretraining.corruption import Corrupted, compute_accuracy_without_unk, ratio, sum_without_unk
 from electra.pretraining.detection import detection_metrics, score_histogram
 from electra.pretraining.masking import Chosen, real_tokens
 from electra.pretraining.networks import Discriminator, MaskedLM
@@ -118,14 +118,14 @@ class WhichToken(nn.Module):
         loss = said.nll * at.used
         correct = said.correct & at.used
         sums = {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()}
-        return Predicted(None, loss, sums | sums_without(self.unk_id, "mlm", original, correct, at.used))
+        return Predicted(None, loss, sums | sum_without_unk(self.unk_id, "mlm", original, correct, at.used))
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """The masked-LM loss and accuracy."""
         return {
             "mlm_loss": ratio(sums["prediction_loss"], scored),
             "mlm_accuracy": ratio(sums["prediction_correct"], scored),
-            **accuracy_without(sums, "mlm"),
+            **compute_accuracy_without_unk(sums, "mlm"),
         }
 
     def cost(self, length: int, predictions: int) -> Cost:

@@ -21,7 +21,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.evaluate import Evaluation, Sample, evaluate, samples
 from electra.pretraining.health import Finding, check_heldout, check_vocabulary
-from electra.pretraining.initial import trained_length
+from electra.pretraining.initial import longest_trained_length
 from electra.pretraining.objectives import PretrainingModel
 from electra.pretraining.report import Report, sentence_markup, table, write_report
 from electra.runtime import Runtime, runtime
@@ -53,7 +53,7 @@ def finish(
     at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
     findings = check_vocabulary(data.manifest.coverage) + findings + at_the_end
     shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
-    save_networks(directory, model, tokenizer, trained_length(config, data.manifest.seq_len))
+    save_networks(directory, model, tokenizer, longest_trained_length(config, data.manifest.seq_len))
     summary = {
         "step": state.step,
         "seconds": state.seconds,
@@ -158,7 +158,7 @@ def facts(
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
     main, coverage = model.setting.main, data.manifest.coverage
-    generator = {} if model.generator is None else {"generator": sizes(model.generator.config)}
+    generator = {} if model.generator is None else {"generator": format_sizes(model.generator.config)}
     if model.generator is None and model.setting.objective.corruption == "generator":
         generator = {"generator": f"{config.generator.kind} draws"}
     return {
@@ -166,7 +166,7 @@ def facts(
         "data": f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples, {data.train.tokens:,} tokens; "
         f"{len(data.heldout):,} examples held out",
         "vocabulary": f"{main.vocab_size:,} tokens" + (f"; {coverage}" if coverage else ""),
-        "encoder": sizes(main),
+        "encoder": format_sizes(main),
         **generator,
         "parameters": f"{parameters / 1e6:.2f} M",
         "trained": f"{summary['step']:,} steps, {summary['tokens']:,.0f} tokens, {summary['flops']:.3g} FLOPs, "
@@ -182,7 +182,7 @@ def facts(
     }
 
 
-def sizes(encoder: EncoderConfig) -> str:
+def format_sizes(encoder: EncoderConfig) -> str:
     """An encoder's sizes in words."""
     return (
         f"{counted(encoder.num_layers, 'layer')}, width {encoder.hidden_size:,}, {counted(encoder.num_heads, 'head')}, "

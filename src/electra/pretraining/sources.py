@@ -208,13 +208,13 @@ def prepare_with_progress(
         f"{data.train.tokens / 1e6:.2f} M tokens",
         f"{len(data.heldout):,} examples of {whence} are held out",
     )
-    if hint := short_documents(data, corpus):
+    if hint := hint_at_short_documents(data, corpus):
         decided(hint)
     report_vocabulary(data, ", ".join(corpus.sources))
     return data
 
 
-def short_documents(data: PreparedData, corpus: Corpus) -> str | None:
+def hint_at_short_documents(data: PreparedData, corpus: Corpus) -> str | None:
     """A hint where blank lines have cut .txt files into documents so short that they may be paragraphs; None elsewhere."""
     files = [name for name, size in corpus.describe() if size is not None and file_format(Path(name)) == ".txt"]
     mean = (data.train.tokens + data.heldout.tokens) / data.manifest.documents

@@ -50,7 +50,7 @@ def predict(model: str, source: str, out: Path | None, config: PredictConfig) ->
         finetuned = load_finetuned(model)
         if config.null_threshold is not None and "span" not in finetuned.settings:
             raise UsageError("--null-threshold has a meaning for models that answer questions only")
-        rows = reported(predictions(finetuned, source, config, where), finetuned.coverage)
+        rows = report_at_end(predictions(finetuned, source, config, where), finetuned.coverage)
         if out is None:
             yield from rows
             return
@@ -67,7 +67,7 @@ def predict(model: str, source: str, out: Path | None, config: PredictConfig) ->
             partial.unlink(missing_ok=True)
 
 
-def reported(rows: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
+def report_at_end(rows: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
     """The rows; after the last one the share of [UNK] in their inputs is printed."""
     yield from rows
     coverage.finish()
