@@ -112,7 +112,7 @@ def test_the_report_says_what_was_run(finished: Path) -> None:
         "<td>budget<td>12 steps",
         "<td>peak learning rate<td>0.002",
         "<td>batch<td>8 sequences of up to 24 tokens",
-        "<td>preset<td>tiny",
+        "<td>options start from<td>preset tiny",
     ):
         assert fact in page
 

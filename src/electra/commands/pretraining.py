@@ -189,7 +189,7 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     Raises:
         UsageError: there is no such preset, or the file has a wrong name or value.
         DataError: no prepared data where it is said to be.
-        ModelError: no model to continue where it is said to be.
+        ModelError: the directory of the model to continue holds none.
     """
     check_local({"--config": file, "--data": given.get("data"), "--init": given.get("init")})
     path = Path(file) if file else None
@@ -203,7 +203,8 @@ def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Pa
     usage = "%(prog)s [TEXT ...] --out RUN [--preset PRESET] [options]"
     parser = options(PRESETS[preset](), prog="electra pretrain", description=PRETRAIN_HELP, usage=usage)
     parser.describe("preset", f"One of {', '.join(PRESETS)}. The defaults shown here are those of {preset}.")
-    if init := given.get("init") or from_file.get("init"):
+    init = given.get("init") or from_file.get("init")
+    if init and Path(init).exists():  # if it does not, other options may be wrong too; `check_init` comes after them
         parser.set_defaults(read_initial_sizes(Path(init)))
     data = given.get("data") or from_file.get("data")
     if data and "seq_len" not in from_file:

@@ -69,7 +69,6 @@ def read_initial_sizes(init: Path) -> dict[str, Any]:
     Raises:
         ModelError: not a model directory.
     """
-    check_exists(init)
     main = load_config(discriminator_directory(init))
     sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in SIZES}
     if (directory := generator_directory(init)) is None:
