@@ -11,9 +11,8 @@ import electra
 PACKAGE = Path(electra.__file__).parent
 FLOORS = [
     {"errors"},
-    {"config", "runtime", "console", "storage", "seeding"},
     {"hints"},
-    {"config", "runtime", "console", "storage"},
+    {"config", "runtime", "console", "storage", "seeding"},
     {"text", "model", "train"},
     {"data"},
     {"pretraining", "finetuning"},

@@ -19,7 +19,6 @@ from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
 from electra.finetuning.tagging import TaggingHead
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.weights import Pretrained, check_finite, load_pretrained
-from electra.model.weights import Pretrained, load_pretrained
 from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
