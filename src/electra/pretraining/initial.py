@@ -10,7 +10,8 @@ from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import Pretrained, load_config, load_pretrained, pretraining_heads, read_pretrained_length
+from electra.model.hf_config import load_config
+from electra.model.weights import Pretrained, load_pretrained, pretraining_heads, read_pretrained_length
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
