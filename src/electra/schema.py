@@ -9,12 +9,15 @@ import reprlib
 import stat
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict, is_typeddict
 
 from electra.errors import ElectraError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -34,7 +37,7 @@ def check_file(path: Path, error: type[ElectraError], limit: int | None = None) 
     try:
         found = path.stat()
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
-        raise unreadable(path, problem, error) from None
+        raise unreadable(path, problem, error) from problem
     if not stat.S_ISREG(found.st_mode):
         kind = "Is a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
         raise error(f"{path}: cannot be read: {kind}")
@@ -48,7 +51,19 @@ def read_bytes(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -
     try:
         return path.read_bytes()
     except OSError as problem:
-        raise unreadable(path, problem, error) from None
+        raise unreadable(path, problem, error) from problem
+
+
+def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
+    """The tensors of a safetensors file, by name, on the CPU. Raises `error`."""
+    from safetensors import SafetensorError  # with torch, which not every command needs
+    from safetensors.torch import load_file
+
+    check_file(path, error)
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
+        raise error(f"{path}: cannot be read ({' '.join(str(problem).split())[:200]})") from problem
 
 
 def read_json(path: Path, schema: type[T], error: type[ElectraError], limit: int = SIZE_LIMIT) -> T:
@@ -61,14 +76,17 @@ def read_object(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) 
     return cast("dict[str, Any]", read_json(path, JsonObject, error, limit))
 
 
-def parse_json(data: bytes | str, schema: type[T], place: str, error: type[ElectraError]) -> T:
-    """A JSON document that has to fit `schema`. Raises `error`, whose message begins with `place`."""
+def parse_json(data: bytes | str, schema: type[T], place: str, error: type[ElectraError], line: int | None = None) -> T:
+    """A JSON document that has to fit `schema`; `line` is its number where it is one line of a file.
+
+    Raises `error`, whose message begins with `place`.
+    """
     try:
         return validator(cast(Any, schema)).validate_json(
             data, strict=True, extra="allow" if is_typeddict(schema) else "ignore"
         )
     except ValidationError as problem:
-        raise error(describe(problem, place)) from None
+        raise error(describe(problem, place, line)) from None
 
 
 def validate(value: Any, schema: type[T], place: str, error: type[ElectraError]) -> T:
@@ -85,14 +103,15 @@ def validator(schema: Any) -> Any:
     return TypeAdapter(schema)
 
 
-def describe(problem: ValidationError, place: str) -> str:
+def describe(problem: ValidationError, place: str, line: int | None = None) -> str:
     """The first thing that is wrong, in one line."""
     first, *more = problem.errors(include_url=False, include_context=False)
     if first["type"] == "json_invalid":
         message = first["msg"].removeprefix("Invalid JSON: ")
         if found := re.fullmatch(r"(.*) at line (\d+) column (\d+)", message):
-            return f"{place}:{found[2]}: not JSON: {found[1]} (column {found[3]})"
+            return f"{place}:{line or found[2]}: not JSON: {found[1]} (column {found[3]})"
         return f"{place}: not JSON: {message}"
+    place = place if line is None else f"{place}:{line}"
     if not first["loc"] and first["type"] in ("dict_type", "dataclass_type"):
         return f"{place}: not a JSON object"
     where = location(first["loc"])

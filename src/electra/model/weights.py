@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from electra.errors import ModelError
@@ -24,7 +23,7 @@ from electra.model.hf_config import (
     encoder_shapes,
     load_config,
 )
-from electra.schema import check_file, read_json
+from electra.schema import check_file, read_json, read_tensors
 from electra.storage import write_tensors
 
 # Ours -> Hugging Face's; {i} is the layer. A row with several names on the right is their concatenation.
@@ -259,10 +258,10 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     Raises:
         ModelError: the file is damaged, holds other things than tensors by name, or unpacks to more than its own size.
     """
+    if file.suffix == ".safetensors":
+        return read_tensors(file, ModelError)
     check_file(file, ModelError)
     with readable(file):
-        if file.suffix == ".safetensors":
-            return load_file(file)
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
