@@ -22,6 +22,7 @@ from electra.finetuning.heads import HiddenLayerHead, SentenceHead
 from electra.finetuning.tagging import TaggingHead
 from electra.model.encoder import Encoder
 from electra.model.weights import load_pretrained, save_pretrained
+from electra.pretraining.initial import SIZES
 from electra.serving.finetuned import load_finetuned
 from electra.text.tokenizer import load_tokenizer
 
@@ -388,4 +389,8 @@ def test_every_command_ends_with_one_line(
     assert str(folder) in error(capsys, "predict", "--model", str(folder), "--input", str(tmp_path / "t.csv"))
     fill = ("fill-mask", "the [MASK]", "--model", str(folder))
     assert str(folder) in error(capsys, *fill)
+    (tmp_path / "a.txt").write_text("the cat sees mice .\n\n" * 99)
+    sizes = [f"--model.{name.replace('_', '-')}={getattr(TINY, name)}" for name in SIZES]
+    begin = ("pretrain", str(tmp_path / "a.txt"), "--init", str(folder), *sizes, "--seq-len", "24")
+    assert str(folder) in error(capsys, *begin, "--out", str(out))
     assert not out.exists()

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 import pytest
 from damage import refused
 from test_cli import error
+from toy_tasks import toy_tokenizer
 
 import electra
 from electra.config import Parser
@@ -105,11 +106,19 @@ def test_predict() -> None:
         "pretrain a --model.num-layers 1e7",
         "pretrain a --model.hidden-size 1e9",
         "pretrain a --loss-weight -inf",
+        "tokenizer a.txt --vocab-size 1000000000000",
+        "prepare a.txt --tokenizer t --seq-len " + "9" * 30,
+        "prepare a.txt --tokenizer t --workers 1e9",
         "study objectives --data a --seeds 1e9",
         "study objectives --data a --hours inf",
     ],
 )
-def test_on_the_command_line(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_the_command_line(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("the cat sees mice .\n\n")
+    toy_tokenizer().save(Path("t"))
     assert len(error(capsys, *words.split(), "--out", str(tmp_path / "out"))) < 6000
     assert not (tmp_path / "out").exists()
 

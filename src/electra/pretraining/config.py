@@ -93,7 +93,7 @@ class PretrainConfig:
         check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
-        check_limits(self, "--", seed=2**63 - 1, seq_len=10**7, workers=4096, loss_weight=10**6)
+        check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
         check_usage(self.seq_len, self.workers)
         if self.objective not in OBJECTIVES:
             raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")

@@ -90,7 +90,8 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     """See early, before text is prepared, that the weights are there, of the right network, its sizes and its tokenizer.
 
     Raises:
-        ModelError: not a model directory, another network or tokenizer, or other sizes; every one that differs is named.
+        ModelError: not a model directory, another network or tokenizer, other sizes (every one that differs is named), or
+            damaged weights.
         TokenizerError, DataError: the tokenizer or the data given cannot be read.
     """
     check_exists(init)
@@ -99,10 +100,12 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_network(directory, OBJECTIVES[config.objective].prediction)
     compare(directory, sizes, config.model)
     check_tokenizer(directory, config)
+    load_pretrained(directory)  # damaged weights are seen now, and not after hours of preparing text
     generator = generator_directory(init)
     with_network = OBJECTIVES[config.objective].corruption == "generator" and config.generator.kind == "masked-lm"
     if generator is not None and with_network:
         compare(generator, load_config(generator), generator_sizes(config.model, config.generator), beside=sizes)
+        load_pretrained(generator)
 
 
 def check_network(directory: Path, prediction: Literal["replaced", "token", "every-token"]) -> None:
