@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tokenizers
-from pydantic import Field
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
-from typing_extensions import NotRequired, TypedDict
 
 from electra.errors import TokenizerError
 from electra.schema import read_bytes, read_json, read_object, validate
 from electra.storage import write_atomically
+from electra.text.tokenizer_schema import TokenizerFile, VocabularyConfig
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
@@ -29,47 +28,6 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 TOKENIZER_BYTES = 256 << 20
 """Of a file of a tokenizer; one with 250,000 tokens has some 20 MB."""
-
-
-class ModelPart(TypedDict):
-    """The part of `tokenizer.json` that is WordPiece."""
-
-    vocab: dict[str, int]
-    unk_token: str
-    continuing_subword_prefix: str
-    max_input_chars_per_word: Annotated[int, Field(ge=1, lt=2**31)]
-
-
-class NormalizerPart(TypedDict):
-    """The part of `tokenizer.json` that is BERT's normalisation."""
-
-    clean_text: bool
-    handle_chinese_chars: bool
-    strip_accents: bool | None
-    lowercase: bool
-
-
-class AddedToken(TypedDict):
-    """A token that was added to the vocabulary."""
-
-    content: str
-
-
-class TokenizerFile(TypedDict):
-    """What is read of `tokenizer.json`."""
-
-    model: ModelPart
-    normalizer: NormalizerPart
-    added_tokens: NotRequired[list[AddedToken]]
-
-
-@dataclass(frozen=True)
-class VocabularyConfig:
-    """What is read of `tokenizer_config.json` beside a `vocab.txt`."""
-
-    do_lower_case: bool | None = None
-    strip_accents: bool | None = None
-    tokenize_chinese_chars: bool | None = None
 
 
 @dataclass(frozen=True)
