@@ -104,7 +104,7 @@ def test_predict() -> None:
         "pretrain a --steps " + "9" * 5000,
         "pretrain a --seed " + "9" * 5000,
         "pretrain a --model.num-layers 1e7",
-        "pretrain a --model.hidden-size 1e9",
+        "pretrain a --model.hidden-size 1e10",
         "pretrain a --loss-weight -inf",
         "tokenizer a.txt --vocab-size 1000000000000",
         "prepare a.txt --tokenizer t --seq-len " + "9" * 30,

@@ -46,7 +46,7 @@ class GeneratorConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"generator.{name} is {value}; it must be more than 0")
-        check_limits(self, "generator.", size=1000, depth=1000, heads=1000, ffn=1000)
+        check_limits(self, "generator.", size=10**8, depth=10**4, heads=10**8, ffn=10**8)
         check_limits(self, "generator.", initializer_range=1000, temperature=10**6)
         if self.temperature < LEAST_TEMPERATURE:
             raise UsageError(
