@@ -19,7 +19,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import CONFIG_NAMES
+from electra.model.hf_config import CONFIG_NAMES
 from electra.pretraining.objectives import Vocabulary
 from electra.runtime import Runtime
 

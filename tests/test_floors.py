@@ -12,7 +12,7 @@ PACKAGE = Path(electra.__file__).parent
 FLOORS = [
     {"errors"},
     {"hints"},
-    {"config", "runtime", "console", "storage", "seeding"},
+    {"config", "runtime", "console", "storage", "seeding", "schema", "drawing"},
     {"text", "model", "train"},
     {"data"},
     {"pretraining", "finetuning"},

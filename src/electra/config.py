@@ -33,6 +33,8 @@ class Parser(jsonargparse.ArgumentParser):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **arguments)  # half a name is a wrong name
+        self.sections: set[str] = set()
+        """Names of groups of options."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a `UsageError` that names the nearest right option where a name is wrong."""
@@ -84,6 +86,19 @@ class Parser(jsonargparse.ArgumentParser):
 
         neighbours = zip(["", *words], words, [*words, "--"][1:], strict=False)
         return self.parse_args([understood(*each) for each in neighbours])
+
+    def parse_object(self, values: Any, *arguments: Any, **more: Any) -> jsonargparse.Namespace:
+        """Parse names and values. Raises a `UsageError` where a group of options has a value, too."""
+        for name in self.sections & set(values):
+            if not isinstance(values[name], Mapping | jsonargparse.Namespace):
+                raise UsageError(
+                    f"{name} is {values[name]!r}; it is a group of options, such as {self.option_of(name)}"
+                )
+        return super().parse_object(values, *arguments, **more)
+
+    def option_of(self, section: str) -> str:
+        """The first option of a group."""
+        return next(hyphenated(name) for name in self.option_names() if name.startswith(f"{section}."))
 
     def take(self, given: Mapping[str, Any]) -> jsonargparse.Namespace:
         """Parse keyword arguments; nested ones are configurations, dictionaries or dotted names."""
@@ -149,9 +164,11 @@ def parser_for(cls: type, defaults: Any, skip: Iterable[str] = (), **arguments: 
     """A parser of the fields of a dataclass, nested ones by dotted names, with the values of `defaults` as defaults."""
     parser = Parser(**arguments)
     parser.add_class_arguments(cls, skip=set(skip))
-    parser.hide(
-        {field.name for field in dataclasses.fields(cls) if dataclasses.is_dataclass(getattr(defaults, field.name))}
-    )
+    groups = {
+        field.name for field in dataclasses.fields(cls) if dataclasses.is_dataclass(getattr(defaults, field.name))
+    }
+    parser.sections = groups
+    parser.hide(groups)
     values = flat(dataclasses.asdict(defaults))
     parser.set_defaults({name: value for name, value in values.items() if name not in skip})
     return parser
@@ -191,6 +208,19 @@ def to_yaml(config: Any) -> str:
         return list(value) if isinstance(value, tuple) else value
 
     return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
+
+
+def check_limits(config: Any, prefix: str, **limits: int | float) -> None:
+    """Raise a `UsageError` if a field of a configuration is more than its limit, or NaN; None passes.
+
+    The limits are far beyond what makes sense: they keep what is computed from a number finite.
+    """
+    for name, most in limits.items():
+        value = getattr(config, name)
+        if value is not None and not value <= most:
+            option = prefix + (name.replace("_", "-") if prefix.startswith("--") else name)
+            shown = "a number of many digits" if isinstance(value, int) and value >= 10**30 else value
+            raise UsageError(f"{option} is {shown}; it must be at most {f'{most:,}' if most < 1e15 else f'{most:g}'}")
 
 
 SHOWN_DIFFERENCES = 3

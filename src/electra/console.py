@@ -16,7 +16,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-console = Console(quiet=os.environ.get("RANK", "0") != "0", highlight=False, soft_wrap=True)
+
+def is_main_process() -> bool:
+    """Whether this is the process that reports; a RANK that is no number is refused where processes are set up."""
+    rank = os.environ.get("RANK", "0")
+    return not rank.isdecimal() or int(rank) == 0
+
+
+console = Console(quiet=not is_main_process(), highlight=False, soft_wrap=True)
 
 # Seconds between two lines where the output is no terminal that a bar could live on.
 LINE_EVERY = 15.0

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import signal
 import threading
 import time
@@ -21,6 +22,8 @@ from electra.errors import UsageError
 
 # Preparing a large corpus takes the first process hours; the others wait for it.
 PATIENCE = timedelta(days=7)
+MAX_PROCESSES = 1 << 20
+MAX_THREADS = 4096
 # Of glibc's malloc.h: how much at the end of the heap is given back; from which size on blocks are asked for one by one, and
 # how many of them.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
@@ -46,8 +49,9 @@ class RuntimeConfig:
             raise UsageError(
                 f"device {self.device!r}: expected auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses among several GPUs"
             )
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"runtime.threads is {self.threads}; it must be at least 1")
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            bound = "at least 1" if self.threads < 1 else f"at most {MAX_THREADS:,}"
+            raise UsageError(f"runtime.threads is {self.threads}; it must be {bound}")
 
 
 @dataclass(frozen=True)
@@ -107,14 +111,14 @@ def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     Raises:
         UsageError: a GPU or a precision is asked for that is not there.
     """
-    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, world_size, local_rank = launch_variables()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     has_gpu = torch.cuda.is_available()
     if config.device == "cuda" and not has_gpu:
         raise UsageError("runtime.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
     use_gpu = has_gpu and config.device != "cpu"
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
+    device = torch.device("cuda", local_rank) if use_gpu else torch.device("cpu")
     if use_gpu and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
             f"process {rank} wants GPU {device.index}, but there are {torch.cuda.device_count()}; start fewer"
@@ -127,11 +131,49 @@ def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     if world_size == 1:
         yield Runtime(device, dtype, kernels=kernels)
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
+    except dist.DistError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(f"the {world_size} processes do not find each other: {reason}") from None
     try:
         yield Runtime(device, dtype, rank, world_size, kernels)
     finally:
         dist.destroy_process_group()
+
+
+def launch_variables() -> tuple[int, int, int]:
+    """This process's number, the number of processes, and this process's number on its machine, as `torchrun` sets them.
+
+    Raises:
+        UsageError: a variable of the environment is no such number, or one that several processes need is missing.
+    """
+    rank, world_size = launch_variable("RANK", 0), launch_variable("WORLD_SIZE", 1)
+    local_rank = launch_variable("LOCAL_RANK", 0)
+    if not rank < world_size <= MAX_PROCESSES:
+        raise UsageError(
+            f"RANK is {rank} and WORLD_SIZE is {world_size}, which do not fit each other; torchrun sets both: unset them "
+            "to run one process"
+        )
+    needed = ("RANK", "MASTER_ADDR", "MASTER_PORT") if world_size > 1 else ()
+    if missing := [name for name in needed if not os.environ.get(name)]:
+        raise UsageError(
+            f"WORLD_SIZE is {world_size}, but {missing[0]} is not set; start several processes with torchrun, or unset "
+            "WORLD_SIZE to run one"
+        )
+    if needed and not 0 < launch_variable("MASTER_PORT", 0) < 1 << 16:
+        raise UsageError(f"MASTER_PORT is {os.environ['MASTER_PORT']}, expected 1 to 65535; torchrun sets it")
+    return rank, world_size, local_rank
+
+
+def launch_variable(name: str, default: int) -> int:
+    """A whole number of the environment. Raises UsageError."""
+    value = os.environ.get(name, "").strip() or str(default)
+    if not re.fullmatch(r"[0-9]{1,9}", value):
+        raise UsageError(
+            f"the environment has {name}={value[:60]!r}, expected a whole number; torchrun sets it, or unset it"
+        )
+    return int(value)
 
 
 def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:

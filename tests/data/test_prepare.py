@@ -95,7 +95,7 @@ def test_examples_are_well_formed(text: Path, out: Path, tokenizer: Tokenizer) -
 def test_a_copy_of_the_tokenizer_is_saved(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     data = prepare(Corpus((str(text),)), tokenizer, out, workers=1)
     assert load_tokenizer(data.tokenizer_path) == tokenizer
-    data.check_tokenizer(tokenizer.fingerprint)
+    data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
 
 
 def test_the_number_of_workers_changes_nothing(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

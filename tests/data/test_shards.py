@@ -87,7 +87,8 @@ def test_large_vocabularies_have_wider_ids(tmp_path: Path) -> None:
     shard = Examples(np.array([2, 70_000, 3], np.uint32), np.array([0, 3]), np.array([3], np.int32))
     entry = write_shard(tmp_path, "train", 0, shard)
     checksum = write_unigrams(tmp_path, [entry], 70_001, without=())
-    save_json(tmp_path / MANIFEST, Manifest(SETTINGS_HERE, 1, "end", [entry], [], checksum))
+    settings = replace(SETTINGS_HERE, vocab_size=70_001)
+    save_json(tmp_path / MANIFEST, Manifest(settings, 1, "end", [entry], [], checksum))
     data = PreparedData.open(tmp_path)
     assert data.train[0].ids.tolist() == [2, 70_000, 3]
     assert len(data.heldout) == data.heldout.tokens == 0
@@ -107,9 +108,9 @@ def test_unigrams_against_counting(directory: Path) -> None:
 
 def test_another_tokenizer(directory: Path) -> None:
     data = PreparedData.open(directory)
-    data.check_tokenizer("f" * 64)
+    data.check_tokenizer("f" * 64, 100)
     with pytest.raises(DataError, match=rf"^{directory}: prepared with another tokenizer .*ffffffffffff.*eeeeeeeeeeee"):
-        data.check_tokenizer("e" * 64)
+        data.check_tokenizer("e" * 64, 100)
 
 
 @pytest.mark.parametrize("name", ["train/00001.arrow", "heldout/00000.arrow", "unigrams.npy"])

@@ -264,7 +264,9 @@ def test_weights_that_are_not_what_the_config_says(glue, tmp_path) -> None:
     model = save_model(tmp_path / "model")
     saved = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**saved, "intermediate_size": 32}))
-    with pytest.raises(ModelError, match=r"ffn\.up\.weight is \(64, 32\) where config\.json makes it \(32, 32\)"):
+    with pytest.raises(
+        ModelError, match=r"intermediate\.dense\.weight is \(64, 32\) where config\.json makes it \(32, 32\)"
+    ):
         finetune(config(model, glue), tmp_path / "out")
 
 

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
+from electra.config import check_limits
 from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
@@ -72,6 +73,7 @@ class LengthWarmup:
     def __post_init__(self) -> None:
         if self.steps < 0:
             raise UsageError(f"length_warmup.steps is {self.steps}; it must not be negative")
+        check_limits(self, "length_warmup.", steps=10**12, length=10**7)
         if self.length < LEAST_SEQ_LEN:
             raise UsageError(f"length_warmup.length is {self.length}; it must be at least {LEAST_SEQ_LEN}")
 

@@ -1,11 +1,15 @@
 """What prepared data says of itself: the settings it was made with, every file's size and checksum."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+from pydantic import Field
 
 from electra.errors import DataError
+from electra.schema import parse_json, read_bytes
 from electra.storage import write_atomically
 from electra.text.coverage import Coverage
 
@@ -16,6 +20,8 @@ FORMAT = "electra prepared data"
 VERSION = 1
 MANIFEST = "manifest.json"
 SETTINGS = "settings.json"
+MANIFEST_BYTES = 1 << 30
+"""Some 400 bytes a chunk of text, and the names of all files."""
 
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
@@ -24,7 +30,20 @@ SPLITS: tuple[Split, ...] = ("train", "heldout")
 def is_prepared(data: str) -> bool:
     """Whether `data` is a directory that `electra prepare` made, or began to make: others have files of these names too."""
     files = (Path(data) / name for name in (MANIFEST, SETTINGS))
-    return any(file.is_file() and '"seq_len"' in file.read_text(errors="replace") for file in files)
+    return any(file.is_file() and b'"seq_len"' in read_bytes(file, DataError, MANIFEST_BYTES) for file in files)
+
+
+Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=1, le=10**7)]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What every file of prepared data begins with."""
+
+    format: str
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,8 +56,8 @@ class Settings:
     text_field: str
     tokenizer: str
     """Fingerprint."""
-    vocab_size: int
-    seq_len: int
+    vocab_size: Size
+    seq_len: Size
     seed: int
     heldout: float
 
@@ -47,18 +66,18 @@ class Settings:
 class ShardEntry:
     """One file of examples."""
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^(train|heldout)/[0-9]+\.arrow$")]
     """Relative to the directory."""
-    examples: int
-    tokens: int
+    examples: Count
+    tokens: Count
     """Special tokens included."""
-    bytes: int
+    bytes: Count
     sha256: str
 
 
 @dataclass(frozen=True)
 class Checksum:
-    bytes: int
+    bytes: Count
     sha256: str
 
 
@@ -67,7 +86,7 @@ class Manifest:
     """Written last: a directory that has one is complete."""
 
     settings: Settings
-    documents: int
+    documents: Count
     heldout_from: Literal["documents", "end"]
     """Whole documents are held out, or where there are no two to choose from, the end of the last one."""
     train: list[ShardEntry]
@@ -99,30 +118,12 @@ class Manifest:
                 )
             what = f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
             raise DataError(f"{directory}: {what}; electra prepare makes one")
-        content = load_json(path)
-        try:
-            return cls(
-                **content
-                | {
-                    "settings": _settings(content["settings"]),
-                    "train": [ShardEntry(**entry) for entry in content["train"]],
-                    "heldout": [ShardEntry(**entry) for entry in content["heldout"]],
-                    "unigrams": Checksum(**content["unigrams"]),
-                    "coverage": Coverage(**content["coverage"]) if content.get("coverage") else None,
-                }
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, error) from error
+        return load_json(path, cls)
 
 
 def load_settings(directory: Path) -> Settings:
     """Raises DataError where the file is damaged or of another version."""
-    path = directory / SETTINGS
-    content = load_json(path)
-    try:
-        return _settings(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+    return load_json(directory / SETTINGS, Settings)
 
 
 def save_json(path: Path, content: "DataclassInstance") -> None:
@@ -130,24 +131,31 @@ def save_json(path: Path, content: "DataclassInstance") -> None:
     write_atomically(path, json.dumps({"format": FORMAT, "version": VERSION} | asdict(content), indent=1).encode())
 
 
-def load_json(path: Path) -> dict[str, Any]:
-    """The fields that save_json wrote; anything else raises DataError."""
+def load_json(path: Path, schema: type[T]) -> T:
+    """What save_json wrote of a `schema`; anything else raises DataError."""
+    data = read_bytes(path, DataError, MANIFEST_BYTES)
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise _damaged(path, error) from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise DataError(f"{path}: not written by electra prepare; choose another directory")
-    if (version := content.pop("version", None)) != VERSION:
-        raise DataError(f"{path}: format version {version}, this electra reads {VERSION}; prepare the text anew")
-    return content
+        header = parse_json(data, Header, str(path), DataError)
+    except DataError as error:
+        if data.lstrip()[:1] != b"{":  # what was cut is ours, what is no object is not
+            raise foreign(path) from None
+        raise foreign(path) if "not JSON" not in str(error) else damaged(path, error) from None
+    if header.format != FORMAT:
+        raise foreign(path)
+    if header.version != VERSION:
+        raise DataError(f"{path}: format version {header.version}, this electra reads {VERSION}; prepare the text anew")
+    try:
+        return parse_json(data, schema, str(path), DataError)
+    except DataError as error:
+        raise damaged(path, error) from None
 
 
-def _settings(content: dict[str, Any]) -> Settings:
-    return Settings(**content | {"sources": [(name, size) for name, size in content["sources"]]})
+def foreign(path: Path) -> DataError:
+    """Of a file that others wrote."""
+    return DataError(f"{path}: not written by electra prepare; choose another directory")
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path}: damaged ({error}); delete it and prepare again: what is intact is not done anew")
+def damaged(path: Path, error: DataError) -> DataError:
+    """Of a file that does not fit its schema."""
+    reason = re.sub(r"^(\d+): ", r"line \1: ", str(error).removeprefix(f"{path}:").strip())
+    return DataError(f"{path}: damaged ({reason}); delete it and prepare again: what is intact is not done anew")

@@ -27,6 +27,7 @@ from electra.text.words import LineEncoder
 
 HELDOUT = 0.01
 """Share of the documents that are held out."""
+MAX_SEQ_LEN, MAX_WORKERS = 10**7, 4096
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> 
     """Raise a UsageError for a setting out of its range; a run asks before it makes a tokenizer."""
     if seq_len < LEAST_SEQ_LEN:
         raise UsageError(f"--seq-len {seq_len}: at least {LEAST_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
+    if seq_len > MAX_SEQ_LEN:
+        raise UsageError(f"--seq-len {seq_len}: at most {MAX_SEQ_LEN:,} tokens")
+    if workers is not None and workers > MAX_WORKERS:
+        raise UsageError(f"--workers {workers}: at most {MAX_WORKERS:,}")
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}: at least 1, or leave it out for one per core")
     if not 0 < heldout < 1:

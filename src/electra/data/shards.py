@@ -22,9 +22,11 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int, Int64, UInt
 
+from electra.data.content import check_shard, read_counts
 from electra.data.examples import Examples
 from electra.data.manifest import MANIFEST, Checksum, Manifest, ShardEntry, Split
 from electra.errors import DataError
+from electra.schema import check_file
 from electra.storage import write_atomically
 
 UNIGRAMS = "unigrams.npy"
@@ -113,29 +115,38 @@ class PreparedData:
 
     @classmethod
     def open(cls, path: str | Path) -> "PreparedData":
-        """Check every file against the manifest. Raises DataError, naming one that is missing or differs."""
+        """Check every file against the manifest. Raises DataError, naming one that is missing, differs, or holds other
+        things than examples of these settings."""
         path = Path(path)
         manifest = Manifest.load(path)
+
+        def opened(entry: ShardEntry) -> Shard:
+            shard = _open_shard(path, entry)
+            check_shard(path / entry.name, entry, manifest.settings)
+            return shard
+
         with ThreadPoolExecutor() as pool:  # hashing releases the GIL
-            train, heldout = (
-                list(pool.map(lambda entry: _open_shard(path, entry), manifest.split(split)))
-                for split in ("train", "heldout")
-            )
-        counts = np.load(io.BytesIO(memoryview(_checked(path, UNIGRAMS, manifest.unigrams))), allow_pickle=False)
+            train, heldout = (list(pool.map(opened, manifest.split(split))) for split in ("train", "heldout"))
+        counts = read_counts(path / UNIGRAMS, _checked(path, UNIGRAMS, manifest.unigrams), manifest.vocab_size)
         return cls(path, manifest, ExampleSet(train), ExampleSet(heldout), counts)
 
     @property
     def tokenizer_path(self) -> Path:
         return self.path / TOKENIZER
 
-    def check_tokenizer(self, fingerprint: str) -> None:
-        """Raises DataError unless the data was made with the tokenizer of this fingerprint."""
+    def check_tokenizer(self, fingerprint: str, vocab_size: int) -> None:
+        """Raises DataError unless the data was made with the tokenizer of this fingerprint and size."""
         made_with = self.manifest.settings.tokenizer
         if fingerprint != made_with:
             raise DataError(
                 f"{self.path}: prepared with another tokenizer (its fingerprint is {made_with[:12]}, "
                 f"yours is {fingerprint[:12]}); "
                 f"use the one in {self.tokenizer_path}, or prepare the text again with yours"
+            )
+        if vocab_size != self.manifest.vocab_size:
+            raise DataError(
+                f"{self.path / MANIFEST}: says {self.manifest.vocab_size:,} tokens, but the tokenizer has {vocab_size:,}; "
+                "prepare the text again"
             )
 
 
@@ -206,6 +217,14 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
     path = directory / name
     again = f"delete {directory / MANIFEST} and run electra prepare as before: only what is damaged is made anew"
     try:
+        check_file(path, DataError)
+    except DataError as error:
+        raise DataError(f"{error}; {again}") from error
+    try:
+        if path.stat().st_size > expected.bytes:  # no need to read it
+            raise DataError(
+                f"{path}: {path.stat().st_size:,} bytes, expected {expected.bytes:,}: it was changed; {again}"
+            )
         size, sha256 = _measure(path)
         with pa.memory_map(str(path)) as file:
             data = file.read_buffer()

@@ -73,14 +73,12 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     if not path.exists():
         return None
     try:
-        content = load_json(path)
-        entries = {split: ShardEntry(**content[split]) if content[split] else None for split in ("train", "heldout")}
-        record = ChunkRecord(**content | entries | {"coverage": Coverage(**content["coverage"])})
-    except (DataError, KeyError, TypeError):
+        record = load_json(path, ChunkRecord)
+    except DataError:
         return None  # damaged: it is done again
     if record.digest != chunk.digest():
         return None
-    return record if all(is_intact(directory, entry) for entry in entries.values() if entry) else None
+    return record if all(is_intact(directory, entry) for entry in (record.train, record.heldout) if entry) else None
 
 
 def build_examples(

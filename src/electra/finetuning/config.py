@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from electra.config import Parser, parser_for
+from electra.config import Parser, check_limits, parser_for
 from electra.errors import UsageError
 from electra.finetuning.glue import GLUE
 from electra.finetuning.squad_config import SpanConfig
@@ -94,6 +94,10 @@ class FinetuneConfig:
         check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
         if self.task not in (*GLUE, "ax", ""):
             check_local({"--data": self.data})
+        check_limits(
+            self, "--", epochs=10**6, learning_rate=100, layerwise_decay=1, batch_size=10**7, weight_decay=1000
+        )
+        check_limits(self, "--", seed=2**63 - 1, split_seed=2**63 - 1, max_length=10**7)
         self.check_belonging()
         if self.max_length is not None and self.max_length < 5:
             raise UsageError(f"--max-length is {self.max_length}; it must be at least 5")

@@ -12,13 +12,49 @@ OUT/seed-N/results.json     written last: the run is finished
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from electra.config import difference_to
 from electra.errors import RunError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.glue import GLUE
+from electra.schema import JsonObject, read_json, read_object
 from electra.storage import holds_files
 from electra.train.checkpoint import checksum
+
+
+class RunResults(TypedDict):
+    """`results.json` of a run; that of several seeds is only written."""
+
+    task: str
+    seed: int
+    start: str
+    main_metric: str
+    metrics: Annotated[dict[str, dict[str, float]], Field(min_length=1)]
+    protocol: JsonObject
+    data: JsonObject
+    selected: str
+    hardware: str
+    versions: JsonObject
+
+
+def read_results(out: Path) -> dict[str, Any]:
+    """The results of the finished run in `out`.
+
+    Raises:
+        RunError: `results.json` is damaged, or that of another run.
+    """
+    file = out / "results.json"
+    results = read_json(file, RunResults, RunError)
+    split, metrics = next(iter(results["metrics"].items()))
+    if results["main_metric"] not in metrics:
+        raise RunError(f"{file}: metrics.{split} has no {results['main_metric']!r}, which main_metric names")
+    if out.name != f"seed-{results['seed']}":
+        raise RunError(f"{file}: is that of seed {results['seed']}")
+    return cast("dict[str, Any]", results)
 
 
 @dataclass(frozen=True)
@@ -55,7 +91,7 @@ class RunInputs:
             return
         if (difference := difference_to(saved, config, ("runtime.",))) is not None:
             raise RunError(f"{out}: a run of another configuration: {difference}; choose another --out")
-        before = json.loads((out / "inputs.json").read_text())
+        before = read_object(out / "inputs.json", RunError)
         changed = [path for path in before | self.files if before.get(path) != self.files.get(path)]
         if changed:
             raise RunError(f"{out}: {changed[0]} has changed since this run began; choose another --out")

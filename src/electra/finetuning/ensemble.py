@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
+from electra.errors import RunError
 from electra.finetuning.sentences import SentenceTask
+from electra.schema import check_file
 
 
 def best_runs(results: Sequence[dict[str, Any]], number: int, split: str) -> list[int]:
@@ -18,10 +20,29 @@ def best_runs(results: Sequence[dict[str, Any]], number: int, split: str) -> lis
 
 def averaged_logits(task: SentenceTask, out: Path, seeds: Sequence[int], split: str) -> np.ndarray:
     """[N, C] the mean over runs of class probabilities; of logits or numbers where the task has no classes."""
-    logits = [np.load(out / f"seed-{seed}" / f"logits-{split}.npy").astype(np.float64) for seed in seeds]
+    examples = len(task.read(split))
+    logits = [read_logits(out / f"seed-{seed}" / f"logits-{split}.npy", examples) for seed in seeds]
     if task.kind != "classification":
         return np.mean(logits, axis=0)
     return np.mean([softmax(each, axis=1) for each in logits], axis=0)
+
+
+def read_logits(path: Path, examples: int) -> np.ndarray:
+    """[N, C] of a run's file.
+
+    Raises:
+        RunError: it is damaged, or of another number of examples.
+    """
+    check_file(path, RunError)
+    try:
+        logits = np.load(
+            path, mmap_mode="r", allow_pickle=False
+        )  # mapped: its header could ask for any amount of memory
+    except (ValueError, OSError, EOFError) as error:
+        raise RunError(f"{path}: not an array ({' '.join(str(error).split())[:200]})") from None
+    if logits.ndim != 2 or len(logits) != examples or not np.issubdtype(logits.dtype, np.floating):
+        raise RunError(f"{path}: {logits.dtype} of the shape {logits.shape}, expected floats of {examples:,} examples")
+    return logits.astype(np.float64)
 
 
 def ensemble_scores(task: SentenceTask, out: Path, seeds: Sequence[int]) -> dict[str, dict[str, float]]:

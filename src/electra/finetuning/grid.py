@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from electra.console import console, decided, show_rows, warned
-from electra.errors import DataError, ModelError, UsageError
+from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.directory import with_absolute_paths
+from electra.finetuning.directory import read_results, with_absolute_paths
 from electra.finetuning.ensemble import best_runs, ensemble_scores
 from electra.finetuning.glue import GLUE, glue_task, has_split
 from electra.finetuning.hub import model_directory
@@ -172,8 +172,13 @@ def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
 
 
 def runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The results of each seed."""
-    return [json.loads((out / f"seed-{seed}" / "results.json").read_text()) for seed in seeds]
+    """The results of each seed, which have scores on dev."""
+    results = [read_results(out / f"seed-{seed}") for seed in seeds]
+    for each in results:
+        if each["main_metric"] not in each["metrics"].get("dev", {}):
+            file = out / f"seed-{each['seed']}" / "results.json"
+            raise RunError(f"{file}: metrics.dev.{each['main_metric']} is missing")
+    return results
 
 
 def average(summaries: dict[str, Any]) -> float | None:

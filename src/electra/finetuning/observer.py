@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.progress import TaskID
-from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from electra.console import LINE_EVERY, console, decided, training_progress
+from electra.errors import RunError
+from electra.schema import check_file, read_tensors
 from electra.storage import write_tensors
 from electra.train.checkpoint import TrainingState
 from electra.train.log import MetricsLog
@@ -85,16 +86,25 @@ class BestEpoch:
             partial.replace(self.path)
 
     def known(self) -> tuple[int, float] | None:
-        """Step and score of the weights in the file, if there is one."""
+        """Step and score of the weights in the file, if there is one. Raises RunError where it is damaged."""
         if not self.path.exists():
             return None
-        with safe_open(self.path, framework="pt") as file:
-            metadata = file.metadata()
-        return int(metadata["step"]), float(metadata["score"])
+        check_file(self.path, RunError)
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                metadata = file.metadata()
+            return int(metadata["step"]), float(metadata["score"])
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+            raise RunError(
+                f"{self.path}: damaged ({' '.join(str(error).split())[:200]}); choose another --out"
+            ) from None
 
     def restore(self) -> int:
         """Put the best weights into the model; returns the step they are of."""
         known = self.known()
         assert known is not None
-        self.model.load_state_dict(load_file(self.path), strict=True)
+        weights = read_tensors(self.path, RunError)
+        if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in self.model.named_parameters()}:
+            raise RunError(f"{self.path}: holds the parameters of another model; choose another --out")
+        self.model.load_state_dict(weights, strict=True)
         return known[0]

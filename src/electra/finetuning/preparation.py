@@ -84,7 +84,7 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
     """The encoder of a pre-trained model, with this run's dropout.
 
     Raises:
-        ModelError: weights are missing or of other sizes than config.json says.
+        ModelError: the tokenizer has more tokens than there are embeddings.
     """
     directory = pretrained.directory
     sizes = replace(pretrained.config, dropout=config.dropout, attention_dropout=config.dropout)
@@ -92,10 +92,6 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
         raise ModelError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")
     encoder = Encoder(sizes)
     state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("ElectraModel").items()}
-    for name, parameter in encoder.named_parameters():
-        if state[name].shape != parameter.shape:
-            found, said = tuple(state[name].shape), tuple(parameter.shape)
-            raise ModelError(f"{directory}: {name} is {found} where config.json makes it {said}")
     encoder.load_state_dict(state)
     decided(
         f"{'sizes' if config.from_scratch else 'encoder'} of {directory}",

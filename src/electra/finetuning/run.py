@@ -18,9 +18,9 @@ import torch
 import electra
 from electra.config import to_yaml
 from electra.console import console, counted, decided, warned
-from electra.errors import DivergedError, UsageError
+from electra.errors import DivergedError, RunError, UsageError
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.directory import RunInputs, with_absolute_paths
+from electra.finetuning.directory import RunInputs, read_results, with_absolute_paths
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.features import FeatureLoader
 from electra.finetuning.hub import model_directory
@@ -87,7 +87,16 @@ def run_seeds(config: FinetuneConfig, out: Path, seeds: Iterable[int]) -> list[d
 
 
 def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median, mean and standard deviation of every metric over the seeds, and all their values."""
+    """Median, mean and standard deviation of every metric over the seeds, and all their values.
+
+    Raises:
+        RunError: the seeds do not have the same metrics.
+    """
+    names = [{split: set(metrics) for split, metrics in result["metrics"].items()} for result in results]
+    for result, found in zip(results, names, strict=True):
+        if found != names[0]:
+            seeds = f"{results[0]['seed']} and {result['seed']}"
+            raise RunError(f"the results of seeds {seeds} have other metrics; choose another --out")
     spread: dict[str, Any] = {}
     for split, metrics in results[0]["metrics"].items():
         for name in metrics:
@@ -110,7 +119,7 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
     inputs.check(out, config)
     if (out / "results.json").exists():
         decided(f"{out} is finished")
-        return json.loads((out / "results.json").read_text())
+        return read_results(out)
     with runtime(config.runtime) as where:
         if where.world_size > 1:
             raise UsageError("fine-tuning runs in one process; start it without torchrun")

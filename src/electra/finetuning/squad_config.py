@@ -1,8 +1,10 @@
 """The options of question answering."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+from electra.config import check_limits
 from electra.errors import UsageError
 
 HeadKind = Literal["joint", "plain"]
@@ -46,6 +48,10 @@ class SpanConfig:
                 f"--max-length {self.max_length} has no room for a question of --span.max-query-length "
                 f"{self.max_query_length}, [CLS], two [SEP] and a token of the context"
             )
+        check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))
+        if self.null_threshold is not None and math.isnan(self.null_threshold):
+            raise UsageError("--span.null-threshold is NaN; it must be a number")
+        check_limits(self, "--span.", answerable_weight=10**6)
         if self.answerable_weight < 0:
             raise UsageError(f"--span.answerable-weight is {self.answerable_weight}; it must not be negative")
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from electra.config import check_limits
 from electra.console import decided
 from electra.errors import UsageError
 from electra.model.dropout import Dropout
@@ -61,8 +62,13 @@ class EncoderConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
         for name in ("initializer_range", "embedding_initializer_range"):
-            if (value := getattr(self, name)) is not None and value <= 0:
+            if (value := getattr(self, name)) is not None and not value > 0:
                 raise UsageError(f"model.{name} is {value}; it must be more than 0")
+        if not self.layer_norm_eps >= 0:
+            raise UsageError(f"model.layer_norm_eps is {self.layer_norm_eps}; it must not be negative")
+        check_limits(self, "model.", vocab_size=10**7, embedding_size=10**9, hidden_size=10**9, num_layers=10**4)
+        check_limits(self, "model.", num_heads=10**9, ffn_size=10**9, max_positions=10**7, type_vocab_size=10**4)
+        check_limits(self, "model.", layer_norm_eps=1, initializer_range=1000, embedding_initializer_range=1000)
         if self.hidden_size % self.num_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} cannot be shared evenly by model.num_heads {self.num_heads}"

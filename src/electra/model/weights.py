@@ -1,20 +1,29 @@
 """Names of weights in Hugging Face's ELECTRA, as reversible tables, and Hugging Face directories."""
 
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
+from electra.model.hf_config import (
+    CONFIG_BYTES,
+    CONFIG_NAMES,
+    HuggingFaceConfig,
+    count_layers,
+    encoder_shapes,
+    load_config,
+)
+from electra.schema import check_file, read_json, read_tensors
 from electra.storage import write_tensors
 
 # Ours -> Hugging Face's; {i} is the layer. A row with several names on the right is their concatenation.
@@ -55,22 +64,6 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # A key of ours in config.json, which Hugging Face keeps.
 PRETRAINED_LENGTH = "pretrained_length"
-# EncoderConfig -> Hugging Face's config.json, which keeps names that it does not know.
-CONFIG_NAMES = {
-    "initializer_range": "initializer_range",
-    "embedding_initializer_range": "embedding_initializer_range",
-    "vocab_size": "vocab_size",
-    "embedding_size": "embedding_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "layer_norm_eps": "layer_norm_eps",
-}
 
 
 def hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
@@ -103,8 +96,10 @@ def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, architecture: 
     Raises:
         KeyError: a weight is missing; the argument is its Hugging Face name.
     """
+    names = hf_names(config, architecture)
     return {
-        ours: torch.cat([weights[name] for name in theirs]) for ours, theirs in hf_names(config, architecture).items()
+        ours: weights[theirs[0]] if len(theirs) == 1 else torch.cat([weights[name] for name in theirs])
+        for ours, theirs in names.items()
     }
 
 
@@ -149,36 +144,45 @@ class Pretrained:
             ModelError: a weight is missing (the wrong kind of model, most often).
         """
         try:
-            return from_hf(self.weights, self.config, architecture)
+            state = from_hf(self.weights, self.config, architecture)
         except KeyError as missing:
             raise ModelError(f"{self.directory}: no weight {missing}, which {architecture} needs") from None
+        for name, tensor in state.items():
+            if not tensor.is_floating_point():
+                raise ModelError(f"{self.directory}: {name} has the type {tensor.dtype}, expected floating point")
+        return state
 
 
 def load_pretrained(directory: Path) -> Pretrained:
     """Read a Hugging Face ELECTRA directory (`model.safetensors` or `pytorch_model.bin`; nothing is unpickled freely).
 
     Raises:
-        ModelError: no such directory, no or broken config.json, another architecture, no or broken weights, or weights that
-            are not finite.
+        ModelError: no such directory, no or broken config.json, another architecture, no or broken weights, weights that
+            are not finite, or of other sizes than config.json gives. Nothing of these sizes has been allocated then.
     """
-    return Pretrained(directory, load_config(directory), load_weights(directory))
+    pretrained = Pretrained(directory, load_config(directory), load_weights(directory))
+    check_shapes(pretrained)
+    return pretrained
 
 
-def load_config(directory: Path) -> EncoderConfig:
-    """The sizes in a Hugging Face directory's `config.json`."""
-    file = directory / "config.json"
-    try:
-        hf_config: dict[str, Any] = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ModelError(f"{directory}: not a model directory, it has no config.json") from None
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{file}: cannot be read ({error})") from None
-    if hf_config.get("model_type") != "electra":
-        raise ModelError(f"{file}: model_type is {hf_config.get('model_type')!r}, expected 'electra'")
-    if hf_config.get("hidden_act", "gelu") != "gelu":
-        raise ModelError(f"{file}: hidden_act is {hf_config['hidden_act']!r}; only the exact 'gelu' is supported")
-    known = {ours: hf_config[theirs] for ours, theirs in CONFIG_NAMES.items() if theirs in hf_config}
-    return replace(EncoderConfig(), **known)
+def check_shapes(pretrained: Pretrained) -> None:
+    """Raise a `ModelError` if the encoder's weights do not have the sizes in `config.json`, or some are missing."""
+    directory, config, weights = pretrained.directory, pretrained.config, pretrained.weights
+    if config.num_layers > (layers := count_layers(weights)):
+        raise ModelError(
+            f"{directory / 'config.json'}: num_hidden_layers is {config.num_layers:,}, but the weights have {layers:,} layers"
+        )
+    names = hf_names(config, "ElectraModel")
+    for ours, shape in encoder_shapes(config).items():
+        theirs = names[f"encoder.{ours}"]
+        expected = (shape[0] // len(theirs), *shape[1:])
+        for name in theirs:
+            if name not in weights:
+                raise ModelError(f"{directory}: no weight {name!r}, which ElectraModel needs")
+            if (found := tuple(weights[name].shape)) != expected:
+                raise ModelError(f"{directory}: {name} is {found} where config.json makes it {expected}")
+            if not weights[name].is_floating_point():
+                raise ModelError(f"{directory}: {name} has the type {weights[name].dtype}, expected floating point")
 
 
 def read_pretrained_length(directory: Path) -> int | None:
@@ -186,8 +190,7 @@ def read_pretrained_length(directory: Path) -> int | None:
 
     Positions behind them have embeddings that were never trained.
     """
-    length = json.loads((directory / "config.json").read_text()).get(PRETRAINED_LENGTH)
-    return length if isinstance(length, int) else None
+    return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).pretrained_length
 
 
 def pretraining_heads(directory: Path) -> set[str]:
@@ -196,8 +199,8 @@ def pretraining_heads(directory: Path) -> set[str]:
     Raises:
         ModelError: no or broken weights.
     """
-    file = directory / "model.safetensors"
-    if file.exists():
+    file = weights_file(directory)
+    if file.suffix == ".safetensors":
         with readable(file), safe_open(file, "pt") as tensors:
             names = set(tensors.keys())
     else:
@@ -206,17 +209,31 @@ def pretraining_heads(directory: Path) -> set[str]:
     return {architecture for architecture, prefix in prefixes.items() if any(n.startswith(prefix) for n in names)}
 
 
+def weights_file(directory: Path) -> Path:
+    """The file that a Hugging Face directory has its weights in.
+
+    Raises:
+        ModelError: there is none, or it is no regular file.
+    """
+    names = ("model.safetensors", "pytorch_model.bin")
+    file = next((directory / name for name in names if (directory / name).exists()), None)
+    if file is None:
+        raise ModelError(f"{directory}: neither model.safetensors nor pytorch_model.bin is there")
+    check_file(file, ModelError)
+    return file
+
+
 @contextmanager
 def readable(file: Path) -> Iterator[None]:
     """Turn what goes wrong when a file of weights is read into a `ModelError`."""
     try:
         yield
-    except FileNotFoundError:
-        raise ModelError(f"{file.parent}: neither model.safetensors nor pytorch_model.bin is there") from None
+    except ModelError:
+        raise
     except UnpicklingError:
         raise ModelError(f"{file}: holds more than tensors, and nothing else is loaded from it") from None
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # what the unpickler of tensors raises is as varied as what a pickle can hold
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ModelError(f"{file}: cannot be read ({reason})") from None
 
 
@@ -235,14 +252,42 @@ def check_finite(file: Path, weights: Mapping[str, Tensor]) -> None:
             )
 
 
-def load_weights(directory: Path) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face directory, on the CPU, in float32. Raises ModelError where one of them is not finite."""
-    file = directory / "model.safetensors"
-    file = file if file.exists() else directory / "pytorch_model.bin"
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file, by name, on the CPU. Nothing in the file is executed.
+
+    Raises:
+        ModelError: the file is damaged, holds other things than tensors by name, or unpacks to more than its own size.
+    """
+    if file.suffix == ".safetensors":
+        return read_tensors(file, ModelError)
+    check_file(file, ModelError)
     with readable(file):
-        is_pickle = file.suffix == ".bin"
-        weights = torch.load(file, map_location="cpu", weights_only=True) if is_pickle else load_file(file)
-    weights = {name: tensor.float() for name, tensor in weights.items()}
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                    raise ModelError(f"{file}: is compressed, which no file of weights that torch saves is")
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
+        raise ModelError(f"{file}: holds a {type(tensors).__name__}, expected tensors by name")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ModelError(f"{file}: {name} is a {type(tensor).__name__}, expected a tensor")
+        # A view can repeat a single number without end.
+        if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() < tensor.nbytes:
+            raise ModelError(f"{file}: {name} is stored in a form that no weight has")
+    return tensors
+
+
+def load_weights(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a Hugging Face directory, on the CPU; floating point ones in float32.
+
+    Raises:
+        ModelError: there are none, they are damaged, or one of them is not finite.
+    """
+    file = weights_file(directory)
+    weights = {
+        name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_tensors(file).items()
+    }
     check_finite(file, weights)
     # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
     prefix = "electra." if "embeddings.word_embeddings.weight" in weights else ""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.config import Parser, load, parser_for
+from electra.config import Parser, check_limits, load, parser_for
 from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
@@ -93,6 +93,7 @@ class PretrainConfig:
         check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
+        check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
         check_usage(self.seq_len, self.workers)
         if self.objective not in OBJECTIVES:
             raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
@@ -149,5 +150,8 @@ def saved_config(path: Path) -> PretrainConfig:
     Raises:
         UsageError: no such file, or it has a wrong name or value.
     """
-    parser = options(PretrainConfig())
-    return build(parser, parser.parse_object(load(path)))
+    parser, values = options(PretrainConfig()), load(path)
+    try:
+        return build(parser, parser.parse_object(values))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None

@@ -17,11 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
+
+from pydantic import Field, FiniteFloat
+from typing_extensions import TypedDict
 
 from electra.config import difference_to, to_yaml
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
+from electra.schema import read_json
 from electra.storage import check_writable, holds_files, write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt, or, as the device, its random draws alone.
@@ -35,6 +39,28 @@ FREE = (
     "training.compile",
     "training.graphs",
 )
+
+Amount = Annotated[FiniteFloat, Field(ge=0)]
+
+
+class FindingRecord(TypedDict):
+    """A finding of the health report."""
+
+    problem: str
+
+
+class Summary(TypedDict):
+    """`summary.json`."""
+
+    step: Annotated[int, Field(ge=0)]
+    seconds: Amount
+    tokens: Amount
+    flops: Amount
+    heldout: dict[str, float]
+    findings: list[FindingRecord]
+    hardware: str
+    versions: dict[str, str]
+
 
 NETWORKS = ("discriminator", "masked_lm", "generator")
 
@@ -132,8 +158,17 @@ class RunDirectory:
             raise
 
     def finished(self) -> dict[str, Any] | None:
-        """The summary of a finished run, None if there is still something to do."""
-        return json.loads(self.summary.read_text()) if self.summary.exists() else None
+        """The summary of a finished run, None if there is still something to do.
+
+        Raises:
+            RunError: `summary.json` is damaged.
+        """
+        if not self.summary.exists():
+            return None
+        try:
+            return cast("dict[str, Any]", read_json(self.summary, Summary, RunError))
+        except RunError as error:
+            raise RunError(f"{error}; delete it and run the same command again, which writes it anew") from None
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""

@@ -11,7 +11,8 @@ import torch
 from electra.console import warned
 from electra.data.loader import padded_batch
 from electra.errors import ModelError, RunError, UsageError
-from electra.model.weights import load_config, load_pretrained, pretraining_heads
+from electra.model.hf_config import load_config
+from electra.model.weights import load_pretrained, pretraining_heads
 from electra.pretraining.as_masked_lm import ElectraAsMaskedLM, Guesses, MaskedLMAlone, unmasked_per_masked
 from electra.pretraining.build import vocabulary_of
 from electra.pretraining.config import PretrainConfig

@@ -89,16 +89,17 @@ class Health:
                 )
         if "auc" not in metrics:
             return found
+        recall, replaced = metrics.get("recall", math.nan), metrics.get("replaced", math.nan)
         if self.everywhere and metrics["auc"] < 0.55:
             found["the discriminator only says original"] = (
-                f"its AUC is {metrics['auc']:.3f} (0.5 is guessing) and its recall {metrics['recall']:.3f}. Normal early in "
+                f"its AUC is {metrics['auc']:.3f} (0.5 is guessing) and its recall {recall:.3f}. Normal early in "
                 "a long run; if it stays, lower optimizer.learning_rate, enlarge training.batch_size, or check that "
                 "loss_weight is not too small"
             )
-        right = metrics["sampled_accuracy"]
+        right = metrics.get("sampled_accuracy", 0.0)
         if right > 0.85:
             found["too few replacements"] = (
-                f"{right:.0%} of the generator's samples are the original token, so only {metrics['replaced']:.1%} "
+                f"{right:.0%} of the generator's samples are the original token, so only {replaced:.1%} "
                 "of all tokens are replaced. Raise masking.fraction (the paper's Large has 0.25) or make "
                 "generator.size smaller"
             )

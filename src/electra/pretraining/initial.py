@@ -10,7 +10,8 @@ from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import Pretrained, load_config, load_pretrained, pretraining_heads, read_pretrained_length
+from electra.model.hf_config import load_config
+from electra.model.weights import Pretrained, load_pretrained, pretraining_heads, read_pretrained_length
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
@@ -89,7 +90,8 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     """See early, before text is prepared, that the weights are there, of the right network, its sizes and its tokenizer.
 
     Raises:
-        ModelError: not a model directory, another network or tokenizer, or other sizes; every one that differs is named.
+        ModelError: not a model directory, another network or tokenizer, other sizes (every one that differs is named), or
+            damaged weights.
         TokenizerError, DataError: the tokenizer or the data given cannot be read.
     """
     check_exists(init)
@@ -98,10 +100,12 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_network(directory, OBJECTIVES[config.objective].prediction)
     compare(directory, sizes, config.model)
     check_tokenizer(directory, config)
+    load_pretrained(directory)  # damaged weights are seen now, and not after hours of preparing text
     generator = generator_directory(init)
     with_network = OBJECTIVES[config.objective].corruption == "generator" and config.generator.kind == "masked-lm"
     if generator is not None and with_network:
         compare(generator, load_config(generator), generator_sizes(config.model, config.generator), beside=sizes)
+        load_pretrained(generator)
 
 
 def check_network(directory: Path, prediction: Literal["replaced", "token", "every-token"]) -> None:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from electra.config import check_limits
 from electra.errors import UsageError
 from electra.seeding import Draw, uniform
 
@@ -38,6 +39,7 @@ class MaskingConfig:
             raise UsageError(f"masking.fraction is {self.fraction}; it must lie between 0 and 0.5")
         if not self.rarity > 0:
             raise UsageError(f"masking.rarity is {self.rarity}; it must be more than 0")
+        check_limits(self, "masking.", rarity=10)
         for name in ("generator_mask", "mlm_mask", "mlm_random"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"masking.{name} is {getattr(self, name)}; it must lie between 0 and 1")

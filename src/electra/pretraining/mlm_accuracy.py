@@ -59,7 +59,7 @@ def evaluate_as_mlm(
     other = load_bert(bert, electra.tokenizer) if bert else None
     with runtime(config.runtime) as where:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
-        data.check_tokenizer(electra.tokenizer.fingerprint)
+        data.check_tokenizer(electra.tokenizer.fingerprint, electra.tokenizer.vocab_size)
         for path, network in ((run, electra.network), (bert, other)):
             if network is not None and network.max_positions < data.manifest.seq_len:
                 raise DataError(

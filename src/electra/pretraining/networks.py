@@ -6,10 +6,14 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from electra.config import check_limits
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra.model.layers import Embeddings
+
+LEAST_TEMPERATURE = 1e-6
+"""Below, logits divided by it overflow."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,12 @@ class GeneratorConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"generator.{name} is {value}; it must be more than 0")
+        check_limits(self, "generator.", size=10**8, depth=10**4, heads=10**8, ffn=10**8)
+        check_limits(self, "generator.", initializer_range=1000, temperature=10**6)
+        if self.temperature < LEAST_TEMPERATURE:
+            raise UsageError(
+                f"generator.temperature is {self.temperature}; it must be at least {LEAST_TEMPERATURE}, which is greedy"
+            )
 
 
 def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
+from electra.drawing import Axes, Figure, Patch
 from electra.pretraining.detection import BINS, WIDTH
 from electra.pretraining.evaluate import Evaluation, Sample
 
@@ -71,7 +69,7 @@ def draw_training(rows: Rows, heldout: Mapping[str, float]) -> Figure:
         plot(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
     plot(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
     rate = d.twinx()
-    rates = [row["learning_rate"] for row in rows]
+    rates = [row.get("learning_rate", math.nan) for row in rows]
     steps = [row["step"] for row in rows]
     rate.plot(steps, rates, color=NEUTRAL, linestyle="--", linewidth=1, label="learning rate (right)")
     rate.set_ylabel("learning rate", color=NEUTRAL)
@@ -87,7 +85,8 @@ def plot(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -> None:
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("step")
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8)
+    if names:
+        axes.legend(fontsize=8)
 
 
 def draw_detection(evaluation: Evaluation) -> Figure:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from electra.config import check_limits
 from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
@@ -35,6 +36,7 @@ class ContrastConfig:
     def __post_init__(self) -> None:
         if not self.weight >= 0:
             raise UsageError(f"contrast.weight is {self.weight}; it must not be negative")
+        check_limits(self, "contrast.", weight=10**6)
         if not 0 < self.unchanged < 1:
             raise UsageError(f"contrast.unchanged is {self.unchanged}; it must lie between 0 and 1")
 

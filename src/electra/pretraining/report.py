@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 from rich.markup import escape
 
 from electra.pretraining.evaluate import Evaluation, Sample
@@ -61,7 +60,6 @@ class Report:
 
 def write_report(report: Report, directory: Path) -> Path:
     """Write `report.html`, which holds everything, and its pictures in `pictures/`; returns the HTML file."""
-    matplotlib.use("Agg")
     with writing(directory):
         pictures = directory / "pictures"
         pictures.mkdir(exist_ok=True)

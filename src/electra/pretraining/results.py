@@ -111,7 +111,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
     with runtime(config.runtime) as where:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
         tokenizer = load_tokenizer(directory.tokenizer)
-        data.check_tokenizer(tokenizer.fingerprint)
+        data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         state = Checkpoints(directory.checkpoints, 1, warned).restore(model)
         if state.step == 0:

@@ -89,7 +89,7 @@ def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Token
     """Data that `electra prepare` wrote, and its tokenizer (or the one given, if it is the same)."""
     data = PreparedData.open(path)
     tokenizer = load_tokenizer(config.tokenizer or data.tokenizer_path)
-    data.check_tokenizer(tokenizer.fingerprint)
+    data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
     if data.manifest.seq_len > config.model.max_positions:
         raise UsageError(
             f"{path}: prepared with sequences of {data.manifest.seq_len}, the model has {config.model.max_positions} "

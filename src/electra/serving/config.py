@@ -1,10 +1,12 @@
 """The options of predicting."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from electra.config import Parser, parser_for
+from electra.errors import UsageError
 from electra.runtime import RuntimeConfig
 
 
@@ -22,6 +24,10 @@ class PredictConfig:
     """Null odds above which a question has no answer; by default what was best on dev in fine-tuning."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
+
+    def __post_init__(self) -> None:
+        if self.null_threshold is not None and math.isnan(self.null_threshold):
+            raise UsageError("--null-threshold is NaN; it must be a number")
 
 
 def options(**about: Any) -> Parser:

@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
+from pydantic import Field, FiniteFloat
+from typing_extensions import Required, TypedDict
+
+from electra.errors import RunError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.grid import main_score
 from electra.finetuning.hub import model_directory
@@ -22,9 +26,70 @@ from electra.finetuning.run import finetune
 from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
+from electra.schema import read_json
 from electra.storage import write_atomically
 from electra.studies.probe import Probed, probe
 from electra.studies.tag_probe import TagsProbed, probe_tags
+
+
+class FinetunedRecord(TypedDict):
+    """Of a task."""
+
+    metric: str
+    median: float
+    values: Annotated[list[float], Field(min_length=1)]
+
+
+class ProbedRecord(TypedDict):
+    """As `Probed`."""
+
+    last: float
+    best: float
+    layer: int
+
+
+class TagsRecord(TypedDict):
+    """As `TagsProbed`."""
+
+    layers: Annotated[list[float], Field(min_length=1)]
+    layer: Annotated[int, Field(ge=0)]
+    folder: str
+    split: str
+
+
+class CellRecord(TypedDict, total=False):
+    """The record of a cell. One that failed before its run was finished has a reason and nothing else."""
+
+    variant: Required[str]
+    seed: Required[int]
+    failed: str
+    step: int
+    tokens: FiniteFloat
+    flops: FiniteFloat
+    seconds: FiniteFloat
+    heldout: dict[str, float]
+    finetuned: dict[str, FinetunedRecord]
+    probed: dict[str, ProbedRecord]
+    tags: TagsRecord
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The record of a cell.
+
+    Raises:
+        RunError: it is damaged.
+    """
+    record = read_json(path, CellRecord, RunError)
+    needed = (
+        ("step", "tokens", "flops", "seconds", "heldout", "finetuned", "probed")
+        if "finetuned" in record
+        else ("failed",)
+    )
+    if missing := [name for name in needed if name not in record]:
+        raise RunError(f"{path}: {missing[0]} is missing")
+    if "tags" in record and (layer := record["tags"]["layer"]) >= len(record["tags"]["layers"]):
+        raise RunError(f"{path}: tags.layer is {layer}, but there are {len(record['tags']['layers'])} layers")
+    return cast("dict[str, Any]", record)
 
 
 @dataclass(frozen=True)
@@ -79,8 +144,12 @@ class Cell:
         return self.out / "cells" / f"{self.name}.json"
 
     def record(self) -> dict[str, Any] | None:
-        """What is known of the cell: its results, or why it failed; None if it was not run."""
-        return json.loads(self.path.read_text()) if self.path.exists() else None
+        """What is known of the cell: its results, or why it failed; None if it was not run.
+
+        Raises:
+            RunError: the record is damaged.
+        """
+        return read_record(self.path) if self.path.exists() else None
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: all tasks are probed, and fine-tuned by as many runs as are wanted."""

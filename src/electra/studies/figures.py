@@ -7,12 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
-
 from electra.console import counted
+from electra.drawing import Axes, Figure, LogLocator, NullFormatter, rc_context
 from electra.storage import write_atomically
 from electra.studies.results import (
     Number,

@@ -12,16 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, FiniteFloat
+from typing_extensions import TypedDict
 
+from electra.config import check_limits
 from electra.console import console, counted, decided, show_rows, warned
 from electra.errors import RunError, UsageError
 from electra.finetuning.grid import COLUMNS
 from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.directory import RunDirectory
 from electra.runtime import RuntimeConfig
+from electra.schema import read_json
 from electra.storage import check_writable, holds_files, write_atomically
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring
@@ -36,6 +40,12 @@ from electra.studies.table import summary_rows, to_markdown
 from electra.studies.tag_probe import tagged_splits
 
 STUDY = "study.json"
+
+
+class StudyRecord(TypedDict):
+    """What is needed of `study.json`; the rest is compared with what is asked for."""
+
+    budget: Annotated[FiniteFloat, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,7 @@ class Order:
         for name, least in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
             if getattr(self, name) < least:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
+        check_limits(self, "--", seeds=10**4, finetune_seeds=10**4, workers=10**4, hours=10**6)
         if self.hours is not None and not self.hours > 0:
             raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -270,9 +281,9 @@ def standing_study(order: Order) -> float | None:
         if holds_files(order.out) or order.out.is_file():
             raise RunError(f"{order.out}: not empty and not a study; choose another --out")
         return None
-    saved = json.loads(path.read_text())
+    saved = read_json(path, StudyRecord, RunError)
     now = facts(order, Study("", "", (), Published("")))
     for name in ("study", "scale", "data", "glue", "rates", *(["hours"] if order.hours is not None else [])):
         if saved.get(name, now[name]) != now[name]:
-            raise RunError(f"{order.out}: its {name} is {saved[name]}, not {now[name]}; choose another --out")
-    return float(saved["budget"])
+            raise RunError(f"{order.out}: its {name} is {saved.get(name)}, not {now[name]}; choose another --out")
+    return saved["budget"]

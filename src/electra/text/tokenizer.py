@@ -16,13 +16,18 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from electra.errors import TokenizerError
+from electra.schema import read_bytes, read_json, read_object, validate
 from electra.storage import write_atomically
+from electra.text.tokenizer_schema import TokenizerFile, VocabularyConfig
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 """What a tokenizer's directory holds."""
+
+TOKENIZER_BYTES = 256 << 20
+"""Of a file of a tokenizer; one with 250,000 tokens has some 20 MB."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if not path.exists():
         raise TokenizerError(f"{path}: no such file or directory")
     candidates = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
-    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
         raise TokenizerError(f"{path}: no tokenizer here: neither tokenizer.json nor vocab.txt")
     tokenizer = _from_json(file) if file.suffix == ".json" else _from_vocabulary(file)
@@ -202,19 +207,17 @@ def _from_vocabulary(file: Path) -> Tokenizer:
                 f"{file}:{number}: {token!r} stands on line {first[token]} already; a token has one id"
             )
     config_file = file.parent / "tokenizer_config.json"
-    config = _object(config_file) if config_file.is_file() else {}
-    lowercase = bool(config.get("do_lower_case", True))
-    strip = config.get("strip_accents")
-    split_chinese = bool(config.get("tokenize_chinese_chars", True))
-    return Tokenizer(
-        tuple(tokens), Normalisation(lowercase, lowercase if strip is None else bool(strip), split_chinese)
-    )
+    config = read_json(config_file, VocabularyConfig, TokenizerError) if config_file.exists() else VocabularyConfig()
+    lowercase = config.do_lower_case is not False
+    strip, split_chinese = config.strip_accents, config.tokenize_chinese_chars is not False
+    return Tokenizer(tuple(tokens), Normalisation(lowercase, lowercase if strip is None else strip, split_chinese))
 
 
 def _from_json(file: Path) -> Tokenizer:
     """Only what BERT's tokenizers vary is taken; not padding and truncation, which some files ask for."""
-    content = _object(file)
-    model, normalizer, pre_tokenizer = (content.get(key) or {} for key in ("model", "normalizer", "pre_tokenizer"))
+    content = read_object(file, TokenizerError, TOKENIZER_BYTES)
+    parts = (content.get(key) for key in ("model", "normalizer", "pre_tokenizer"))
+    model, normalizer, pre_tokenizer = (part if isinstance(part, dict) else {} for part in parts)
     if model.get("type", "WordPiece") != "WordPiece" or "max_input_chars_per_word" not in model:
         raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece can be used")
     for part, expected in ((normalizer, "BertNormalizer"), (pre_tokenizer, "BertPreTokenizer")):
@@ -222,11 +225,12 @@ def _from_json(file: Path) -> Tokenizer:
             raise TokenizerError(
                 f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these can be used"
             )
-    if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
-        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
-    vocab = model["vocab"]
+    vocab = model.get("vocab")
     if not isinstance(vocab, dict) or not all(isinstance(id, int) for id in vocab.values()):
         raise TokenizerError(f"{file}: the vocabulary is not an object of tokens and their ids")
+    validate(content, TokenizerFile, str(file), TokenizerError)
+    if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
+        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
@@ -247,20 +251,8 @@ def _from_json(file: Path) -> Tokenizer:
     )
 
 
-def _object(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_read(file))
-    except json.JSONDecodeError as error:
-        raise TokenizerError(f"{file}:{error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{file}: not a JSON object")
-    return value
-
-
 def _read(file: Path) -> str:
     try:
-        return file.read_bytes().decode()
-    except OSError as error:
-        raise TokenizerError(f"{file}: cannot be read: {error.strerror or error}") from error
+        return read_bytes(file, TokenizerError, TOKENIZER_BYTES).decode()
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{file}: not UTF-8 at byte offset {error.start:,}") from error

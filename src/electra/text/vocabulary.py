@@ -19,6 +19,7 @@ SAMPLE_BYTES = 64 << 20
 HUB_BYTES = 2 << 30
 """Of a hub data set, which may have no end that one wants to wait for, no more is looked at."""
 MIN_VOCAB_SIZE = 64
+MAX_VOCAB_SIZE = 10_000_000
 MIN_FREQUENCY = 2
 COVERAGE = 0.9999
 """The rarest characters, which together make up less than the rest of this, are [UNK] (after SentencePiece's
@@ -42,11 +43,15 @@ def train_tokenizer(
     word, so that no word made of them is [UNK].
 
     Raises:
-        UsageError: `vocab_size` is under MIN_VOCAB_SIZE.
+        UsageError: `vocab_size` is under MIN_VOCAB_SIZE or over MAX_VOCAB_SIZE.
         TextError: the corpus is empty, or cannot be read.
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise UsageError(f"a vocabulary of {vocab_size} is too small; it takes at least {MIN_VOCAB_SIZE}")
+    if (
+        vocab_size > MAX_VOCAB_SIZE
+    ):  # the trainer allocates some 500 bytes for each before it begins, and aborts without
+        raise UsageError(f"a vocabulary of {vocab_size:,} is too large; it takes at most {MAX_VOCAB_SIZE:,}")
     sample = sample_corpus(corpus, on_progress=on_progress)
     if not sample:
         raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")

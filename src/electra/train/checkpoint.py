@@ -20,14 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from electra.errors import RunError
+from electra.schema import check_file, read_object, read_tensors, validate
 from electra.storage import sync, write_tensors, writing
+from electra.train.checkpoint_content import CheckpointRecord, check_moments, check_numbers
 
 PREFIX = "step-"
 SCALARS = ("step", "seconds", "tokens", "flops")
+
+
+class DamagedCheckpointError(RunError):
+    """A checkpoint that cannot be used; there may be an older one."""
 
 
 @dataclass
@@ -78,8 +83,9 @@ class Checkpoints:
     def recorded_settings(self) -> dict[str, int]:
         """The settings of the newest checkpoint whose state.json is whole; none where there is no such checkpoint."""
         for path in reversed(self.paths()):
-            with suppress(OSError, ValueError, KeyError), reading(path):
-                return dict(read_state(path)["settings"])
+            with suppress(DamagedCheckpointError), reading(path):
+                if "settings" in (record := read_state(path)):
+                    return record["settings"]
         return {}
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
@@ -155,17 +161,25 @@ def moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tup
 
 
 def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> TrainingState:
-    """Load one whole checkpoint."""
-    weights = load_file(path / "model.safetensors")
+    """Load one whole checkpoint.
+
+    Raises:
+        RunError: its parameters, moments or sums are not those of `module`, whatever the checksums are.
+    """
+    weights = read_tensors(path / "model.safetensors", RunError)
     parameters = dict(module.named_parameters())
     if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in weights.items()}:
         raise RunError(f"{path}: holds the parameters of another model")
+    check_numbers(path / "model.safetensors", weights)
+    remembered = read_tensors(path / "optimizer.safetensors", RunError)
+    check_numbers(path / "optimizer.safetensors", remembered)
+    check_moments(path / "optimizer.safetensors", remembered, parameters)
+    record = read_state(path)
+    state = TrainingState(record["step"], record["seconds"], record["tokens"], record["flops"])
     with torch.no_grad():
         for name, tensor in weights.items():
             parameters[name].copy_(tensor)
-    known = json.loads((path / "state.json").read_text())
-    state = TrainingState(**{name: known[name] for name in SCALARS})
-    for key, tensor in load_file(path / "optimizer.safetensors").items():
+    for key, tensor in remembered.items():
         kind, name = key.split("/", 1)
         if kind == "sums":
             state.sums[name] = tensor
@@ -184,13 +198,17 @@ def damaged(path: Path) -> str | None:
     try:
         with reading(path):
             return difference(path)
-    except (OSError, ValueError, KeyError) as error:
+    except DamagedCheckpointError as error:
+        return str(error).removeprefix(f"{path}/")
+    except OSError as error:
         return f"{type(error).__name__}: {error}"
 
 
 def difference(path: Path) -> str | None:
     """How the files of a checkpoint differ from those that were written."""
     for name, expected in read_state(path)["files"].items():
+        assert isinstance(expected, dict)
+        check_file(path / name, DamagedCheckpointError)
         if (size := (path / name).stat().st_size) != expected["bytes"]:
             return f"{name} has {size} bytes, expected {expected['bytes']}"
         if checksum(path / name) != expected["sha256"]:
@@ -198,16 +216,20 @@ def difference(path: Path) -> str | None:
     return None
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> CheckpointRecord:
     """`state.json` of a checkpoint.
 
     Raises:
-        ValueError: it is not what was written.
+        DamagedCheckpointError: it is not what was written, or not what a checkpoint of this step has.
     """
-    known = json.loads((path / "state.json").read_text())
-    if known.pop("sha256") != seal(known):
-        raise ValueError("state.json does not have the checksum that was written")
-    return known
+    file = path / "state.json"
+    written = read_object(file, DamagedCheckpointError)
+    if written.pop("sha256", None) != seal(written):
+        raise DamagedCheckpointError(f"{file}: does not have the checksum that was written")
+    record = validate(written, CheckpointRecord, str(file), DamagedCheckpointError)
+    if path.name != f"{PREFIX}{record['step']:08d}":
+        raise DamagedCheckpointError(f"{file}: is that of step {record['step']:,}")
+    return record
 
 
 @contextmanager
@@ -215,9 +237,12 @@ def reading(path: Path) -> Iterator[None]:
     """Turn a refusal of the system within into a `RunError`."""
     try:
         yield
-    except PermissionError as error:
+    except (PermissionError, DamagedCheckpointError) as error:
+        cause = error if isinstance(error, PermissionError) else error.__cause__
+        if not isinstance(cause, PermissionError):
+            raise
         raise RunError(
-            f"{error.filename or path}: no permission to read it; nothing is known to be damaged: "
+            f"{cause.filename or path}: no permission to read it; nothing is known to be damaged: "
             "give the permission and run the same command again"
         ) from error
 

@@ -3,10 +3,32 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from electra.console import counted, warned
+from electra.errors import RunError
+from electra.schema import check_file, parse_json
 from electra.storage import write_atomically, writing
+
+LINE_BYTES = 1 << 16
+"""A row has less than a thousand."""
+
+
+class MetricsRow(TypedDict):
+    """What every row has; all else in it are numbers, too."""
+
+    step: Annotated[int, Field(ge=0)]
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+    tokens: float
+    flops: float
 
 
 class MetricsLog:
@@ -39,11 +61,37 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`; none if there is no file. A last line cut short by a kill is passed over."""
+    """The rows of a `metrics.jsonl`; none if there is no file. A last line cut short by a kill is passed over.
+
+    Other lines that are no rows of metrics are left out with a warning: the weights of a run do not depend on them.
+
+    Raises:
+        RunError: it is no regular file.
+    """
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
+    check_file(path, RunError)
+    bad: list[str] = []
+    with path.open("rb") as file:
+        for number in count(1):
+            if not (line := file.readline(LINE_BYTES)):
+                break
+            try:
+                yield metrics_row(line, path, number)
+            except RunError as error:
+                whole = line.endswith(b"\n")
+                while len(line) == LINE_BYTES and not line.endswith(b"\n"):  # the rest of a line without end
+                    whole, line = True, file.readline(LINE_BYTES)
+                if whole:
+                    bad.append(str(error))
+    if bad:
+        warned(f"{counted(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}")
+
+
+def metrics_row(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    """A line as a row. Raises a `RunError` that names the place."""
+    row = cast("dict[str, Any]", parse_json(line, MetricsRow, str(path), RunError, number))
+    for name, value in row.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise RunError(f"{path}:{number}: {name!r} is not a number")
+    return row

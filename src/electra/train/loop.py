@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from electra.errors import DivergedError, UsageError
+from electra.config import check_limits
+from electra.errors import DivergedError, RunError, UsageError
 from electra.runtime import Runtime, memory_kept
 from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -50,6 +51,8 @@ class TrainingConfig:
                 raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.checkpoint_minutes > 0:
             raise UsageError(f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0")
+        check_limits(self, "training.", batch_size=10**7, micro_batch_size=10**7, log_every=10**12)
+        check_limits(self, "training.", checkpoint_every=10**12, checkpoint_minutes=10**9, keep_checkpoints=10**9)
 
 
 class Trainable(Protocol):
@@ -200,9 +203,18 @@ def accumulate_gradients(
 
 
 def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
-    """Add to running sums, in double precision, without fetching anything from the device."""
+    """Add to running sums, in double precision, without fetching anything from the device.
+
+    Raises:
+        RunError: a sum so far, which a checkpoint held, has another shape.
+    """
     for name, tensor in more.items():
         value = tensor.double()
+        if name in sums and sums[name].shape != value.shape:  # out of a checkpoint
+            raise RunError(
+                f"the sum {name!r} of the checkpoint has the shape {tuple(sums[name].shape)}, expected {tuple(value.shape)}; "
+                "delete the newest checkpoint"
+            )
         sums[name] = sums[name].to(value.device) + value if name in sums else value.clone()
 
 

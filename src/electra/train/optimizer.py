@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from electra.config import check_limits
 from electra.errors import UsageError
 
 
@@ -38,6 +39,7 @@ class OptimizerConfig:
                 raise UsageError(f"optimizer.{name} is {getattr(self, name)}; it must be more than 0")
         if not self.weight_decay >= 0:
             raise UsageError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
+        check_limits(self, "optimizer.", learning_rate=100, eps=1, weight_decay=1000)
 
 
 def no_decay(name: str) -> bool:

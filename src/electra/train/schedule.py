@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from electra.config import check_limits
 from electra.console import counted
 from electra.errors import UsageError
 
@@ -21,6 +22,7 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         if self.warmup_steps < 0:
             raise UsageError(f"schedule.warmup_steps is {self.warmup_steps}; it must not be negative")
+        check_limits(self, "schedule.", warmup_steps=10**12)
         if not 0 < self.max_warmup < 1:
             raise UsageError(f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
 
@@ -50,6 +52,7 @@ class Budget:
         for name, value in given.items():
             if not value > 0:
                 raise UsageError(f"--{name} must be more than 0")
+        check_limits(self, "--", steps=10**12, hours=10**6, flops=10**30)
 
     def __str__(self) -> str:
         if self.steps is not None:

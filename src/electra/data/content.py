@@ -1,0 +1,78 @@
+"""Whether files of prepared data hold what the manifest says: a checksum does not tell who wrote them."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int64
+
+from electra.data.manifest import Settings, ShardEntry
+from electra.errors import DataError
+
+LEAST_TOKENS = 3
+"""Of an example: `[CLS] a [SEP]`."""
+
+
+def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
+    """Raise a DataError unless a shard holds what its entry and the settings say; the checksum alone does not tell.
+
+    It looks through a map of its own, so that no memory stays in use.
+    """
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file.read_buffer()) as reader:
+            wanted = [
+                ("input_ids", (pa.large_list(pa.uint16()), pa.large_list(pa.uint32()))),
+                ("segment_a", (pa.int32(),)),
+            ]
+            batch = reader.get_batch(0) if reader.num_record_batches == 1 else None
+            if batch is None or batch.schema.names != [name for name, _ in wanted]:
+                raise DataError(f"{path}: expected one batch of the columns input_ids and segment_a")
+            batch.validate(full=True)
+            for name, types in wanted:
+                if batch.schema.field(name).type not in types or batch.column(name).null_count:
+                    raise DataError(
+                        f"{path}: {name} is {batch.schema.field(name).type}, expected {types[0]} without nulls"
+                    )
+        ids, lengths, segment_a = flat(batch)
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{path}: not a shard ({' '.join(str(error).split())[:200]})") from error
+    if (len(segment_a), len(ids)) != (entry.examples, entry.tokens):
+        raise DataError(
+            f"{path}: {len(segment_a):,} examples of {len(ids):,} tokens, expected {entry.examples:,} of {entry.tokens:,}"
+        )
+    if len(ids) and ids.max() >= settings.vocab_size:
+        raise DataError(f"{path}: token {ids.max()}, but the vocabulary has {settings.vocab_size:,}")
+    if len(lengths) and not (lengths.min() >= LEAST_TOKENS and lengths.max() <= settings.seq_len):
+        raise DataError(
+            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {LEAST_TOKENS} to {settings.seq_len:,}"
+        )
+    if not ((segment_a >= 1) & (segment_a <= lengths)).all():
+        raise DataError(f"{path}: a segment_a that is no part of its example")
+
+
+def flat(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids, lengths and `segment_a` of a batch that is validated."""
+    column = batch.column("input_ids")
+    offsets, segment_a = np.from_dlpack(column.offsets), np.from_dlpack(batch.column("segment_a"))
+    if offsets[0] != 0 or offsets[-1] != len(column.values):
+        raise ValueError("the offsets do not cover the tokens")
+    return np.from_dlpack(column.values), np.diff(offsets), segment_a
+
+
+def read_counts(path: Path, data: pa.Buffer, vocab_size: int) -> Int64[np.ndarray, " V"]:
+    """The content of `unigrams.npy`. Raises DataError where it is no array of `vocab_size` counts."""
+    file = io.BytesIO(memoryview(data))
+    try:
+        # The header first: an array is allocated by what it says.
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if shape != (vocab_size,) or dtype != np.dtype(np.int64):
+            raise DataError(f"{path}: counts of the shape {shape} and type {dtype}, expected {(vocab_size,)} of int64")
+        file.seek(0)
+        counts = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"{path}: not an array of counts ({' '.join(str(error).split())[:200]})") from error
+    if (counts < 0).any():
+        raise DataError(f"{path}: a count is negative")
+    return counts

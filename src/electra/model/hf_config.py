@@ -1,0 +1,96 @@
+"""The sizes in Hugging Face's `config.json`: read against a schema, and compared with the shapes of the weights."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from electra.errors import ModelError, UsageError
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.schema import read_json
+
+# EncoderConfig -> Hugging Face's config.json, which keeps names that it does not know.
+CONFIG_NAMES = {
+    "initializer_range": "initializer_range",
+    "embedding_initializer_range": "embedding_initializer_range",
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "ffn_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "layer_norm_eps": "layer_norm_eps",
+}
+
+CONFIG_BYTES = 16 << 20
+"""A configuration with the names of 100,000 labels has some 5 MB."""
+
+# The upper limit keeps products of sizes within 64 bits; which of the sizes are true, the weights decide.
+Size = Annotated[int, Field(ge=1, le=10**7)] | None
+Share = Annotated[float, Field(ge=0, lt=1)] | None
+Deviation = Annotated[float, Field(gt=0, le=1000)] | None
+
+
+@dataclass(frozen=True)
+class HuggingFaceConfig:
+    """What is read of `config.json`; what is missing or null has the value of `EncoderConfig`."""
+
+    model_type: str | None = None
+    hidden_act: str | None = None
+    vocab_size: Size = None
+    embedding_size: Size = None
+    hidden_size: Size = None
+    num_hidden_layers: Size = None
+    num_attention_heads: Size = None
+    intermediate_size: Size = None
+    max_position_embeddings: Size = None
+    type_vocab_size: Size = None
+    hidden_dropout_prob: Share = None
+    attention_probs_dropout_prob: Share = None
+    layer_norm_eps: Annotated[float, Field(ge=0, lt=1)] | None = None
+    initializer_range: Deviation = None
+    embedding_initializer_range: Deviation = None
+    pretrained_length: Size = None
+    """Of our own models, a key of ours."""
+
+
+def load_config(directory: Path) -> EncoderConfig:
+    """The sizes in a Hugging Face directory's `config.json`.
+
+    Raises:
+        ModelError: there is no such file, it does not fit the schema, or it is of another architecture.
+    """
+    file = directory / "config.json"
+    if not file.exists():
+        raise ModelError(f"{directory}: not a model directory, it has no config.json")
+    found = read_json(file, HuggingFaceConfig, ModelError, CONFIG_BYTES)
+    if found.model_type != "electra":
+        raise ModelError(f"{file}: model_type is {found.model_type!r}, expected 'electra'")
+    if found.hidden_act not in ("gelu", None):
+        raise ModelError(f"{file}: hidden_act is {found.hidden_act!r}; only the exact 'gelu' is supported")
+    known = {ours: value for ours, theirs in CONFIG_NAMES.items() if (value := getattr(found, theirs)) is not None}
+    try:
+        return replace(EncoderConfig(), **known)
+    except UsageError as error:
+        raise ModelError(f"{file}: {error}") from None
+
+
+def count_layers(names: Mapping[str, Tensor]) -> int:
+    """How many layers the encoder has whose weights have these names."""
+    numbers = (re.match(r"electra\.encoder\.layer\.(\d{1,9})\.", name) for name in names)
+    return max((int(number[1]) + 1 for number in numbers if number), default=0)
+
+
+def encoder_shapes(config: EncoderConfig) -> dict[str, torch.Size]:
+    """The shape of every parameter of an encoder, by its name in `Encoder`. Nothing is allocated for the parameters."""
+    with torch.device("meta"):
+        return {name: parameter.shape for name, parameter in Encoder(config).named_parameters()}
