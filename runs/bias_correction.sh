@@ -8,10 +8,12 @@ set -euo pipefail
 encoder=${1:?a run of electra pretrain}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the results}
 seeds=${4:-5}
 
-for task in rte mrpc cola stsb; do
-  for correction in false true; do
-    electra finetune "$task" --model "$encoder" --data "$glue" --out "$out/$task-$correction" --seeds "$seeds" \
-      --bias-correction "$correction" --runtime.threads 1
+for number in $(seq "$seeds"); do  # a seed of every task at a time: what is there may be compared before the end
+  for task in cola rte mrpc stsb; do
+    for correction in false true; do
+      electra finetune "$task" --model "$encoder" --data "$glue" --out "$out/$task-$correction" --seeds "$number" \
+        --bias-correction "$correction" --runtime.threads 1
+    done
   done
 done
 

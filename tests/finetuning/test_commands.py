@@ -62,7 +62,7 @@ def test_finetune_then_predict(parts, tmp_path: Path, capsys) -> None:
     cli.main(["predict", "--model", str(out), "--input", str(inputs), "--out", str(tmp_path / "said.jsonl")])
     assert capsys.readouterr().out == ""
     assert [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()] == on_terminal
-    assert list(electra.predict(model=str(out), input=str(inputs))) == on_terminal
+    assert list(electra.predict(model=str(out), input=inputs)) == on_terminal
 
 
 def test_glue(parts, tmp_path: Path, capsys) -> None:
