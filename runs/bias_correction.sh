@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Fine-tuning without and with Adam's bias correction, from one encoder: five seeds of RTE, MRPC, CoLA and STS-B.
+# Fine-tuning without and with Adam's bias correction, from one encoder: five seeds of five tasks.
 #
-#   runs/bias_correction.sh ENCODER GLUE OUT [SEEDS]
+#   runs/bias_correction.sh ENCODER DATA OUT [SEEDS]
 #
-# One thread. Stopped, the same command goes on. OUT.csv has a row for each score. What came out: docs/results.md.
+# DATA holds glue/ (GLUE's layout: CoLA, MRPC, RTE, STS-B) and chunk/ (CoNLL-2000: train.txt, test.txt). One thread.
+# Stopped, the same command goes on. OUT.csv has a row for each score. What came out, and of which encoder: docs/results.md.
 set -euo pipefail
-encoder=${1:?a run of electra pretrain}; glue=${2:?a folder in the layout of GLUE}; out=${3:?a folder for the results}
+encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue and chunk}; out=${3:?a folder for the results}
 seeds=${4:-5}
 
 for number in $(seq "$seeds"); do  # a seed of every task at a time: what is there may be compared before the end
-  for task in cola rte mrpc stsb; do
+  for task in chunk cola mrpc rte stsb; do
+    folder=$data/glue; [ "$task" != chunk ] || folder=$data/chunk
     for correction in false true; do
-      electra finetune "$task" --model "$encoder" --data "$glue" --out "$out/$task-$correction" --seeds "$number" \
+      electra finetune "$task" --model "$encoder" --data "$folder" --out "$out/$task-$correction" --seeds "$number" \
         --bias-correction "$correction" --runtime.threads 1
     done
   done
@@ -22,12 +24,11 @@ import csv, json, sys
 from pathlib import Path
 
 rows = csv.writer(sys.stdout, lineterminator="\n")
-rows.writerow(["task", "bias_correction", "metric", "seed", "value", "steps", "hardware"])
-for file in sorted(Path(sys.argv[1]).glob("*/results.json")):
-    summary = json.loads(file.read_text())
-    correction = file.parent.name.rpartition("-")[2]
-    for metric, each in summary["metrics"]["dev"].items():
-        for seed, value in zip(summary["seeds"], each["values"]):
-            run = json.loads((file.parent / f"seed-{seed}" / "results.json").read_text())
-            rows.writerow([summary["task"], correction, metric, seed, f"{value:.2f}", run["steps"], run["hardware"]])
+rows.writerow(["task", "bias_correction", "split", "metric", "seed", "value", "steps", "hardware"])
+for file in sorted(Path(sys.argv[1]).glob("*/seed-*/results.json")):
+    run = json.loads(file.read_text())
+    correction = file.parent.parent.name.rpartition("-")[2]
+    for split, metrics in run["metrics"].items():
+        for metric, value in metrics.items():
+            rows.writerow([run["task"], correction, split, metric, run["seed"], f"{value:.2f}", run["steps"], run["hardware"]])
 END

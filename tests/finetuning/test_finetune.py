@@ -40,7 +40,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys) -> None:
-    settings = config(model, glue, epochs=8.0)
+    settings = config(model, glue, epochs=8.0, learning_rate=2e-3)
     summary = finetune(settings, tmp_path / "out", seeds=2)
     accuracy = summary["metrics"]["dev"]["accuracy"]
     assert accuracy["median"] > 90
