@@ -31,7 +31,7 @@ from electra.presets import PRESETS
 from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.serving.config import PredictConfig
 from electra.serving.finetuned import load_finetuned
-from electra.serving.predict import predictions
+from electra.serving.predict import Predictor
 
 MARK = 3.0
 OURS, ONNX, ONE, BATCHES = "electra", "electra-onnx", "pipeline", "pipeline-batches"
@@ -69,7 +69,8 @@ def ours(model: Path, file: Path, where: Runtime, onnx: bool = False) -> Callabl
         from onnx_encoder import OnnxEncoder  # only here: it needs packages that the other sides do not
 
         finetuned.model.encoder = OnnxEncoder(finetuned.model.encoder, torch.get_num_threads())
-    return lambda: [str(row["label"]) for row in predictions(finetuned, str(file), PredictConfig(), where)]
+    predictor = Predictor(finetuned, PredictConfig(), where)
+    return lambda: [str(row["label"]) for row in predictor.predict(file)]
 
 
 def theirs(model: Path, sentences: list[str], where: Runtime, batch_size: int) -> Callable[[], list[str]]:

@@ -90,6 +90,17 @@ def test_what_the_help_of_pretrain_says(capsys: pytest.CaptureFixture) -> None:
         assert cryptic not in text.replace("--config CONFIG", "")
 
 
+@pytest.mark.parametrize("command", ["tokenizer", "prepare", "evaluate", "fill-mask", "study", "flops"])
+def test_types_in_the_help_of_functions_are_words(command: str, capsys: pytest.CaptureFixture) -> None:
+    """Of paths too, which the functions take as objects as well."""
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(type: whole number or null" in text or "(type: text or null" in text or "type: text)" in text
+    for cryptic in ("PathLike", "Union[", "Literal[", " | "):
+        assert cryptic not in text
+
+
 @pytest.mark.parametrize("words", ["--steps 1e3", "--steps=1e3", "--steps 1000.0", "--steps 1000"])
 def test_a_whole_number_may_be_written_as_engineers_do(resolved: list[PretrainConfig], words: str) -> None:
     cli.main(["pretrain", "a", "--out", "r", *words.split(), "--optimizer.learning-rate", "1e-3"])

@@ -68,7 +68,7 @@ def test_finetuning_and_predicting(
     for compiled in (True, False):
         monkeypatch.setattr(predict, "kernels_compiled", lambda compiled=compiled: compiled)
         (tmp_path / "line.txt").write_text("one line\n")
-        assert len(list(electra.predict(f"{out}/seed-0", str(tmp_path / "line.txt")))) == 1
+        assert len(list(electra.predict(f"{out}/seed-0", tmp_path / "line.txt"))) == 1
         assert bool(computed) == compiled, "a line does not wait for a compiler"
         computed.clear()
 

@@ -1,7 +1,8 @@
 """ELECTRA: pre-train a text encoder by replaced token detection, from a folder of text to a Hugging Face checkpoint.
 
-The public names are the commands (`electra.pretrain` and so on, the same as on the command line) and the errors; they
-are imported when they are first used, so that `import electra` costs nothing.
+The public names are the commands (`electra.pretrain` and so on, the same as on the command line), `load` for a fine-tuned
+model that predicts many times, and the errors. They are imported when they are first used, so that `import electra` costs
+nothing.
 """
 
 from importlib import import_module
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
         finetune,
         flops,
         glue,
+        load,
         predict,
         prepare,
         pretrain,
@@ -31,6 +33,7 @@ __all__ = [
     "finetune",
     "flops",
     "glue",
+    "load",
     "predict",
     "prepare",
     "pretrain",

@@ -175,7 +175,7 @@ def run_predict(words: list[str]) -> None:
     arguments = vars(parser.read(words).as_flat())
     console.stderr = True  # standard output is for predictions alone
     try:
-        for row in commands.predict(**arguments):
+        for row in commands.predict(**arguments | {"input": Path(arguments["input"])}):
             if arguments["out"] is None:
                 print(json.dumps(row, ensure_ascii=False), flush=True)
     finally:

@@ -5,6 +5,7 @@ One sentence of precedence: defaults, then preset, then config file, then comman
 
 import argparse
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -102,13 +103,15 @@ class Parser(jsonargparse.ArgumentParser):
 
     def take(self, given: Mapping[str, Any]) -> jsonargparse.Namespace:
         """Parse keyword arguments; nested ones are configurations, dictionaries or dotted names."""
-        plain = {
-            name: dataclasses.asdict(value)
-            if dataclasses.is_dataclass(value) and not isinstance(value, type)
-            else value
-            for name, value in given.items()
-        }
-        return self.parse_object(plain)
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, os.PathLike):
+                return os.fspath(value)
+            return (
+                dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+            )
+
+        return self.parse_object({name: plain(value) for name, value in given.items()})
 
 
 def whole(number: str) -> str:
@@ -154,7 +157,10 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
 
 
 def plain_type(text: str) -> str:
-    """`<class 'int'>` as `int`, `typing.Literal['a', 'b']` as `a or b`."""
+    """`<class 'int'>` as `int`, `typing.Literal['a', 'b']` as `a or b`; a path is a `str` on the command line."""
+    if "PathLike[str]" in text:
+        text = re.sub(r"^Union\[(.*)\]$", lambda match: match[1].replace(", ", " | "), text)
+        text = text.replace(" | PathLike[str]", "")
     if choices := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", text):
         return " or ".join(choice.strip(" '") for choice in choices[1].split(","))
     return re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null")

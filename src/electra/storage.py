@@ -12,6 +12,9 @@ from electra.errors import StorageError
 if TYPE_CHECKING:
     from torch import Tensor
 
+PathLike = str | os.PathLike[str]
+"""A path as users may give it."""
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:

@@ -62,7 +62,7 @@ def test_finetune_then_predict(parts, tmp_path: Path, capsys) -> None:
     cli.main(["predict", "--model", str(out), "--input", str(inputs), "--out", str(tmp_path / "said.jsonl")])
     assert capsys.readouterr().out == ""
     assert [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()] == on_terminal
-    assert list(electra.predict(model=str(out), input=str(inputs))) == on_terminal
+    assert list(electra.predict(model=str(out), input=inputs)) == on_terminal
 
 
 def test_glue(parts, tmp_path: Path, capsys) -> None:
@@ -168,7 +168,8 @@ def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
 def test_a_switch_needs_no_value(monkeypatch, switch: str) -> None:
     seen = []
     monkeypatch.setattr(grid, "glue", lambda config, out, **rest: seen.append((config, rest)))
-    of_config, of_grid = ("swap_pairs", "from_scratch", "skip_bad_rows", "summed_loss"), ("intermediate", "submission")
+    of_config = ("swap_pairs", "from_scratch", "skip_bad_rows", "summed_loss", "bias_correction")
+    of_grid = ("intermediate", "submission")
     names = ["--" + name.replace("_", "-") for name in (*of_config, *of_grid)]
     words = " ".join(switch.format(name) for name in names).split()
     cli.main(["glue", "--model", "m", "--data", "d", *words, "--out", "o"])

@@ -40,7 +40,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys) -> None:
-    settings = config(model, glue, epochs=8.0)
+    settings = config(model, glue, epochs=8.0, learning_rate=2e-3)
     summary = finetune(settings, tmp_path / "out", seeds=2)
     accuracy = summary["metrics"]["dev"]["accuracy"]
     assert accuracy["median"] > 90
@@ -187,6 +187,22 @@ def test_a_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -
         finetune(settings, tmp_path / str(summed))
     rows = [json.loads((tmp_path / name / "seed-0/metrics.jsonl").read_text()) for name in ("False", "True")]
     assert rows[1]["gradient_norm"] == pytest.approx(16 * rows[0]["gradient_norm"], rel=1e-4)
+
+
+def test_adam_starts_uncorrected_unless_asked(model, glue, tmp_path) -> None:
+    """The first update is the rate times g / |g|, and uncorrected 3.16 times that: (1 - beta1) / sqrt(1 - beta2)."""
+    for corrected in (None, False, True):
+        given = {} if corrected is None else {"bias_correction": corrected}
+        one_step = config(model, glue, epochs=1.0, batch_size=64, warmup=0.0, learning_rate=1e-3, **given)
+        finetune(one_step, tmp_path / str(corrected))
+    name = "electra.encoder.layer.1.output.dense.weight"
+    start = load_file(model / "model.safetensors")[name]
+    default, uncorrected, corrected = (
+        (weights(tmp_path / str(each))[name] - start).abs().max() for each in (None, False, True)
+    )
+    assert float(corrected) > 0
+    assert float(uncorrected / corrected) == pytest.approx(0.1 / 0.001**0.5, rel=1e-2)
+    assert torch.equal(default, uncorrected)
 
 
 def test_one_s_own_table(model, tmp_path, capsys) -> None:

@@ -65,6 +65,49 @@ def test_an_impossible_question_wants_no_answer() -> None:
     assert set(squad2_metrics(questions[:1], ["Anna"])) == {"em", "f1", "has_ans_em", "has_ans_f1"}
 
 
+def test_an_answer_of_which_normalization_leaves_nothing() -> None:
+    """An impossible question counts as answered by any text that is not empty, where thresholds are sought only."""
+    questions = [ask("a", "Who?", "Anna."), ask("b", "Who?", "Anna."), ask("c", "Who?", "Anna.", "Anna")]
+    answers, odds = ["the", "", "Anna"], np.array([0.0, 1.0, 2.0])
+    assert squad2_metrics(questions, answers)["no_ans_em"] == 100
+    best = best_threshold_metrics(questions, answers, odds)
+    assert (best["best_em"], best["best_f1"]) == pytest.approx((200 / 3, 200 / 3))
+    assert best["best_em_threshold"] < 0  # nothing is answered
+    assert best_threshold_metrics(questions, ["", "", "Anna"], odds)["best_em"] == 100
+
+
+def test_accepted_answers_of_which_normalization_leaves_nothing() -> None:
+    """Version 1.1 accepts them as exact matches of F1 0; version 2.0 only where no other answer is accepted."""
+    beside, alone = ask("a", "What?", "Anna. The end.", "Anna", "."), ask("b", "What?", "Anna. The end.", ".")
+    assert squad1_metrics([beside], ["the"]) == squad1_metrics([alone], ["the"]) == {"em": 100, "f1": 0}
+    assert squad1_metrics([beside], ["anna"]) == {"em": 100, "f1": 100}
+    assert squad1_metrics([beside], ["end"]) == {"em": 0, "f1": 0}
+    for question, right in ((beside, 0), (alone, 100)):
+        assert squad2_metrics([question], ["the"]) == dict.fromkeys(("em", "f1", "has_ans_em", "has_ans_f1"), right)
+
+
+def test_best_scores_against_the_official_procedure() -> None:
+    """Which goes through the questions by rising null odds: an answered one gains its score, or costs an impossible one's."""
+    rng = np.random.default_rng(1)
+    texts = ["", "the", ".", "York", "New York", "Anna"]
+    for _ in range(200):
+        accepted = [("New York",), ("Anna", "."), (".",), ()]
+        chosen = [accepted[i] for i in rng.integers(0, 4, 6)]
+        questions = [ask(str(i), "Where?", "New York. Anna.", *each) for i, each in enumerate(chosen)]
+        answers = [texts[i] for i in rng.integers(0, len(texts), 6)]
+        odds = rng.permutation(6).astype(float)
+        found = best_threshold_metrics(questions, answers, odds)
+        for metric in ("em", "f1"):
+            score = best = sum(not each for each in chosen)
+            for i in np.argsort(odds):
+                if chosen[i]:
+                    score += squad2_metrics([questions[i]], [answers[i]])[metric] / 100
+                elif answers[i]:
+                    score -= 1
+                best = max(best, score)
+            assert found[f"best_{metric}"] == pytest.approx(100 * best / 6)
+
+
 def test_best_threshold_against_every_threshold() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):

@@ -62,7 +62,7 @@ def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypat
     for file in ("a.txt", "a.csv", "a.tsv", "a.jsonl", "a.parquet", "-"):
         if file == "-":
             monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts)))
-        source = file if file == "-" else str(tmp_path / file)
+        source = Path(file) if file == "-" else tmp_path / file
         said = list(electra.predict(model=str(runs / "sst2"), input=source))
         assert [(row["id"], row["label"]) for row in said] == [(row["id"], row["label"]) for row in expected]
         for row, other in zip(said, expected, strict=True):
@@ -74,8 +74,8 @@ def test_pairs_and_numbers(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
     write_jsonl(tmp_path / "a.jsonl", [{"x": a, "y": b} for a, b in pairs])
     expected = [row["value"] for row in saved(runs, "stsb", "test")]
-    lines = [row["value"] for row in electra.predict(model=str(runs / "stsb"), input=str(tmp_path / "a.txt"))]
-    rows = electra.predict(model=str(runs / "stsb"), input=str(tmp_path / "a.jsonl"), text="x", text_pair="y")
+    lines = [row["value"] for row in electra.predict(model=str(runs / "stsb"), input=tmp_path / "a.txt")]
+    rows = electra.predict(model=str(runs / "stsb"), input=tmp_path / "a.jsonl", text="x", text_pair="y")
     assert lines == pytest.approx(expected, abs=1e-4)
     assert [row["value"] for row in rows] == pytest.approx(expected, abs=1e-4)
 
@@ -85,29 +85,27 @@ def test_tags(runs: Path, tmp_path: Path, monkeypatch) -> None:
     lines = "\n".join(" ".join(block.split("\n")) for block in conll.read_text().strip().split("\n\n")) + "\n"
     (tmp_path / "a.txt").write_text(lines)
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert list(electra.predict(model=str(runs / "chunk"), input=str(conll))) == expected
-    assert list(electra.predict(model=str(runs / "chunk"), input=str(tmp_path / "a.txt"), form="lines")) == expected
-    assert list(electra.predict(model=str(runs / "chunk"), input="-")) == expected
+    assert list(electra.predict(model=str(runs / "chunk"), input=conll)) == expected
+    assert list(electra.predict(model=str(runs / "chunk"), input=tmp_path / "a.txt", form="lines")) == expected
+    assert list(electra.predict(model=str(runs / "chunk"), input=Path("-"))) == expected
 
 
 def test_every_line_has_its_prediction(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat\n\n\nthe dog\n")
-    assert len(list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.txt")))) == 4
-    tags = [
-        row["tags"] for row in electra.predict(model=str(runs / "chunk"), input=str(tmp_path / "a.txt"), form="lines")
-    ]
+    assert len(list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))) == 4
+    tags = [row["tags"] for row in electra.predict(model=str(runs / "chunk"), input=tmp_path / "a.txt", form="lines")]
     assert [len(each) for each in tags] == [2, 0, 0, 2]
 
 
 def test_what_is_cut_is_said_and_pairs_are_not_mixed_with_single_texts(runs: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "a.txt").write_text("the cat\n" + "the cat " * 100 + "\n")
-    list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.txt")))
+    list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))
     assert "1 texts" in capsys.readouterr().out
     (tmp_path / "a.txt").write_text("the cat\nthe dog\tthe owl\n")
     with pytest.raises(DataError, match=r"a\.txt:2: a pair of texts, but the model reads single texts"):
-        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.txt")))
+        list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))
     with pytest.raises(DataError, match=r"a\.txt:1: one text, but the model reads pairs"):
-        list(electra.predict(model=str(runs / "stsb"), input=str(tmp_path / "a.txt")))
+        list(electra.predict(model=str(runs / "stsb"), input=tmp_path / "a.txt"))
 
 
 @pytest.mark.parametrize("head", ["joint", "plain"])
@@ -116,7 +114,7 @@ def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
     content = json.loads((runs / "dev.json").read_text())["data"][0]["paragraphs"]
     rows = [{"id": p["qas"][0]["id"], "question": p["qas"][0]["question"], "context": p["context"]} for p in content]
     for source in (runs / "dev.json", write_jsonl(tmp_path / "a.jsonl", rows)):
-        said = list(electra.predict(model=str(runs / head), input=str(source)))
+        said = list(electra.predict(model=str(runs / head), input=source))
         assert [(row["id"], row["answer"]) for row in said] == [(row["id"], row["answer"]) for row in expected]
         assert said[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
         assert len(said[0]["n_best"]) == len(expected[0]["n_best"])
@@ -135,7 +133,7 @@ def test_a_stranger_s_classifier(labels: int, tmp_path: Path) -> None:
     tokenizer = toy_tokenizer()
     tokenizer.save(tmp_path / "model")
     (tmp_path / "a.txt").write_text("the cat sees mice .\n")
-    (said,) = electra.predict(model=str(tmp_path / "model"), input=str(tmp_path / "a.txt"))
+    (said,) = electra.predict(model=str(tmp_path / "model"), input=tmp_path / "a.txt")
     ids = [tokenizer.cls_id, *tokenizer.encode_lines(["the cat sees mice ."])[0], tokenizer.sep_id]
     with torch.inference_mode():
         expected = stranger(torch.tensor([ids])).logits[0].softmax(-1).tolist()
@@ -147,10 +145,10 @@ def test_output_file_is_whole_or_not_there(runs: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600 + [{"text": "the cat"}])
     out = tmp_path / "said.jsonl"
     with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; there are text \(see --text"):
-        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.jsonl"), out=str(out)))
+        list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.jsonl", out=str(out)))
     assert list(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600)
-    assert len(list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "a.jsonl"), out=str(out)))) == 600
+    assert len(list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.jsonl", out=str(out)))) == 600
     assert len(out.read_text().splitlines()) == 600
 
 
@@ -165,7 +163,7 @@ def test_it_streams(runs: Path, monkeypatch) -> None:
             return super().__next__()
 
     monkeypatch.setattr("sys.stdin", Lines("the cat\n" * 2000))
-    rows = electra.predict(model=str(runs / "sst2"), input="-")
+    rows = electra.predict(model=str(runs / "sst2"), input=Path("-"))
     next(rows)
     assert read <= 16
 
@@ -183,7 +181,7 @@ def test_files_are_read_as_they_are_needed(runs: Path, tmp_path: Path) -> None:
         file.write(b"\xff" * 16)
     for name in ("a.csv", "a.tsv", "a.conll", "a.parquet"):
         model = runs / ("chunk" if name == "a.conll" else "sst2")
-        rows = electra.predict(model=str(model), input=str(tmp_path / name))
+        rows = electra.predict(model=str(model), input=tmp_path / name)
         assert [next(rows)["id"] for _ in range(512)] == [str(i) for i in range(512)], name
         with pytest.raises(DataError, match=f"{name}.*(not UTF-8|cannot be read)"):
             list(rows)
@@ -204,7 +202,7 @@ def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> N
         ("joint", "q.jsonl", ["0", "q9"]),
         ("joint", "q.csv", ["4"]),
     ):
-        said = electra.predict(model=str(runs / model), input=str(tmp_path / file))
+        said = electra.predict(model=str(runs / model), input=tmp_path / file)
         assert [row["id"] for row in said] == ids, file
 
 
@@ -243,12 +241,12 @@ def test_where_to_compute_is_told_as_to_other_commands(runs: Path, tmp_path: Pat
         {"runtime": {"precision": "bfloat16", "threads": 1}},
         {"runtime.precision": "bfloat16", "runtime.threads": 1},
     ):
-        list(electra.predict(model, str(tmp_path / "a.txt"), **given))
+        list(electra.predict(model, tmp_path / "a.txt", **given))
     words = ["--runtime.precision", "bfloat16", "--runtime.threads", "1", "--out", str(tmp_path / "out.jsonl")]
     cli.main(["predict", "--model", model, "--input", str(tmp_path / "a.txt"), *words])
     assert used == [told] * 4
     with pytest.raises(UsageError, match="there is no option --thread; did you mean --runtime.threads?"):
-        electra.predict(model, str(tmp_path / "a.txt"), thread=1)
+        electra.predict(model, tmp_path / "a.txt", thread=1)
 
 
 @pytest.mark.parametrize(
@@ -270,14 +268,14 @@ def test_where_to_compute_is_told_as_to_other_commands(runs: Path, tmp_path: Pat
 def test_bad_inputs(runs: Path, tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=message):
-        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / name)))
+        list(electra.predict(model=str(runs / "sst2"), input=tmp_path / name))
 
 
 def test_models_that_cannot_predict(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="ElectraForPreTraining, not a fine-tuned model"):
-        list(electra.predict(model=str(runs / "model"), input="-"))
+        list(electra.predict(model=str(runs / "model"), input=Path("-")))
     with pytest.raises(DataError, match="nosuch: cannot be read: No such file"):
-        list(electra.predict(model=str(runs / "sst2"), input=str(tmp_path / "nosuch")))
+        list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "nosuch"))
 
 
 def test_a_table_s_columns_are_remembered(runs: Path, tmp_path: Path) -> None:
@@ -285,7 +283,7 @@ def test_a_table_s_columns_are_remembered(runs: Path, tmp_path: Path) -> None:
     train = write_jsonl(tmp_path / "a.jsonl", rows)
     given = settings(runs / "model", "table", train=str(train), text="review", label="y", epochs=1.0)
     finetune(given, tmp_path / "out")
-    assert len(list(electra.predict(str(tmp_path / "out"), str(train)))) == 16
+    assert len(list(electra.predict(str(tmp_path / "out"), train))) == 16
 
 
 def test_text_that_the_vocabulary_cannot_spell(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

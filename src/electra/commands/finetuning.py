@@ -1,11 +1,17 @@
-"""What an encoder is worth: finetune, glue, predict."""
+"""What an encoder is worth: finetune, glue, predict, load."""
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from electra.storage import PathLike
+
+if TYPE_CHECKING:
+    from electra.serving.predict import Predictor
 
 
-def finetune(task: str, *, model: str, out: str, seeds: int = 1, **others: Any) -> dict[str, Any]:
+def finetune(task: str, *, model: PathLike, out: PathLike, seeds: int = 1, **others: Any) -> dict[str, Any]:
     """Fine-tune an encoder on a task by the paper's protocol and score it. Run again with the same `out`, it resumes.
 
     Args:
@@ -27,9 +33,9 @@ def finetune(task: str, *, model: str, out: str, seeds: int = 1, **others: Any) 
 
 def glue(
     *,
-    model: str,
-    data: str,
-    out: str,
+    model: PathLike,
+    data: PathLike,
+    out: PathLike,
     tasks: Iterable[str] | str = (),
     seeds: int = 10,
     intermediate: bool = False,
@@ -68,24 +74,47 @@ def glue(
     )
 
 
-def predict(model: str, input: str, *, out: str | None = None, **others: Any) -> Iterator[dict[str, Any]]:
+def predict(
+    model: PathLike,
+    input: PathLike | Mapping[str, Any] | Iterable[Any],
+    *,
+    out: PathLike | None = None,
+    **others: Any,
+) -> Iterator[dict[str, Any]]:
     """Labels with probabilities, numbers, tags, or answers with n-best spans and null odds, in the order of the inputs.
+
+    A string is a text, and a `pathlib.Path` is a file: `predict(model, "fine")`, `predict(model, Path("reviews.txt"))`.
 
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
-        input: Lines of text (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag as
-            CoNLL columns, .jsonl or lines; questions as a table with question and context, or as SQuAD's .json, which alone is
-            read whole. "-" is standard input.
+        input: From Python, one or several (a list or any other iterable) of: strings; pairs of strings; lists of words to tag;
+            dictionaries with the columns of a table, with `words`, or with `question` and `context`. As a path, lines of text
+            (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL columns, .jsonl or
+            lines; questions as a table with question and context, or as SQuAD's .json, which alone is read whole.
+            `Path("-")` is standard input.
         out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
         others: Fields of `electra.serving.config.PredictConfig`.
 
     Returns:
-        An iterator of predictions, each with the `id` of its row or its number; inputs are read as it is advanced.
+        An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
+        what has a length is read; files and other iterators are read on as it is advanced.
+    """
+    return load(model, **others).predict(input, out=out)
+
+
+def load(model: PathLike, **others: Any) -> "Predictor":
+    """A fine-tuned model that predicts many times: `load(model).predict(input)` gives what `predict(model, input)` does.
+
+    Args:
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        others: Fields of `electra.serving.config.PredictConfig`.
+
+    Returns:
+        The model, with a method `predict(input, *, out=None)`.
     """
     from electra.hints import check_local
     from electra.serving.config import from_options
-    from electra.serving.predict import predict as run
+    from electra.serving.predict import load_predictor
 
-    check_local({"--model": model, "--input": input, "--out": out}, hub_name="--model")
-
-    return run(model, input, Path(out) if out else None, from_options(others))
+    check_local({"--model": model}, hub_name="--model")
+    return load_predictor(os.fspath(model), from_options(others))

@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from electra.errors import TextError
 from electra.hints import check_local
+from electra.storage import PathLike
 
 
 def fill_mask(
     text: Iterable[str] | str,
     *,
-    model: str,
+    model: PathLike,
     top: int = 5,
     candidates: int = 100,
     mask_fraction: float | None = None,

@@ -1,5 +1,6 @@
 """From text to an encoder: tokenizer, prepare, pretrain, evaluate."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -14,13 +15,14 @@ from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
 from electra.pretraining.idle import without_effect
 from electra.pretraining.initial import read_initial_sizes
+from electra.storage import PathLike
 from electra.train.schedule import Budget
 
 
 def tokenizer(
-    text: Iterable[str] | str,
+    text: Iterable[PathLike] | PathLike,
     *,
-    out: str,
+    out: PathLike,
     vocab_size: int = 30_522,
     cased: bool = False,
     keep_accents: bool = False,
@@ -52,10 +54,10 @@ def tokenizer(
 
 
 def prepare(
-    text: Iterable[str] | str,
+    text: Iterable[PathLike] | PathLike,
     *,
-    tokenizer: str,
-    out: str,
+    tokenizer: PathLike,
+    out: PathLike,
     seq_len: int = 128,
     workers: int | None = None,
     seed: int = 0,
@@ -85,7 +87,7 @@ def prepare(
 
     check_local({"--tokenizer": tokenizer, "--out": out})
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
-    known = load_tokenizer(tokenizer)
+    known = load_tokenizer(Path(tokenizer))
     describe(corpus)
     prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)
     decided(f"prepared data in {out}", f"electra pretrain --data {out} --out RUN")
@@ -93,11 +95,11 @@ def prepare(
 
 
 def pretrain(
-    text: Iterable[str] | str = (),
+    text: Iterable[PathLike] | PathLike = (),
     *,
-    out: str,
+    out: PathLike,
     preset: str | None = None,
-    config: str | None = None,
+    config: PathLike | None = None,
     **others: Any,
 ) -> dict[str, Any]:
     """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same `out`, it resumes.
@@ -138,17 +140,17 @@ def tell_settings(config: PretrainConfig) -> None:
     decided(f"preset {config.preset}", ", ".join(changed) or "as it is")
 
 
-def sources(text: Iterable[str] | str) -> tuple[str, ...]:
+def sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:
     """One source or several; a string is one, not its letters."""
-    return (text,) if isinstance(text, str) else tuple(text)
+    return tuple(os.fspath(each) for each in ([text] if isinstance(text, str | os.PathLike) else text))
 
 
 def evaluate(
-    run: str,
+    run: PathLike,
     *,
-    data: str | None = None,
+    data: PathLike | None = None,
     as_mlm: bool = False,
-    bert: str | None = None,
+    bert: PathLike | None = None,
     examples: int | None = None,
     candidates: int | None = None,
 ) -> dict[str, float]:
@@ -180,7 +182,7 @@ def evaluate(
     return evaluate_run(Path(run), data_directory)
 
 
-def pretrain_parser(given: Mapping[str, Any], file: str | None, out: Path) -> Parser:
+def pretrain_parser(given: Mapping[str, Any], file: PathLike | None, out: Path) -> Parser:
     """The options of `pretrain`, with the values of the preset, then of the config file, as defaults.
 
     Where neither a file nor anything to train on is given and `out` is a run already, its own configuration is the file.

@@ -1,11 +1,13 @@
 """What the paper counts and compares."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from electra.errors import UsageError
 from electra.hints import check_local
+from electra.storage import PathLike
 
 
 def flops(
@@ -54,10 +56,10 @@ def flops(
 def study(
     name: str,
     *,
-    data: str,
-    glue: str = "hf://nyu-mll/glue",
-    tags: str | None = None,
-    out: str,
+    data: PathLike,
+    glue: PathLike = "hf://nyu-mll/glue",
+    tags: PathLike | None = None,
+    out: PathLike,
     scale: str = "tiny",
     seeds: int = 2,
     hours: float | None = None,
@@ -101,8 +103,8 @@ def study(
     check_local({"--tags": tags, "--out": out})
     order = Order(
         name,
-        data,
-        glue,
+        os.fspath(data),
+        os.fspath(glue),
         Path(out),
         scale,
         seeds,
@@ -112,7 +114,7 @@ def study(
         finetune_seeds,
         workers,
         dict(map(rate_of, several(rates))),
-        tags,
+        None if tags is None else os.fspath(tags),
         device,
         precision,
     )

@@ -58,6 +58,8 @@ class FinetuneConfig:
     """Share of the updates in which the learning rate rises."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
+    bias_correction: bool = False
+    """Correct Adam's moments for starting at zero; the published scores were made without it."""
     dropout: float = 0.1
     """Dropout of hidden states, attention and the head of sentence tasks."""
     max_length: int | None = None

@@ -156,7 +156,11 @@ def recipe_of(run: Run) -> Recipe:
     return Recipe(
         Budget(steps=steps),
         TrainingConfig(batch_size=config.batch_size, log_every=20, keep_checkpoints=1),
-        OptimizerConfig(learning_rate=protocol.learning_rate, weight_decay=config.weight_decay),
+        OptimizerConfig(
+            learning_rate=protocol.learning_rate,
+            weight_decay=config.weight_decay,
+            bias_correction=config.bias_correction,
+        ),
         ScheduleConfig(warmup_steps=round(config.warmup * steps), max_warmup=0.999),
         (config.seed,),
         layerwise_rates(protocol.layerwise_decay, run.model.encoder.config.num_layers),

@@ -43,27 +43,34 @@ class Scores:
 
 
 def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scores:
-    """Compare the answers with the accepted ones; to an impossible question only the empty answer is right."""
+    """Compare the answers with the accepted ones, as v2.0's script does.
+
+    Accepted answers of which normalization leaves nothing (some of SQuAD's are a full stop) count only where there are no
+    others. To an impossible question every answer of which it leaves nothing is right.
+    """
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
-        said = normalise(answer)
-        accepted = accepted_texts(question)
-        pairs.append((float(said in accepted), max(word_f1(said, each) for each in accepted)))
+        given = normalise(answer)
+        accepted = [text for text in accepted_texts(question) if text] or [""]
+        pairs.append((float(given in accepted), max(word_f1(given, each) for each in accepted)))
     em, f1 = np.array(pairs).T
     return Scores(em, f1)
 
 
 def accepted_texts(question: Question) -> list[str]:
-    """Normalised. Those of which nothing is left (some of SQuAD's are a full stop) count only where there are no others:
-    the rule of v2.0's script; v1.1's would take an answer that is nothing for one of them."""
-    texts = [normalise(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
-    return [text for text in texts if text] or [""]
+    """The accepted answers, normalized."""
+    return [normalise(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
 
 
 def squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1."""
-    scores = score_answers(questions, answers)
-    return {"em": percent(scores.em), "f1": percent(scores.f1)}
+    """Exact match and F1, as v1.1's script gives them: an answer of which normalization leaves nothing can match an accepted
+    one of which it leaves nothing, but has no word in common with it."""
+    pairs = []
+    for question, answer in zip(questions, answers, strict=True):
+        given, accepted = normalise(answer), accepted_texts(question)
+        pairs.append((float(given in accepted), max(word_f1(given, each) if given else 0.0 for each in accepted)))
+    em, f1 = np.array(pairs).T
+    return {"em": percent(em), "f1": percent(f1)}
 
 
 def squad2_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
@@ -82,13 +89,17 @@ def best_threshold_metrics(
 ) -> dict[str, float]:
     """The best exact match and F1 that any threshold on the null odds gives, and these thresholds.
 
-    `answers` are those given before any threshold. The thresholds are found on the very questions that are scored.
+    `answers` are those given before any threshold. The thresholds are found on the very questions that are scored. An
+    impossible question that is answered scores zero, also by an answer of which normalization leaves nothing: here the
+    official script asks only whether there is a text.
     """
     scores = score_answers(questions, answers)
     impossible = np.array([question.impossible for question in questions])
+    wrongly_answered = impossible & np.array([answer != "" for answer in answers])
     metrics: dict[str, float] = {}
     for name, score in (("em", scores.em), ("f1", scores.f1)):
-        best, threshold = best_threshold(score, impossible.astype(score.dtype), null_odds)
+        answered = np.where(wrongly_answered, 0.0, score)
+        best, threshold = best_threshold(answered, impossible.astype(score.dtype), null_odds)
         metrics |= {f"best_{name}": 100 * best, f"best_{name}_threshold": threshold}
     return metrics
 
@@ -99,7 +110,8 @@ def best_threshold(
     """The best mean score, and the least threshold that reaches it: a question is answered up to and with it.
 
     `answered` is what a question scores with its answer, `unanswered` without. Below all odds means that nothing is
-    answered. Questions of equal odds change sides together (the official script counts them one by one).
+    answered (the official script gives a threshold of 0 then, which answers where the odds are negative). Questions of
+    equal odds change sides together, as at any threshold; the official script counts them one by one.
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]

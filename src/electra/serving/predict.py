@@ -1,14 +1,17 @@
 """Predictions of a fine-tuned model for a stream of inputs."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import islice
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from electra.console import warned
 from electra.errors import DataError, UsageError
+from electra.finetuning.checks import OTHER_MODEL
 from electra.finetuning.features import Features
 from electra.finetuning.sentences import encode_pairs, readable
 from electra.finetuning.squad_answers import answer_questions
@@ -18,13 +21,15 @@ from electra.finetuning.squad_data import Question
 from electra.finetuning.tagging import Tagging, TaggingConfig
 from electra.finetuning.tagging_data import Sentence
 from electra.finetuning.task import Outputs
+from electra.hints import check_local
 from electra.model.encoder import fuse
 from electra.model.kernel_library import kernels_compiled
 from electra.runtime import Runtime, runtime
 from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned
 from electra.serving.inputs import STANDARD_INPUT, Text, questions, sentences, texts
-from electra.storage import writing
+from electra.serving.values import Values, question_values, sentence_values, text_values
+from electra.storage import check_writable, writing
 from electra.text.coverage import CoverageMonitor
 
 FILE_ROWS = 512
@@ -36,64 +41,105 @@ BATCH_ROWS = 32
 Record = dict[str, Any]
 
 
-def predict(model: str, source: str, out: Path | None, config: PredictConfig) -> Iterator[Record]:
-    """Load a model and predict for a file, or for standard input ("-").
+@dataclass(frozen=True)
+class Predictor:
+    """A fine-tuned model in memory, on the device of `runtime`; `electra.load` gives one."""
 
-    What is yielded is also written to `out`, which is whole or not there.
+    finetuned: Finetuned
+    config: PredictConfig
+    runtime: Runtime
+
+    def __post_init__(self) -> None:
+        if self.config.null_threshold is not None and "span" not in self.finetuned.settings:
+            raise UsageError("--null-threshold has a meaning for models that answer questions only")
+        if self.runtime.kernels and kernels_compiled():  # nobody waits for a compiler to have a few lines answered
+            fuse(self.finetuned.model, self.runtime)
+        self.finetuned.model.to(self.runtime.device)
+
+    def predict(
+        self, input: os.PathLike[str] | Values, *, out: str | os.PathLike[str] | None = None
+    ) -> Iterator[Record]:
+        """A prediction for each input, in their order, with its `id`: what the input calls itself, or its number from 0.
+
+        What has a length is read before this returns. Of a file, and of an iterator, only the inputs that are predicted
+        together are, and the rest as the predictions are taken.
+
+        Args:
+            input: Texts, or a file; see `electra.predict`.
+            out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
+
+        A warning is given where the vocabulary does not fit the inputs; of a file the share of [UNK] is printed at the end.
+
+        Raises:
+            DataError: an input is not what the model reads; the message names the place.
+            StorageError: `out` cannot be written.
+        """
+        if out is not None:
+            check_local({"--out": out})
+            check_writable(Path(out).parent)
+        if isinstance(input, str) and os.path.isfile(input):
+            warned(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
+        if isinstance(input, os.PathLike):
+            records = self._predict_file(os.fspath(input))
+        else:
+            inputs = self._from_values(input)
+            inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
+            records = stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
+        return records if out is None else written(records, Path(out))
+
+    def _predict_file(self, file: str) -> Iterator[Record]:
+        """Predictions for a file, at the end of which the share of [UNK] in it is printed."""
+        check_local({"--input": file})
+        coverage = CoverageMonitor(self.finetuned.tokenizer, "input", OTHER_MODEL)
+        finetuned = replace(self.finetuned, coverage=coverage)
+        rows = STREAM_ROWS if file == STANDARD_INPUT else FILE_ROWS
+        return report_at_end(stream(self._from_file(file), rows, partial(self._records, finetuned)), coverage)
+
+    def _from_file(self, file: str) -> Iterator[Any]:
+        """The inputs in a file, as the task has them.
+
+        Sentences are lines (a tab between the two of a pair), or rows of a .jsonl, .csv, .tsv or .parquet file; what is
+        tagged is CoNLL columns, a .jsonl file, or lines of words; questions are rows of such a table with `question` and
+        `context`, or a SQuAD .json file. All are read as they are needed, but for the last, which is a single JSON document.
+        """
+        settings = self.finetuned.settings
+        if "span" in settings:
+            return questions(file)
+        if "kind" in settings:
+            return of_one_kind(texts(file, *columns(settings, self.config)), settings.get("pairs"))
+        return sentences(file, self.config.form)
+
+    def _from_values(self, values: Values) -> Iterator[Any]:
+        """Values from Python, as the task has them."""
+        settings = self.finetuned.settings
+        if "span" in settings:
+            return question_values(values)
+        if "kind" in settings:
+            return of_one_kind(text_values(values, *columns(settings, self.config)), settings.get("pairs"))
+        return sentence_values(values)
+
+    def _records(self, finetuned: Finetuned, inputs: list[Any]) -> list[Record]:
+        """The predictions for some inputs."""
+        if "span" in finetuned.settings:
+            return answered(finetuned, inputs, self.config.null_threshold, self.runtime)
+        return (labelled if "kind" in finetuned.settings else tagged)(finetuned, inputs, self.runtime)
+
+
+def load_predictor(model: str, config: PredictConfig) -> Predictor:
+    """Read a model that can predict.
 
     Raises:
         ModelError: the model cannot predict.
-        DataError: an input is not what the model reads.
-        StorageError: `out` cannot be written.
+        UsageError: an option has no meaning for the model.
     """
-    with runtime(config.runtime) as where:
-        finetuned = load_finetuned(model)
-        if config.null_threshold is not None and "span" not in finetuned.settings:
-            raise UsageError("--null-threshold has a meaning for models that answer questions only")
-        rows = report_at_end(predictions(finetuned, source, config, where), finetuned.coverage)
-        if out is None:
-            yield from rows
-            return
-        partial = out.with_name(f".{out.name}.partial")
-        try:
-            with writing(out):
-                out.parent.mkdir(parents=True, exist_ok=True)
-                with partial.open("w", encoding="utf-8") as file:
-                    for row in rows:
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                        yield row
-                partial.replace(out)
-        finally:
-            partial.unlink(missing_ok=True)
+    with runtime(config.runtime) as where:  # which is needed no longer then: processes that predict share nothing
+        return Predictor(load_finetuned(model), config, where)
 
 
-def report_at_end(rows: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
-    """The rows; after the last one the share of [UNK] in their inputs is printed."""
-    yield from rows
+def report_at_end(records: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
+    """The same; after the last one the share of [UNK] in their inputs is printed."""
+    yield from records
     coverage.finish()
-
-
-def predictions(finetuned: Finetuned, source: str, config: PredictConfig, where: Runtime) -> Iterator[Record]:
-    """A prediction for each input, in their order, with its `id`: that of a column id, idx or index, or its number from 0.
-
-    Sentences are lines (a tab between the two of a pair), or rows of a .jsonl, .csv, .tsv or .parquet file; what is tagged
-    is CoNLL columns, a .jsonl file, or lines of words; questions are rows of such a table with `question` and `context`, or
-    a SQuAD .json file. All are read as they are needed, but for the last, which is a single JSON document.
-
-    Raises:
-        DataError: an input is not what the model reads; the message names the place.
-    """
-    if where.kernels and kernels_compiled():  # nobody waits for a compiler to have a few lines answered
-        fuse(finetuned.model, where)
-    finetuned.model.to(where.device)
-    settings = finetuned.settings
-    rows = STREAM_ROWS if source == STANDARD_INPUT else FILE_ROWS
-    if "span" in settings:
-        return stream(questions(source), rows, lambda some: answered(finetuned, some, config.null_threshold, where))
-    if "kind" in settings:
-        text, pair = columns(settings, config)
-        return stream(texts(source, text, pair), rows, lambda some: labelled(finetuned, some, where))
-    return stream(sentences(source, config.form), rows, lambda some: tagged(finetuned, some, where))
 
 
 def columns(settings: Mapping[str, Any], config: PredictConfig) -> tuple[str, str | None]:
@@ -104,11 +150,44 @@ def columns(settings: Mapping[str, Any], config: PredictConfig) -> tuple[str, st
     return text, config.text_pair or (pair[0] if pair else None)
 
 
+def of_one_kind(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
+    """The same texts, which are all pairs or all single ones; where `pairs` is None, the first decides.
+
+    Raises:
+        DataError: one of them is not.
+    """
+    for text in texts:
+        found = text.second is not None
+        pairs = found if pairs is None else pairs
+        if found != pairs:
+            raise DataError(
+                f"{text.place}: {'a pair of texts' if found else 'one text'}, but the model reads "
+                f"{'pairs (a tab between, --text-pair, or two strings)' if pairs else 'single texts'}"
+            )
+        yield text
+
+
 def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
-    """`predict` over `rows` inputs at a time."""
+    """`predict` over `rows` inputs at a time, the first of which are read at once."""
     rest = iter(inputs)
-    while some := list(islice(rest, rows)):
-        yield from predict(some)
+    first = list(islice(rest, rows))
+    batches = chain([first], iter(lambda: list(islice(rest, rows)), []))
+    return (record for some in batches if some for record in predict(some))
+
+
+def written(records: Iterable[Record], out: Path) -> Iterator[Record]:
+    """The same, each also written to a file, which is whole or not there."""
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        with writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("w", encoding="utf-8") as file:
+                for record in records:
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                    yield record
+            partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs:
@@ -118,21 +197,10 @@ def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs
 
 
 def labelled(finetuned: Finetuned, texts: list[Text], where: Runtime) -> list[Record]:
-    """Labels with probabilities, or numbers.
-
-    Raises:
-        DataError: a pair for a model that was trained on single sentences, or the other way round.
-    """
+    """Labels with probabilities, or numbers; of single texts, or of pairs, not of both."""
     settings = finetuned.settings
-    pairs = settings.get("pairs", texts[0].second is not None)
-    for text in texts:
-        if (text.second is not None) != pairs:
-            raise DataError(
-                f"{text.place}: {'one text, but' if pairs else 'a pair of texts, but'} the model reads "
-                f"{'pairs (a tab between, or --text-pair)' if pairs else 'single texts'}"
-            )
     first = [text.first for text in texts]
-    second = [text.second or "" for text in texts] if pairs else None
+    second = None if texts[0].second is None else [text.second or "" for text in texts]
     ids, segment_a, cut = encode_pairs(finetuned.tokenizer, first, second, settings["max_length"])
     if cut:
         warned(f"{cut:,} texts from {texts[0].place} on are cut at {settings['max_length']} tokens")

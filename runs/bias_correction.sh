@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Fine-tuning without and with Adam's bias correction, from one encoder: five seeds of five tasks.
+#
+#   runs/bias_correction.sh ENCODER DATA OUT [SEEDS]
+#
+# DATA holds glue/ (GLUE's layout: CoLA, MRPC, RTE, STS-B) and chunk/ (CoNLL-2000: train.txt, test.txt). One thread.
+# Stopped, the same command goes on. OUT.csv has a row for each score. What came out, and of which encoder: docs/results.md.
+set -euo pipefail
+encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue and chunk}; out=${3:?a folder for the results}
+seeds=${4:-5}
+
+for number in $(seq "$seeds"); do  # a seed of every task at a time: what is there may be compared before the end
+  for task in chunk cola mrpc rte stsb; do
+    folder=$data/glue; [ "$task" != chunk ] || folder=$data/chunk
+    for correction in false true; do
+      electra finetune "$task" --model "$encoder" --data "$folder" --out "$out/$task-$correction" --seeds "$number" \
+        --bias-correction "$correction" --runtime.threads 1
+    done
+  done
+done
+
+python - "$out" > "$out.csv" << 'END'
+import csv, json, sys
+from pathlib import Path
+
+rows = csv.writer(sys.stdout, lineterminator="\n")
+rows.writerow(["task", "bias_correction", "split", "metric", "seed", "value", "steps", "hardware"])
+for file in sorted(Path(sys.argv[1]).glob("*/seed-*/results.json")):
+    run = json.loads(file.read_text())
+    correction = file.parent.parent.name.rpartition("-")[2]
+    for split, metrics in run["metrics"].items():
+        for metric, value in metrics.items():
+            rows.writerow([run["task"], correction, split, metric, run["seed"], f"{value:.2f}", run["steps"], run["hardware"]])
+END
