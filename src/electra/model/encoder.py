@@ -67,7 +67,7 @@ class EncoderConfig:
         if not self.layer_norm_eps >= 0:
             raise UsageError(f"model.layer_norm_eps is {self.layer_norm_eps}; it must not be negative")
         check_limits(self, "model.", vocab_size=10**7, embedding_size=10**9, hidden_size=10**9, num_layers=10**4)
-        check_limits(self, "model.", num_heads=10**9, ffn_size=10**9, max_positions=10**7, type_vocab_size=10**4)
+        check_limits(self, "model.", num_heads=10**9, ffn_size=10**10, max_positions=10**7, type_vocab_size=10**4)
         check_limits(self, "model.", layer_norm_eps=1, initializer_range=1000, embedding_initializer_range=1000)
         if self.hidden_size % self.num_heads:
             raise UsageError(
