@@ -158,6 +158,17 @@ def test_an_iterator_is_read_as_predictions_are_taken(runs: Path) -> None:
     assert read == predict.FILE_ROWS
 
 
+def test_text_that_the_vocabulary_cannot_spell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Values warn once, and print nothing else: they may be many calls."""
+    model = electra.load(runs / "sst2")
+    capsys.readouterr()
+    list(model.predict(TEXTS))
+    assert capsys.readouterr().out == ""
+    for _ in range(2):
+        list(model.predict(["고양이 좋다 ."] * 3))
+    assert capsys.readouterr().out.count("[UNK]") == 1
+
+
 def test_a_string_is_a_text_also_where_there_is_a_file_of_that_name(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

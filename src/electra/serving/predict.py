@@ -62,13 +62,12 @@ class Predictor:
         """A prediction for each input, in their order, with its `id`: what the input calls itself, or its number from 0.
 
         What has a length is read before this returns. Of a file, and of an iterator, only the inputs that are predicted
-        together are, and the rest as the predictions are taken.
+        together are, and the rest as the predictions are taken. A warning is printed where the vocabulary does not fit the
+        inputs; at the end of a file, the share of [UNK] in it.
 
         Args:
             input: Texts, or a file; see `electra.predict`.
             out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
-
-        A warning is given where the vocabulary does not fit the inputs; of a file the share of [UNK] is printed at the end.
 
         Raises:
             DataError: an input is not what the model reads; the message names the place.
