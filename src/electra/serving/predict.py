@@ -29,7 +29,7 @@ from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned
 from electra.serving.inputs import STANDARD_INPUT, Text, questions, sentences, texts
 from electra.serving.values import Values, question_values, sentence_values, text_values
-from electra.storage import check_writable, writing
+from electra.storage import check_writable, exclusive, writing
 from electra.text.coverage import CoverageMonitor
 
 FILE_ROWS = 512
@@ -72,6 +72,7 @@ class Predictor:
 
         Raises:
             DataError: an input is not what the model reads; the message names the place.
+            RunError: another process writes `out`.
             StorageError: `out` cannot be written.
         """
         if out is not None:
@@ -176,18 +177,17 @@ def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list
 
 
 def written(records: Iterable[Record], out: Path) -> Iterator[Record]:
-    """The same, each also written to a file, which is whole or not there."""
+    """The same, each also written to a file, which is whole or not there; no other process may write it meanwhile."""
     partial = out.with_name(f".{out.name}.partial")
-    try:
-        with writing(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(out, out.with_name(f".{out.name}.lock"), warned), writing(out):
+        try:
             with partial.open("w", encoding="utf-8") as file:
                 for record in records:
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                     yield record
             partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs:
