@@ -1,9 +1,10 @@
 """The command line: one verb per command, each imported only when it is called."""
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 COMMANDS = {
     "pretrain": "Everything: text to tokenizer, shards, training, held-out metrics, checkpoint and report.",
@@ -29,9 +30,38 @@ Try it:  electra pretrain builtin --preset tiny --hours 0.06 --out demo
 """
 
 
+RESULTS = ("evaluate", "fill-mask", "predict", "flops")
+"""Commands whose output is their result. The others go on if nobody reads what they print."""
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command. Exits with 0, with 2 after an error of the user's, with 128 + n after signal n."""
+    """Run a command. Exits with 0, with 2 after an error of the user's, with 128 + n after signal n.
+
+    A command whose output is its result ends as by SIGPIPE if nobody reads it any more.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
+    from electra.errors import ElectraError
+
+    try:
+        try:
+            run(words)
+        finally:
+            flush(required=is_result(words))
+    except ElectraError as error:
+        fail(f"error: {error}")
+    except BrokenPipeError:
+        from electra.console import discard
+
+        discard(sys.stdout)
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    except OSError as error:  # what no room has put into words of its own
+        fail(f"error: {error.filename or ''}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+
+
+def run(words: list[str]) -> None:
+    """Run a command, or print what there is to know of all of them."""
     if not words or words[0] in ("-h", "--help"):
         rows = "\n".join(f"  {name:<10} {line}" for name, line in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
@@ -41,22 +71,38 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         print(f"electra {__version__}")
         return
-    from electra.errors import ElectraError
+    function = command(words[0])
+    from electra.console import console
 
+    console.required = is_result(words)
     try:
-        command(words[0])(words[1:])
-    except ElectraError as error:
-        print(f"electra: error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except BrokenPipeError:  # whoever reads our output has seen enough
-        sys.stdout = None
-        raise SystemExit(0) from None
-    except OSError as error:  # what no room has put into words of its own
-        print(f"electra: error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("electra: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+        function(words[1:])
+    finally:
+        console.required = False
+
+
+def is_result(words: Sequence[str]) -> bool:
+    """Whether what a command line prints is what it is for."""
+    return not words or words[0] not in COMMANDS or words[0] in RESULTS or not {"-h", "--help"}.isdisjoint(words)
+
+
+def fail(line: str, status: int = 2) -> NoReturn:
+    """End with a line on standard error."""
+    from electra.console import complain
+
+    complain(line)
+    raise SystemExit(status) from None
+
+
+def flush(required: bool) -> None:
+    """Write what is left in standard output's buffer now, when an error can still be told."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            from electra.console import Output
+
+            Output(sys.stdout, required).flush()
 
 
 def command(name: str) -> Callable[[list[str]], Any]:
@@ -159,7 +205,8 @@ def run_predict(words: list[str]) -> None:
     import json
 
     from electra import commands
-    from electra.console import console
+    from electra.console import Output, console
+    from electra.errors import UsageError
     from electra.hints import check_input
     from electra.serving.config import options
 
@@ -173,11 +220,15 @@ def run_predict(words: list[str]) -> None:
     parser.add_argument("--input", type=str, required=True, help=kinds)
     parser.add_argument("--out", type=str, help="File for the JSON lines; by default standard output.")
     arguments = vars(parser.read(words).as_flat())
+    if sys.stdout is None and arguments["out"] is None:
+        raise UsageError("standard output is closed; name a file for the predictions by --out")
     console.stderr = True  # standard output is for predictions alone
     try:
         for row in commands.predict(**arguments | {"input": Path(arguments["input"])}):
             if arguments["out"] is None:
-                print(json.dumps(row, ensure_ascii=False), flush=True)
+                output = Output(sys.stdout, required=True)
+                output.write(json.dumps(row, ensure_ascii=False) + "\n")
+                output.flush()
     finally:
         console.stderr = False
 
