@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import toy_tasks
-from test_bad_input import RUN
+from every_command import commands
 from test_cli import error
 
 from electra.errors import RunError
-from electra.finetuning.run import finetune
 from electra.storage import LOCK, exclusive
 
 HOLD = """
@@ -44,44 +42,14 @@ def files(folder: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory, text: Path, finished: Path) -> Path:
-    """Inputs of every command."""
-    folder = tmp_path_factory.mktemp("parts")
-    toy_tasks.save_model(folder / "model")
-    toy_tasks.write_glue(folder / "glue", rows=16)
-    config = toy_tasks.finetune_settings(folder / "model", "sst2", data=str(folder / "glue"), epochs=1.0)
-    finetune(config, folder / "tuned")
-    (folder / "lines.txt").write_text("the cat is good .\n")
-    (folder / "text").symlink_to(text)
-    (folder / "tokenizer").symlink_to(finished / "tokenizer")
-    return folder
-
-
-def commands(parts: Path, out: Path) -> dict[str, list[str]]:
-    """A command line of each verb that writes, whose --out is `out`."""
-    tuned = ["--model", f"{parts}/model", "--data", f"{parts}/glue", "--seeds", "1", "--epochs", "1"]
-    study = ["--data", f"{parts}/text", "--glue", f"{parts}/glue", "--scale", "tiny"]
-    words = {
-        "pretrain": [f"{parts}/text", *RUN],
-        "finetune": ["sst2", *tuned],
-        "glue": ["--tasks", "sst2", *tuned],
-        "study": ["objectives", *study],
-        "predict": ["--model", f"{parts}/tuned/seed-0/model", "--input", f"{parts}/lines.txt"],
-        "prepare": [f"{parts}/text", "--tokenizer", f"{parts}/tokenizer", "--seq-len", "24", "--workers", "1"],
-        "tokenizer": [f"{parts}/text", "--vocab-size", "160"],
-    }
-    return {verb: [verb, *options, "--out", str(out)] for verb, options in words.items()}
-
-
 @pytest.mark.parametrize("verb", ["pretrain", "finetune", "glue", "study", "predict", "prepare", "tokenizer"])
-def test_a_second_process_is_refused(verb: str, parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "out"
     lock = tmp_path / ".out.lock" if verb == "predict" else out / LOCK
     holder = Holder(out, lock)
     try:
         before = files(tmp_path)
-        line = error(capsys, *commands(parts, out)[verb])
+        line = error(capsys, *commands(inputs, out)[verb])
         who = f"process {holder.process.pid} on {socket.gethostname()}"
         assert line.startswith(f"{out}: in use by {who} (-c {out} {lock}); wait until that has ended, or choose")
         assert files(tmp_path) == before

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import toy_tasks
 from test_bad_input import RUN
 from traces import weights
 
@@ -18,7 +17,6 @@ import electra
 from electra import cli
 from electra.console import Output, console
 from electra.errors import StorageError
-from electra.finetuning.run import finetune
 
 FULL = Path("/dev/full")
 full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
@@ -53,29 +51,18 @@ def test_a_result_that_nobody_reads(words: list[str], capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == ""
 
 
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fine-tuned model."""
-    folder = tmp_path_factory.mktemp("tuned")
-    toy_tasks.save_model(folder / "model")
-    toy_tasks.write_glue(folder / "glue", rows=16)
-    config = toy_tasks.finetune_settings(folder / "model", "sst2", data=str(folder / "glue"), epochs=1.0)
-    finetune(config, folder / "runs")
-    return folder / "runs/seed-0/model"
-
-
-def test_predictions_that_nobody_reads(tuned: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_predictions_that_nobody_reads(inputs: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     (tmp_path / "lines.txt").write_text("the cat is good .\n")
     with unread(), pytest.raises(SystemExit) as stop:
-        cli.main(["predict", "--model", str(tuned), "--input", str(tmp_path / "lines.txt")])
+        cli.main(["predict", "--model", str(inputs / "tuned/seed-0/model"), "--input", str(tmp_path / "lines.txt")])
     assert stop.value.code == 141
     assert capfd.readouterr().err == ""
 
 
-def test_predictions_without_standard_output(tuned: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+def test_predictions_without_standard_output(inputs: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(SystemExit) as stop:
-        cli.main(["predict", "--model", str(tuned), "--input", "-"])
+        cli.main(["predict", "--model", str(inputs / "tuned/seed-0/model"), "--input", "-"])
     assert stop.value.code == 2
     assert "standard output is closed; name a file for the predictions by --out" in capfd.readouterr().err
 

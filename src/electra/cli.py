@@ -138,6 +138,11 @@ def run_function(name: str, words: list[str]) -> Any:
     return function(**vars(parser.instantiate(parser.read(words))))
 
 
+PRIVATE: dict[str, Any] = {
+    "type": bool,
+    "default": False,
+    "help": "What is written is for its owner alone: directories have mode 0700, files 0600.",
+}
 TEXT = {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."}
 POSITIONALS: dict[str, dict[str, dict[str, Any]]] = {
     "tokenizer": {"text": TEXT},
@@ -156,6 +161,7 @@ def run_pretrain(words: list[str]) -> None:
     from electra.config import underscored
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
+    from electra.storage import owner_only
 
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option in ("--preset", "--config", "--out", "--data", "--init"):
@@ -167,6 +173,7 @@ def run_pretrain(words: list[str]) -> None:
     out = Path(given.get("out", ""))
     parser = pretrain_parser(given, given.get("config"), out)
     parser.add_argument("--out", type=str, required=True, help="Run directory.")
+    parser.add_argument("--private", **PRIVATE)
     parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
     values = parser.read(words)
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
@@ -174,7 +181,8 @@ def run_pretrain(words: list[str]) -> None:
         values[name] = value
     config = build(parser, values)
     warn_of_idle(sorted(names), config)
-    pretrain(config, out)
+    with owner_only(values.private):
+        pretrain(config, out)
 
 
 def run_finetune(words: list[str]) -> None:
@@ -183,15 +191,18 @@ def run_finetune(words: list[str]) -> None:
     from electra.errors import UsageError
     from electra.finetuning.config import TASKS, FinetuneConfig, build, options
     from electra.finetuning.run import finetune
+    from electra.storage import owner_only
 
     parser = options(FinetuneConfig(), prog="electra finetune", description=COMMANDS["finetune"])
     parser.add_argument("task", type=str, help=f"One of {', '.join(TASKS)}.")
     parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each seed.")
+    parser.add_argument("--private", **PRIVATE)
     parser.add_argument("--seeds", type=int, default=1, help="Runs, with seeds from --seed on.")
     values = parser.read(words)
     if not values.model:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
+    with owner_only(values.private):
+        summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
     if values.seeds > 1:
         for split, metrics in summary["metrics"].items():
             for metric, spread in metrics.items():
@@ -219,6 +230,7 @@ def run_predict(words: list[str]) -> None:
     parser.add_argument("--model", type=str, required=True, help=model)
     parser.add_argument("--input", type=str, required=True, help=kinds)
     parser.add_argument("--out", type=str, help="File for the JSON lines; by default standard output.")
+    parser.add_argument("--private", **PRIVATE)
     arguments = vars(parser.read(words).as_flat())
     if sys.stdout is None and arguments["out"] is None:
         raise UsageError("standard output is closed; name a file for the predictions by --out")
@@ -245,9 +257,11 @@ def run_glue(words: list[str]) -> None:
     from electra.errors import UsageError
     from electra.finetuning.config import FinetuneConfig, build, options
     from electra.finetuning.grid import glue
+    from electra.storage import owner_only
 
     parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
     parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each task.")
+    parser.add_argument("--private", **PRIVATE)
     parser.add_argument("--seeds", type=int, default=10, help="Runs of each task; scores are medians over them.")
     tasks = (
         "Tasks, wnli and ax among them; by default the paper's eight, and for --submission WNLI if its data is there."
@@ -263,15 +277,16 @@ def run_glue(words: list[str]) -> None:
     values = parser.read(words)
     if not values.model:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    glue(
-        build(parser, values, ""),
-        Path(values.out),
-        tasks=values.tasks,
-        seeds=values.seeds,
-        intermediate=values.intermediate,
-        ensemble=values.ensemble,
-        submission=values.submission,
-    )
+    with owner_only(values.private):
+        glue(
+            build(parser, values, ""),
+            Path(values.out),
+            tasks=values.tasks,
+            seeds=values.seeds,
+            intermediate=values.intermediate,
+            ensemble=values.ensemble,
+            submission=values.submission,
+        )
 
 
 def run_study(words: list[str]) -> None:

@@ -55,6 +55,23 @@ def holds_files(directory: Path) -> bool:
 
 
 @contextmanager
+def owner_only(wanted: bool) -> Iterator[None]:
+    """If `wanted`, what is made meanwhile is for its owner alone: directories have mode 0700, files 0600.
+
+    By the umask, which belongs to the whole process and is inherited by those it starts. Without, the user's holds: all
+    that is written gets the permissions that any new file gets.
+    """
+    if not wanted:
+        yield
+        return
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
 def exclusive(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool = False) -> Iterator[None]:
     """Hold the file `lock`, so that no other process writes the result `out` meanwhile.
 

@@ -355,6 +355,19 @@ def text_of(path: Path) -> str:
         return ""
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_who_may_read_a_study(private: bool, text: Path, glue: Path, tmp_path: Path) -> None:
+    """Its runs are processes of their own, which inherit the umask."""
+    words = f"study toy --scale toy --data {text} --glue {glue} --out {tmp_path / 'study'} --seeds 1 --tasks sst2"
+    before = os.umask(0o027)
+    try:
+        cli.main([*words.split(), "--variants", "mlm", *(["--private"] if private else [])])
+    finally:
+        os.umask(before)
+    modes = {(path.is_dir(), oct(path.stat().st_mode & 0o777)) for path in tmp_path.rglob("*")}
+    assert modes == ({(True, "0o700"), (False, "0o600")} if private else {(True, "0o750"), (False, "0o640")})
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Path, tmp_path: Path) -> None:
