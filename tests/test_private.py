@@ -51,7 +51,7 @@ def test_private_in_python(inputs: Path, tmp_path: Path, tiny_run: dict) -> None
     task = {"model": str(inputs / "model"), "data": str(inputs / "glue"), "epochs": 1.0, "seeds": 1}
     electra.finetune("sst2", out=str(tmp_path / "sst2"), private=True, **task)
     electra.glue(tasks="sst2", out=str(tmp_path / "glue"), private=True, **task)
-    said = electra.predict(tuned, str(inputs / "lines.txt"), out=str(tmp_path / "said/it.jsonl"), private=True)
+    said = electra.predict(tuned, inputs / "lines.txt", out=str(tmp_path / "said/it.jsonl"), private=True)
     for _ in said:
         (tmp_path.parent / f"{tmp_path.name}-mine").touch()
     assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}

@@ -73,13 +73,15 @@ def glue(
 
     Raises:
         UsageError: no data or no such task, or fewer seeds than the ensemble needs.
+        RunError: another process works in `out`.
     """
     if not config.data:
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
     names = task_names(tasks, config.data, submission)
     known = checked_tasks(config, names, seeds, intermediate, ensemble)
     with exclusive(out, out / LOCK, warned):
-        return run_tasks(config, out, known, seeds, intermediate, ensemble, submission)
+        asked = {name: known[name] for name in names}  # known may have MNLI besides, which others start from
+        return run_tasks(config, out, asked, seeds, intermediate, ensemble, submission)
 
 
 def run_tasks(
@@ -91,7 +93,7 @@ def run_tasks(
     ensemble: int | None,
     submission: bool,
 ) -> dict[str, Any]:
-    """Fine-tune on the tasks in `known`, in their order; see `glue`."""
+    """Fine-tune on the tasks that are asked for, in their order; see `glue`."""
     names, summaries = list(known), {}
     for name in names:
         each = for_task(config, name)
