@@ -14,9 +14,11 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 import torch
+import toy_tasks
 from toy import TINY_RUN, sentences
 
 import electra
+from electra.finetuning.run import finetune
 
 torch.set_num_threads(1)
 
@@ -42,3 +44,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 def tiny_run() -> dict:
     """Options of a tiny run."""
     return {name: dict(value) if isinstance(value, dict) else value for name, value in TINY_RUN.items()}
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory, text: Path, finished: Path) -> Path:
+    """Inputs of every command."""
+    folder = tmp_path_factory.mktemp("parts")
+    toy_tasks.save_model(folder / "model")
+    toy_tasks.write_glue(folder / "glue", rows=16)
+    config = toy_tasks.finetune_settings(folder / "model", "sst2", data=str(folder / "glue"), epochs=1.0)
+    finetune(config, folder / "tuned")
+    (folder / "lines.txt").write_text("the cat is good .\n")
+    (folder / "text").symlink_to(text)
+    (folder / "tokenizer").symlink_to(finished / "tokenizer")
+    return folder

@@ -16,6 +16,7 @@ from toy import TINY_RUN
 from traces import trace, weights
 
 import electra
+from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
 from electra.pretraining.observer import RunObserver
@@ -89,7 +90,7 @@ def test_a_damaged_checkpoint_costs_its_steps_only(
     assert weights(out) == weights(finished)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals, tiny_run: dict) -> None:
     out = tmp_path / "run"
     tiny_run |= {"steps": 100_000, "text": [str(text)]}
@@ -100,6 +101,8 @@ def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals
     deadline = time.monotonic() + 60
     while len(list(read_metrics(out / "metrics.jsonl"))) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
+    with pytest.raises(RunError, match=f"in use by process {process.pid} on "):
+        electra.pretrain(out=str(out), config=str(config))
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number, stderr

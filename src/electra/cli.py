@@ -1,9 +1,10 @@
 """The command line: one verb per command, each imported only when it is called."""
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 COMMANDS = {
     "pretrain": "Everything: text to tokenizer, shards, training, held-out metrics, checkpoint and report.",
@@ -29,9 +30,38 @@ Try it:  electra pretrain builtin --preset tiny --hours 0.06 --out demo
 """
 
 
+RESULTS = ("evaluate", "fill-mask", "predict", "flops")
+"""Commands whose output is their result. The others go on if nobody reads what they print."""
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command. Exits with 0, with 2 after an error of the user's, with 128 + n after signal n."""
+    """Run a command. Exits with 0, with 2 after an error of the user's, with 128 + n after signal n.
+
+    A command whose output is its result ends as by SIGPIPE if nobody reads it any more.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
+    from electra.errors import ElectraError
+
+    try:
+        try:
+            run(words)
+        finally:
+            flush(required=is_result(words))
+    except ElectraError as error:
+        fail(f"error: {error}")
+    except BrokenPipeError:
+        from electra.console import discard
+
+        discard(sys.stdout)
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    except OSError as error:  # what no room has put into words of its own
+        fail(f"error: {error.filename or ''}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+
+
+def run(words: list[str]) -> None:
+    """Run a command, or print what there is to know of all of them."""
     if not words or words[0] in ("-h", "--help"):
         rows = "\n".join(f"  {name:<10} {line}" for name, line in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
@@ -41,22 +71,38 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         print(f"electra {__version__}")
         return
-    from electra.errors import ElectraError
+    function = command(words[0])
+    from electra.console import console
 
+    console.required = is_result(words)
     try:
-        command(words[0])(words[1:])
-    except ElectraError as error:
-        print(f"electra: error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except BrokenPipeError:  # whoever reads our output has seen enough
-        sys.stdout = None
-        raise SystemExit(0) from None
-    except OSError as error:  # what no room has put into words of its own
-        print(f"electra: error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("electra: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+        function(words[1:])
+    finally:
+        console.required = False
+
+
+def is_result(words: Sequence[str]) -> bool:
+    """Whether what a command line prints is what it is for."""
+    return not words or words[0] not in COMMANDS or words[0] in RESULTS or not {"-h", "--help"}.isdisjoint(words)
+
+
+def fail(line: str, status: int = 2) -> NoReturn:
+    """End with a line on standard error."""
+    from electra.console import complain
+
+    complain(line)
+    raise SystemExit(status) from None
+
+
+def flush(required: bool) -> None:
+    """Write what is left in standard output's buffer now, when an error can still be told."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            from electra.console import Output
+
+            Output(sys.stdout, required).flush()
 
 
 def command(name: str) -> Callable[[list[str]], Any]:
@@ -92,6 +138,11 @@ def run_function(name: str, words: list[str]) -> Any:
     return function(**vars(parser.instantiate(parser.read(words))))
 
 
+PRIVATE: dict[str, Any] = {
+    "type": bool,
+    "default": False,
+    "help": "What is written is for its owner alone: directories have mode 0700, files 0600.",
+}
 TEXT = {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."}
 POSITIONALS: dict[str, dict[str, dict[str, Any]]] = {
     "tokenizer": {"text": TEXT},
@@ -110,6 +161,7 @@ def run_pretrain(words: list[str]) -> None:
     from electra.config import underscored
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
+    from electra.storage import owner_only
 
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option in ("--preset", "--config", "--out", "--data", "--init"):
@@ -121,6 +173,7 @@ def run_pretrain(words: list[str]) -> None:
     out = Path(given.get("out", ""))
     parser = pretrain_parser(given, given.get("config"), out)
     parser.add_argument("--out", type=str, required=True, help="Run directory.")
+    parser.add_argument("--private", **PRIVATE)
     parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
     values = parser.read(words)
     names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
@@ -128,7 +181,8 @@ def run_pretrain(words: list[str]) -> None:
         values[name] = value
     config = build(parser, values)
     warn_of_idle(sorted(names), config)
-    pretrain(config, out)
+    with owner_only(values.private):
+        pretrain(config, out)
 
 
 def run_finetune(words: list[str]) -> None:
@@ -137,15 +191,18 @@ def run_finetune(words: list[str]) -> None:
     from electra.errors import UsageError
     from electra.finetuning.config import TASKS, FinetuneConfig, build, options
     from electra.finetuning.run import finetune
+    from electra.storage import owner_only
 
     parser = options(FinetuneConfig(), prog="electra finetune", description=COMMANDS["finetune"])
     parser.add_argument("task", type=str, help=f"One of {', '.join(TASKS)}.")
     parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each seed.")
+    parser.add_argument("--private", **PRIVATE)
     parser.add_argument("--seeds", type=int, default=1, help="Runs, with seeds from --seed on.")
     values = parser.read(words)
     if not values.model:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
+    with owner_only(values.private):
+        summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
     if values.seeds > 1:
         for split, metrics in summary["metrics"].items():
             for metric, spread in metrics.items():
@@ -159,7 +216,8 @@ def run_predict(words: list[str]) -> None:
     import json
 
     from electra import commands
-    from electra.console import console
+    from electra.console import Output, console
+    from electra.errors import UsageError
     from electra.hints import check_input
     from electra.serving.config import options
 
@@ -172,12 +230,17 @@ def run_predict(words: list[str]) -> None:
     parser.add_argument("--model", type=str, required=True, help=model)
     parser.add_argument("--input", type=str, required=True, help=kinds)
     parser.add_argument("--out", type=str, help="File for the JSON lines; by default standard output.")
+    parser.add_argument("--private", **PRIVATE)
     arguments = vars(parser.read(words).as_flat())
+    if sys.stdout is None and arguments["out"] is None:
+        raise UsageError("standard output is closed; name a file for the predictions by --out")
     console.stderr = True  # standard output is for predictions alone
     try:
         for row in commands.predict(**arguments | {"input": Path(arguments["input"])}):
             if arguments["out"] is None:
-                print(json.dumps(row, ensure_ascii=False), flush=True)
+                output = Output(sys.stdout, required=True)
+                output.write(json.dumps(row, ensure_ascii=False) + "\n")
+                output.flush()
     finally:
         console.stderr = False
 
@@ -194,9 +257,11 @@ def run_glue(words: list[str]) -> None:
     from electra.errors import UsageError
     from electra.finetuning.config import FinetuneConfig, build, options
     from electra.finetuning.grid import glue
+    from electra.storage import owner_only
 
     parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
     parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each task.")
+    parser.add_argument("--private", **PRIVATE)
     parser.add_argument("--seeds", type=int, default=10, help="Runs of each task; scores are medians over them.")
     tasks = (
         "Tasks, wnli and ax among them; by default the paper's eight, and for --submission WNLI if its data is there."
@@ -212,15 +277,16 @@ def run_glue(words: list[str]) -> None:
     values = parser.read(words)
     if not values.model:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    glue(
-        build(parser, values, ""),
-        Path(values.out),
-        tasks=values.tasks,
-        seeds=values.seeds,
-        intermediate=values.intermediate,
-        ensemble=values.ensemble,
-        submission=values.submission,
-    )
+    with owner_only(values.private):
+        glue(
+            build(parser, values, ""),
+            Path(values.out),
+            tasks=values.tasks,
+            seeds=values.seeds,
+            intermediate=values.intermediate,
+            ensemble=values.ensemble,
+            submission=values.submission,
+        )
 
 
 def run_study(words: list[str]) -> None:

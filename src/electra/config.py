@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -71,6 +72,10 @@ class Parser(jsonargparse.ArgumentParser):
     def format_help(self, *arguments: Any) -> str:
         """The help text; `--seq_len` is shown as `--seq-len`, and both are understood."""
         return re.sub(r"--[a-z0-9_.]+", lambda match: match[0].replace("_", "-"), super().format_help(*arguments))
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help text; argparse's own method hides that it could not be written."""
+        (file or sys.stdout).write(self.format_help())
 
     def read(self, argv: Iterable[str]) -> jsonargparse.Namespace:
         """Parse a command line, in which a switch such as --cased may stand without a value, and 1e3 is a whole number."""

@@ -1,9 +1,15 @@
-"""What a person at the terminal sees: decisions as lines, long work as progress bars. Silent in all but the main process."""
+"""What a person at the terminal sees: decisions as lines, long work as progress bars. Silent in all but the main process.
+
+Where nobody reads it any more (`| head`, a closed terminal, a full disk), the work goes on without output, except for
+commands whose output is their result.
+"""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +22,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from electra.errors import StorageError
+
+Result = TypeVar("Result")
+
 
 def is_main_process() -> bool:
     """Whether this is the process that reports; a RANK that is no number is refused where processes are set up."""
@@ -23,7 +33,80 @@ def is_main_process() -> bool:
     return not rank.isdecimal() or int(rank) == 0
 
 
-console = Console(quiet=not is_main_process(), highlight=False, soft_wrap=True)
+class Output:
+    """A stream. If it cannot be written, what is written to it from then on is discarded.
+
+    Raises:
+        BrokenPipeError: `required`, and whoever read it has ended.
+        StorageError: `required`, and it cannot be written for another reason.
+    """
+
+    def __init__(self, stream: Any, required: bool = False) -> None:
+        self._stream = stream
+        self._required = required
+
+    def write(self, text: str) -> int:
+        return self._attempt(lambda: self._stream.write(text), len(text))
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush, None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _attempt(self, call: Callable[[], Result], otherwise: Result) -> Result:
+        try:
+            return call()
+        except OSError as error:
+            discard(self._stream)
+            if self._required and isinstance(error, BrokenPipeError):
+                raise
+            reason = f"cannot be written: {error.strerror or error}"
+            if self._required:
+                raise StorageError(f"standard output: {reason}") from error
+            complain(f"standard output {reason}; the work goes on without it")
+            return otherwise
+
+
+class Terminal(Console):
+    """rich's console, which writes to an `Output`."""
+
+    required = False
+    """Whether what is printed is the result of the command."""
+
+    @property
+    def file(self) -> Any:
+        """Standard output or error, as they are now."""
+        return Output(Console.file.fget(self), self.required and not self.stderr)  # type: ignore[attr-defined]
+
+    @file.setter
+    def file(self, new_file: Any) -> None:
+        Console.file.fset(self, new_file)  # type: ignore[attr-defined]
+
+    def on_broken_pipe(self) -> None:
+        """Called where the error is handled; rich's own method would end the process with 1."""
+        raise
+
+
+def discard(stream: Any) -> None:
+    """Have a stream write to nowhere: what is in its buffer would fail again when Python ends, which costs the exit code."""
+    with suppress(OSError, ValueError):  # no file of the system
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def complain(line: str) -> None:
+    """A line on standard error; if nobody reads that either, none."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"electra: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+console = Terminal(quiet=not is_main_process(), highlight=False, soft_wrap=True)
 
 # Seconds between two lines where the output is no terminal that a bar could live on.
 LINE_EVERY = 15.0

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from electra.errors import UsageError
+from electra.errors import ElectraError, UsageError
 
 # Preparing a large corpus takes the first process hours; the others wait for it.
 PATIENCE = timedelta(days=7)
@@ -187,16 +187,33 @@ def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
 
 @contextmanager
 def main_process_first(runtime: Runtime) -> Iterator[None]:
-    """The main process runs the block while the others wait, however long it takes; then they run it too."""
+    """The main process runs the block while the others wait, however long it takes; then they run it too.
+
+    An error of one process is raised in all of them: those that went on would wait for it in vain.
+    """
     if runtime.world_size == 1:
         yield
         return
     patient = dist.new_group(backend="gloo", timeout=PATIENCE)
     if not runtime.is_main:
-        dist.barrier(group=patient)
-    yield
+        raise_first(None, runtime, patient)
+    error = None
+    try:
+        yield
+    except ElectraError as own:
+        error = own
+    raise_first(error, runtime, patient)
     if runtime.is_main:
-        dist.barrier(group=patient)
+        raise_first(None, runtime, patient)
+
+
+def raise_first(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
+    """Raise the error of the first process that has one, in all processes; each gives its own or None."""
+    errors: list[ElectraError | None] = [None] * runtime.world_size
+    dist.all_gather_object(errors, error, group=group)
+    for rank, each in enumerate(errors):
+        if each is not None:
+            raise each if rank == runtime.rank or rank == 0 else type(each)(f"process {rank}: {each}")
 
 
 @contextmanager
@@ -228,11 +245,13 @@ def on_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], int]]:
-    """Turn Ctrl-C and SIGTERM into a wish to stop, for a loop that asks; the second one acts as usual.
+    """Turn Ctrl-C, SIGTERM and SIGHUP into a wish to stop, for a loop that asks; the second one acts as usual.
 
+    Signals that are ignored stay so: nohup ignores SIGHUP, and a shell SIGINT for what it runs in the background.
     Yields a function that tells the number of the signal that came, 0 before one did.
     """
-    signals, came = (signal.SIGINT, signal.SIGTERM), [0]
+    all_signals, came = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), [0]
+    signals = [each for each in all_signals if signal.getsignal(each) is not signal.SIG_IGN]
 
     def handle(number: int, _frame: FrameType | None) -> None:
         came[0] = number

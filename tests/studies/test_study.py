@@ -106,7 +106,7 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done, data: Path) -> N
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
-    steps = round(10 / 200 * 1e9 / step_flops(fitted(toy_scale(), str(data)).config))
+    steps = round(10 / 200 * 1e9 / step_flops(fitted(toy_scale(), str(data), out).config))
     assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": steps, "length": 8})
     table = (out / "table.md").read_text()
     assert "reads sequences of 24 tokens, of 8 in the first 5% of its updates, the probe" in table
@@ -263,7 +263,7 @@ def test_data_as_short_as_the_pieces_is_read_whole(text: Path, tmp_path: Path) -
     tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "tokenizer"), vocab_size=160)
     for length, steps in {8: 0, 12: 10}.items():
         data = electra.prepare(str(text), tokenizer=str(tokenizer), out=str(tmp_path / f"{length}"), seq_len=length)
-        config = fitted(toy_scale(), str(data)).config
+        config = fitted(toy_scale(), str(data), tmp_path).config
         assert (config.seq_len, config.length_warmup.steps) == (length, steps)
 
 
@@ -353,6 +353,19 @@ def text_of(path: Path) -> str:
         return path.read_text()
     except OSError:  # it has ended meanwhile
         return ""
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_who_may_read_a_study(private: bool, text: Path, glue: Path, tmp_path: Path) -> None:
+    """Its runs are processes of their own, which inherit the umask."""
+    words = f"study toy --scale toy --data {text} --glue {glue} --out {tmp_path / 'study'} --seeds 1 --tasks sst2"
+    before = os.umask(0o027)
+    try:
+        cli.main([*words.split(), "--variants", "mlm", *(["--private"] if private else [])])
+    finally:
+        os.umask(before)
+    modes = {(path.is_dir(), oct(path.stat().st_mode & 0o777)) for path in tmp_path.rglob("*")}
+    assert modes == ({(True, "0o700"), (False, "0o600")} if private else {(True, "0o750"), (False, "0o640")})
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")

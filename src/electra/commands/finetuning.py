@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra.storage import PathLike
+from electra.storage import PathLike, owner_only
 
 if TYPE_CHECKING:
     from electra.serving.predict import Predictor
 
 
-def finetune(task: str, *, model: PathLike, out: PathLike, seeds: int = 1, **others: Any) -> dict[str, Any]:
+def finetune(
+    task: str, *, model: PathLike, out: PathLike, seeds: int = 1, private: bool = False, **others: Any
+) -> dict[str, Any]:
     """Fine-tune an encoder on a task by the paper's protocol and score it. Run again with the same `out`, it resumes.
 
     Args:
@@ -20,6 +22,8 @@ def finetune(task: str, *, model: PathLike, out: PathLike, seeds: int = 1, **oth
         model: Hugging Face ELECTRA directory, run directory, or hub name.
         out: Directory of the results, with a directory for each seed.
         seeds: Runs, with seeds from `seed` on.
+        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
+            meanwhile.
         others: Fields of `electra.finetuning.config.FinetuneConfig`.
 
     Returns:
@@ -28,7 +32,8 @@ def finetune(task: str, *, model: PathLike, out: PathLike, seeds: int = 1, **oth
     from electra.finetuning.config import from_options
     from electra.finetuning.run import finetune as run
 
-    return run(from_options(task, {"model": model, **others}), Path(out), seeds)
+    with owner_only(private):
+        return run(from_options(task, {"model": model, **others}), Path(out), seeds)
 
 
 def glue(
@@ -41,6 +46,7 @@ def glue(
     intermediate: bool = False,
     ensemble: int | None = None,
     submission: bool = False,
+    private: bool = False,
     **others: Any,
 ) -> dict[str, Any]:
     """Fine-tune an encoder on every task of GLUE over several seeds. Run again with the same `out`, it resumes.
@@ -54,6 +60,8 @@ def glue(
         intermediate: RTE and STS start from MNLI, RTE at a rate of 2e-5 (Appendix B).
         ensemble: Average this many runs, the best on dev (Appendix B).
         submission: Write the files that gluebenchmark.com takes.
+        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
+            meanwhile.
         others: Fields of `electra.finetuning.config.FinetuneConfig`.
 
     Returns:
@@ -63,15 +71,16 @@ def glue(
     from electra.finetuning.grid import glue as run
 
     config = from_options("", {"model": model, "data": data, **others})
-    return run(
-        config,
-        Path(out),
-        tasks=[tasks] if isinstance(tasks, str) else list(tasks),
-        seeds=seeds,
-        intermediate=intermediate,
-        ensemble=ensemble,
-        submission=submission,
-    )
+    with owner_only(private):
+        return run(
+            config,
+            Path(out),
+            tasks=[tasks] if isinstance(tasks, str) else list(tasks),
+            seeds=seeds,
+            intermediate=intermediate,
+            ensemble=ensemble,
+            submission=submission,
+        )
 
 
 def predict(
@@ -79,6 +88,7 @@ def predict(
     input: PathLike | Mapping[str, Any] | Iterable[Any],
     *,
     out: PathLike | None = None,
+    private: bool = False,
     **others: Any,
 ) -> Iterator[dict[str, Any]]:
     """Labels with probabilities, numbers, tags, or answers with n-best spans and null odds, in the order of the inputs.
@@ -93,13 +103,14 @@ def predict(
             lines; questions as a table with question and context, or as SQuAD's .json, which alone is read whole.
             `Path("-")` is standard input.
         out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
+        private: The file is for its owner alone: it has mode 0600, directories that are made for it 0700.
         others: Fields of `electra.serving.config.PredictConfig`.
 
     Returns:
         An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
         what has a length is read; files and other iterators are read on as it is advanced.
     """
-    return load(model, **others).predict(input, out=out)
+    return load(model, **others).predict(input, out=out, private=private)
 
 
 def load(model: PathLike, **others: Any) -> "Predictor":
@@ -110,7 +121,7 @@ def load(model: PathLike, **others: Any) -> "Predictor":
         others: Fields of `electra.serving.config.PredictConfig`.
 
     Returns:
-        The model, with a method `predict(input, *, out=None)`.
+        The model, with a method `predict(input, *, out=None, private=False)`.
     """
     from electra.hints import check_local
     from electra.serving.config import from_options

@@ -15,7 +15,7 @@ from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
 from electra.pretraining.idle import without_effect
 from electra.pretraining.initial import read_initial_sizes
-from electra.storage import PathLike
+from electra.storage import PathLike, owner_only
 from electra.train.schedule import Budget
 
 
@@ -29,6 +29,7 @@ def tokenizer(
     documents: Literal["blank-line", "file", "line"] = "blank-line",
     text_field: str = "text",
     encoding_errors: Literal["strict", "replace"] = "strict",
+    private: bool = False,
 ) -> Path:
     """Train a WordPiece vocabulary, the kind that BERT and ELECTRA use. What stands in `out` already is never replaced.
 
@@ -41,6 +42,8 @@ def tokenizer(
         documents: What ends a document in a .txt file.
         text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8, or replace them.
+        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
+            meanwhile.
 
     Returns:
         The directory.
@@ -49,7 +52,8 @@ def tokenizer(
 
     check_local({"--out": out})
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
-    train_into(Path(out), corpus, vocab_size, cased, keep_accents)
+    with owner_only(private):
+        train_into(Path(out), corpus, vocab_size, cased, keep_accents)
     return Path(out)
 
 
@@ -64,6 +68,7 @@ def prepare(
     documents: Literal["blank-line", "file", "line"] = "blank-line",
     text_field: str = "text",
     encoding_errors: Literal["strict", "replace"] = "strict",
+    private: bool = False,
 ) -> Path:
     """Turn text into shards of examples that training maps into memory. Interrupted, the same call goes on.
 
@@ -77,6 +82,8 @@ def prepare(
         documents: What ends a document in a .txt file.
         text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8, or replace them.
+        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
+            meanwhile.
 
     Returns:
         The directory.
@@ -89,7 +96,8 @@ def prepare(
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     known = load_tokenizer(Path(tokenizer))
     describe(corpus)
-    prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)
+    with owner_only(private):
+        prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)
     decided(f"prepared data in {out}", f"electra pretrain --data {out} --out RUN")
     return Path(out)
 
@@ -100,6 +108,7 @@ def pretrain(
     out: PathLike,
     preset: str | None = None,
     config: PathLike | None = None,
+    private: bool = False,
     **others: Any,
 ) -> dict[str, Any]:
     """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same `out`, it resumes.
@@ -110,6 +119,8 @@ def pretrain(
         preset: Sizes and hyperparameters to start from: tiny, small, small++, base, base++, large, bert-small, bert-base or
             bert-large (default: small).
         config: Config file; it overrides the preset, and options override it.
+        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
+            meanwhile.
         others: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
             in `optimizer={"learning_rate": 1e-4}` or `**{"optimizer.learning_rate": 1e-4}`.
 
@@ -123,7 +134,8 @@ def pretrain(
     built = build(parser, parser.take(settle_budget(given)))
     warn_of_idle(flat(given), built)
     tell_settings(built)
-    return run(built, Path(out))
+    with owner_only(private):
+        return run(built, Path(out))
 
 
 def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:

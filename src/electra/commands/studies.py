@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from electra.errors import UsageError
 from electra.hints import check_local
-from electra.storage import PathLike
+from electra.storage import PathLike, owner_only
 
 
 def flops(
@@ -71,6 +71,7 @@ def study(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
     dry_run: bool = False,
+    private: bool = False,
 ) -> dict[str, Any]:
     """Redraw a table or figure of the paper: a grid of runs at equal compute. Run again with the same `out`, it resumes.
 
@@ -94,6 +95,8 @@ def study(
         device: auto takes a GPU if there is one; several workers take one after the other of several GPUs.
         precision: Of the matrix products; auto is bfloat16 on a GPU that has it.
         dry_run: Only say which runs there are, and what they cost by a measured step.
+        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
+            meanwhile.
 
     Returns:
         The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
@@ -118,7 +121,8 @@ def study(
         device,
         precision,
     )
-    return run_study(order, dry_run)
+    with owner_only(private):
+        return run_study(order, dry_run)
 
 
 def rate_of(word: str) -> tuple[str, float]:

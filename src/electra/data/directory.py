@@ -1,17 +1,24 @@
 """The directory that text is prepared in: whose it is, what may stay in it, what goes."""
 
+import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
 from electra.console import counted
-from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_settings, save_json
+from electra.data.manifest import MANIFEST, MANIFEST_BYTES, SETTINGS, SPLITS, Settings, load_settings, save_json
 from electra.data.shards import TOKENIZER
 from electra.data.tokenising import CHUNKS
 from electra.errors import DataError
+from electra.schema import read_json
+from electra.storage import write_atomically
 from electra.text.tokenizer import Tokenizer
 
 PARTIAL = ".*.partial"
+STAMPS = "stamps.json"
+Stamps = Mapping[str, tuple[int, int]]
+"""Of each file of the text, as `Corpus.stamps` gives them."""
 
 
 def is_finished(directory: Path, settings: Settings) -> bool:
@@ -28,7 +35,8 @@ def is_finished(directory: Path, settings: Settings) -> bool:
     if not directory.is_dir():
         raise DataError(f"{directory}: a file; prepared data needs a directory of its own")
     if not (directory / SETTINGS).exists():
-        if others := sorted(path.name for path in directory.iterdir() if not path.match(PARTIAL)):
+        # Hidden are the lock, and what an interrupted write left.
+        if others := sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")):
             raise DataError(
                 f"{directory}: holds other files ({others[0]} for one); "
                 "prepared data needs a directory of its own: choose a new or empty one"
@@ -49,10 +57,28 @@ def is_finished(directory: Path, settings: Settings) -> bool:
     return finished
 
 
-def begin(directory: Path, settings: Settings, tokenizer: Tokenizer) -> None:
+def begin(directory: Path, settings: Settings, stamps: Stamps, tokenizer: Tokenizer) -> None:
     """Make the directory, or go on in it: without a manifest, until all is done. Raises StorageError."""
     save_json(directory / SETTINGS, settings)
+    save_stamps(directory, stamps)
     tokenizer.save(directory / TOKENIZER)
+
+
+def save_stamps(directory: Path, stamps: Stamps) -> None:
+    """Keep the stamps of the text. Raises StorageError."""
+    write_atomically(directory / STAMPS, json.dumps(stamps, indent=1).encode())
+
+
+def touched(directory: Path, stamps: Stamps) -> list[str]:
+    """The files that may have changed since preparing began, by their stamps: all where these are not known.
+
+    The stamps are in a file of their own, so that the manifest depends on nothing but the text and the settings.
+    """
+    try:
+        before = read_json(directory / STAMPS, dict[str, tuple[int, int]], DataError, MANIFEST_BYTES)
+    except DataError:
+        return list(stamps)
+    return [name for name, stamp in stamps.items() if before.get(name) != stamp]
 
 
 def remove_partial(directory: Path) -> None:
@@ -70,12 +96,11 @@ def remove_leftovers(directory: Path, names: set[str]) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Remove all that is ours, and the directory if nothing else is in it."""
+    """Remove all that preparing has written."""
     for folder in (*SPLITS, CHUNKS, TOKENIZER):
         shutil.rmtree(directory / folder, ignore_errors=True)
-    (directory / SETTINGS).unlink(missing_ok=True)
-    if not any(directory.iterdir()):
-        directory.rmdir()
+    for name in (SETTINGS, STAMPS):
+        (directory / name).unlink(missing_ok=True)
 
 
 def _text_difference(there: Settings, wanted: Settings, sizes_too: bool) -> str | None:

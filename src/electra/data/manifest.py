@@ -1,5 +1,6 @@
 """What prepared data says of itself: the settings it was made with, every file's size and checksum."""
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -102,6 +103,12 @@ class Manifest:
     @property
     def vocab_size(self) -> int:
         return self.settings.vocab_size
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that the data holds, out of the checksums of its files."""
+        parts = [self.settings.tokenizer, self.unigrams.sha256, *(each.sha256 for each in self.train + self.heldout)]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def split(self, name: Split) -> list[ShardEntry]:
         return self.train if name == "train" else self.heldout

@@ -6,20 +6,29 @@ interrupted preparation has finished is not done again, and the number of worker
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from electra.console import decided, warned
 from electra.data.chunks import Chunk, read_chunks
-from electra.data.directory import begin, clear, is_finished, remove_leftovers, remove_partial
+from electra.data.directory import (
+    begin,
+    clear,
+    is_finished,
+    remove_leftovers,
+    remove_partial,
+    save_stamps,
+    touched,
+)
 from electra.data.examples import LEAST_SEQ_LEN
-from electra.data.manifest import MANIFEST, Manifest, Settings, save_json
+from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
 from electra.data.shards import PreparedData, write_unigrams
-from electra.data.tokenising import ChunkRecord, ChunkWriter, finished_chunk, record_name
+from electra.data.tokenising import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
 from electra.data.workers import map_unordered
-from electra.errors import TextError, UsageError
-from electra.storage import check_writable
+from electra.errors import DataError, StorageError, TextError, UsageError
+from electra.storage import LOCK, exclusive
 from electra.text.corpus import Corpus
 from electra.text.coverage import Coverage
 from electra.text.tokenizer import Tokenizer
@@ -66,7 +75,8 @@ def prepare(
     Raises:
         UsageError: a setting out of its range.
         TextError: of the corpus, or there is no text in it. What is finished by then stays, to go on from.
-        DataError: `out` holds other files, or data of other settings; a worker was killed.
+        DataError: `out` holds other files, or data of other settings or text; a worker was killed.
+        RunError: another process works in `out`.
         StorageError: the disk is full, or writing is not allowed.
     """
     check_usage(seq_len, workers, heldout)
@@ -85,20 +95,58 @@ def prepare(
         heldout=heldout,
     )
     if is_finished(out, settings):
-        return PreparedData.open(out)
-    check_writable(out)
-    chunks = read_chunks(corpus, seed, heldout)
+        return _finished(corpus, out, settings)
+    with exclusive(out, out / LOCK, warned):
+        if is_finished(out, settings):  # by another process, before it let go of the lock
+            return _finished(corpus, out, settings)
+        return _prepare(corpus, tokenizer, out, settings, workers, on_progress or (lambda progress: None))
+
+
+def _finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
+    """Open finished data after seeing that it is of this text.
+
+    A file whose size and stamp are as they were is taken for the same. If one has another stamp, the text is read
+    again and compared with the checksums of its chunks, which is sure, and much quicker than preparing it.
+
+    Raises:
+        DataError: the text has changed.
+    """
+    stamps = corpus.stamps()
+    if files := touched(out, stamps):
+        decided(f"{files[0]} may have changed since {out} was prepared", "it is read again and compared")
+        if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
+            raise DataError(
+                f"{out}: prepared from other text: {files[0]} has the same size and another content than then; "
+                "put the text back as it was to go on, or choose another --out for the new text"
+            )
+        with suppress(StorageError):  # data of another user, for one: the text is read again next time, too
+            save_stamps(out, stamps)
+    return PreparedData.open(out)
+
+
+def _prepare(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    out: Path,
+    settings: Settings,
+    workers: int,
+    on_progress: Callable[[PrepareProgress], None],
+) -> PreparedData:
+    """Prepare what is not there yet."""
+    chunks = read_chunks(corpus, settings.seed, settings.heldout)
     first = next(chunks, None)  # before anything is written
     if first is None:
         raise TextError(f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
-    begin(out, settings, tokenizer)
+    if (out / SETTINGS).exists() and (files := touched(out, corpus.stamps())):
+        warned(f"{files[0]} may have changed since preparing began: parts of the text that differ are prepared anew")
+    begin(out, settings, corpus.stamps(), tokenizer)
     try:
         records = _write_chunks(
             chain([first], chunks),
-            ChunkWriter(out, LineEncoder(tokenizer), seq_len, seed),
+            ChunkWriter(out, LineEncoder(tokenizer), settings.seq_len, settings.seed),
             workers,
             corpus.total_bytes(),
-            on_progress or (lambda progress: None),
+            on_progress,
         )
         if not any(record.train for record in records):
             clear(out)

@@ -2,6 +2,7 @@
 
 manifest.json          written last: settings, counts, sizes, checksums
 settings.json          written first
+stamps.json            when the text was changed last
 train/00000.arrow …    input_ids: large_list<uint16 or uint32>, segment_a: int32; one batch
 heldout/00000.arrow …  the same, of other documents
 unigrams.npy           int64 [V]: how often each token stands in the training text

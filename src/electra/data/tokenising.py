@@ -1,5 +1,6 @@
 """One chunk of text to its shards, tokenised and cut into examples: what the worker processes do."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +80,17 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     if record.digest != chunk.digest():
         return None
     return record if all(is_intact(directory, entry) for entry in (record.train, record.heldout) if entry) else None
+
+
+def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
+    """Whether finished data was made of exactly these chunks. Raises DataError where their records cannot be read."""
+    number = 0
+    for chunk in chunks:
+        path = directory / record_name(chunk.number)
+        if not path.exists() or load_json(path, ChunkRecord).digest != chunk.digest():
+            return False
+        number += 1
+    return number == sum(1 for _ in (directory / CHUNKS).glob("*.json"))
 
 
 def build_examples(

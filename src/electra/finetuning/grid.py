@@ -19,7 +19,7 @@ from electra.finetuning.sentences import SentenceTask
 from electra.finetuning.submission import write_submission
 from electra.finetuning.tasks import build_task
 from electra.model.weights import load_pretrained
-from electra.storage import write_atomically
+from electra.storage import LOCK, exclusive, write_atomically
 from electra.text.tokenizer import load_tokenizer
 
 COLUMNS = {
@@ -73,12 +73,28 @@ def glue(
 
     Raises:
         UsageError: no data or no such task, or fewer seeds than the ensemble needs.
+        RunError: another process works in `out`.
     """
     if not config.data:
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
     names = task_names(tasks, config.data, submission)
     known = checked_tasks(config, names, seeds, intermediate, ensemble)
-    summaries = {}
+    with exclusive(out, out / LOCK, warned):
+        asked = {name: known[name] for name in names}  # known may have MNLI besides, which others start from
+        return run_tasks(config, out, asked, seeds, intermediate, ensemble, submission)
+
+
+def run_tasks(
+    config: FinetuneConfig,
+    out: Path,
+    known: dict[str, SentenceTask],
+    seeds: int,
+    intermediate: bool,
+    ensemble: int | None,
+    submission: bool,
+) -> dict[str, Any]:
+    """Fine-tune on the tasks that are asked for, in their order; see `glue`."""
+    names, summaries = list(known), {}
     for name in names:
         each = for_task(config, name)
         if intermediate and name in ("rte", "stsb"):
@@ -165,7 +181,8 @@ def checked_tasks(
 def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
     """The configuration that starts from MNLI's first seed, which is trained if it was not."""
     mnli = out / "mnli" / f"seed-{config.seed}"
-    run_seeds(for_task(config, "mnli"), out / "mnli", [config.seed])
+    with exclusive(out / "mnli", out / "mnli" / LOCK, warned):
+        run_seeds(for_task(config, "mnli"), out / "mnli", [config.seed])
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
     return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))

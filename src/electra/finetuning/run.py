@@ -31,7 +31,7 @@ from electra.finetuning.protocol import layerwise_rates
 from electra.model.encoder import described, fuse, initialise
 from electra.runtime import Runtime, runtime, stop_on_signal
 from electra.seeding import Stream, seed_everything
-from electra.storage import write_atomically, writing
+from electra.storage import LOCK, exclusive, write_atomically, writing
 from electra.train.checkpoint import Checkpoints
 from electra.train.loop import Recipe, TrainingConfig, train
 from electra.train.optimizer import OptimizerConfig
@@ -72,8 +72,9 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
     """
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
-    summary = summarise(run_seeds(config, out, range(config.seed, config.seed + seeds)))
-    write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
+    with exclusive(out, out / LOCK, warned):
+        summary = summarise(run_seeds(config, out, range(config.seed, config.seed + seeds)))
+        write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
 

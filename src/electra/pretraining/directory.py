@@ -23,10 +23,11 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from electra.config import difference_to, to_yaml
+from electra.console import warned
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.schema import read_json
-from electra.storage import check_writable, holds_files, write_atomically
+from electra.storage import LOCK, exclusive, holds_files, write_atomically
 
 # These may differ when a run is resumed: they do not change what is learnt, or, as the device, its random draws alone.
 FREE = (
@@ -141,8 +142,17 @@ class RunDirectory:
 
     @contextmanager
     def claimed(self, config: PretrainConfig) -> Iterator[None]:
-        """Make the directory; if what the user gave turns out to be unusable, leave nothing half-written of a new one."""
-        check_writable(self.path)
+        """Make and lock the directory; if what the user gave is unusable, leave nothing half-written of a new one.
+
+        Raises:
+            RunError: another process works on it.
+            StorageError: it cannot be written.
+        """
+        with exclusive(self.path, self.path / LOCK, warned), self._begun(config):
+            yield
+
+    @contextmanager
+    def _begun(self, config: PretrainConfig) -> Iterator[None]:
         new = not self.config.exists()
         if new:
             write_atomically(self.config, to_yaml(config).encode())

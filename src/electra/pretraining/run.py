@@ -1,17 +1,19 @@
 """A pre-training run from text to checkpoint: tokenizer, data, training, evaluation, report. Every part resumes."""
 
 import signal
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from electra.config import flat
 from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
+from electra.hints import hyphenated
 from electra.model.encoder import fuse
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -29,6 +31,7 @@ from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
+from electra.train.parallel import check_alike
 
 
 def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
@@ -41,9 +44,10 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
     with runtime(config.runtime) as where:
+        check_alike(beginning(config, directory), where)
         if (summary := directory.finished()) is None:
             return run(config, directory, where)
-        if where.is_main:
+        with main_process_first(where):
             directory.check(config)
         decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
         show_results(directory)
@@ -53,14 +57,17 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
 def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict[str, Any]:
     """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
     check_graphs(config, where)
-    if where.is_main:
-        directory.check(config)
-        if config.init:
-            check_init(Path(config.init), config)
-    rows = rows_at_once(config, where, recorded_micro_batch_size(directory, where))
-    with directory.claimed(config) if where.is_main else nullcontext():
+    with ExitStack() as claim:
+        with main_process_first(where):
+            if where.is_main:
+                directory.check(config)
+                if config.init:
+                    check_init(Path(config.init), config)
+                claim.enter_context(directory.claimed(config))
+        rows = rows_at_once(config, where, recorded_micro_batch_size(directory, where))
         with main_process_first(where):
             data, tokenizer = prepared_text(config, directory)
+        check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": rows}, where)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         last, before = config, TrainingState()
         if config.procedure != "joint":
@@ -89,6 +96,21 @@ def recorded_micro_batch_size(directory: RunDirectory, where: Runtime) -> int:
     """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
     recorded = Checkpoints(directory.checkpoints, 1, warned).recorded_settings().get("micro_batch_size", 0)
     return int(where.agree(float(recorded))[0])
+
+
+# Options that may differ between the processes of a run: they concern each process alone.
+OWN = ("runtime.threads", "runtime.kernels", "workers")
+
+
+def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
+    """What all processes of a run must have in common before they begin."""
+    options = {hyphenated(name): value for name, value in flat(asdict(config)).items() if name not in OWN}
+    newest = [path.name for path in Checkpoints(directory.checkpoints, 1, warned).paths()[-1:]]
+    return {
+        **options,
+        "the newest checkpoint": newest[0] if newest else "none",
+        "a finished run in --out": directory.finished() is not None,
+    }
 
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:

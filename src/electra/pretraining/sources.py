@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Literal
 
 from electra.console import counted, decided, reading_progress, warned
-from electra.data.manifest import is_prepared
+from electra.data.manifest import MANIFEST, is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
-from electra.errors import DataError, TokenizerError, UsageError
+from electra.errors import DataError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.directory import RunDirectory
 from electra.pretraining.initial import discriminator_directory
-from electra.storage import check_writable
+from electra.storage import LOCK, exclusive
 from electra.text.corpus import Corpus, Documents
 from electra.text.coverage import report_coverage
 from electra.text.files import file_format
@@ -42,7 +42,16 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
         return enough(data, config), tokenizer
-    corpus = readable_corpus(config.text, config.documents, config.text_field, config.encoding_errors)
+    try:
+        corpus = readable_corpus(config.text, config.documents, config.text_field, config.encoding_errors)
+    except TextError as error:
+        if not (directory.data / MANIFEST).exists():
+            raise
+        data = PreparedData.open(directory.data)
+        tokenizer = load_tokenizer(directory.tokenizer)
+        data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
+        warned(f"{error}; it is not needed any more: all of the text is prepared in {directory.data}")
+        return enough(data, config), tokenizer
     describe(corpus)
     tokenizer = chosen_tokenizer(config, corpus, directory)
     data = prepare_with_progress(
@@ -140,19 +149,21 @@ def train_into(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_acc
 
     Raises:
         TokenizerError: another tokenizer stands there, or other files do.
+        RunError: another process works on it.
         StorageError: the directory cannot be written; this is seen before the text is read.
     """
-    standing = standing_tokenizer(out)
-    check_writable(out)
-    describe(corpus)
-    tokenizer = train_with_progress(corpus, vocab_size, cased, keep_accents)
-    if standing is None:
-        tokenizer.save(out)
-        decided(f"tokenizer in {out}", f"electra prepare TEXT --tokenizer {out} --out DATA")
-    elif standing.fingerprint == tokenizer.fingerprint:
-        decided(f"the same tokenizer stands in {out} already")
-    else:
-        raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
+    standing_tokenizer(out)  # a wrong place is named before anything is written there
+    with exclusive(out, out / LOCK, warned):
+        standing = standing_tokenizer(out)
+        describe(corpus)
+        tokenizer = train_with_progress(corpus, vocab_size, cased, keep_accents)
+        if standing is None:
+            tokenizer.save(out)
+            decided(f"tokenizer in {out}", f"electra prepare TEXT --tokenizer {out} --out DATA")
+        elif standing.fingerprint == tokenizer.fingerprint:
+            decided(f"the same tokenizer stands in {out} already")
+        else:
+            raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
 
 
 def standing_tokenizer(directory: Path) -> Tokenizer | None:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -29,7 +30,7 @@ from electra.serving.config import PredictConfig
 from electra.serving.finetuned import Finetuned, load_finetuned
 from electra.serving.inputs import STANDARD_INPUT, Text, questions, sentences, texts
 from electra.serving.values import Values, question_values, sentence_values, text_values
-from electra.storage import check_writable, writing
+from electra.storage import check_writable, exclusive, owner_only, writing
 from electra.text.coverage import CoverageMonitor
 
 FILE_ROWS = 512
@@ -57,7 +58,7 @@ class Predictor:
         self.finetuned.model.to(self.runtime.device)
 
     def predict(
-        self, input: os.PathLike[str] | Values, *, out: str | os.PathLike[str] | None = None
+        self, input: os.PathLike[str] | Values, *, out: str | os.PathLike[str] | None = None, private: bool = False
     ) -> Iterator[Record]:
         """A prediction for each input, in their order, with its `id`: what the input calls itself, or its number from 0.
 
@@ -68,9 +69,11 @@ class Predictor:
         Args:
             input: Texts, or a file; see `electra.predict`.
             out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
+            private: The file is for its owner alone: it has mode 0600, directories that are made for it 0700.
 
         Raises:
             DataError: an input is not what the model reads; the message names the place.
+            RunError: another process writes `out`.
             StorageError: `out` cannot be written.
         """
         if out is not None:
@@ -84,7 +87,7 @@ class Predictor:
             inputs = self._from_values(input)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
             records = stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
-        return records if out is None else written(records, Path(out))
+        return records if out is None else written(records, Path(out), private)
 
     def _predict_file(self, file: str) -> Iterator[Record]:
         """Predictions for a file, at the end of which the share of [UNK] in it is printed."""
@@ -174,19 +177,19 @@ def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list
     return (record for some in batches if some for record in predict(some))
 
 
-def written(records: Iterable[Record], out: Path) -> Iterator[Record]:
-    """The same, each also written to a file, which is whole or not there."""
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        with writing(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("w", encoding="utf-8") as file:
-                for record in records:
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
-                    yield record
-            partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+def written(records: Iterable[Record], out: Path, private: bool) -> Iterator[Record]:
+    """The same, each also written to a file, which is whole or not there; no other process may write it meanwhile."""
+    aside = out.with_name(f".{out.name}.partial")
+    with ExitStack() as opened, writing(out):
+        with owner_only(private):  # no longer: what the caller writes between two records is not meant
+            opened.enter_context(exclusive(out, out.with_name(f".{out.name}.lock"), warned))
+            opened.callback(aside.unlink, missing_ok=True)
+            file = opened.enter_context(aside.open("w", encoding="utf-8"))
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            yield record
+        file.close()
+        aside.replace(out)
 
 
 def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs:

@@ -6,7 +6,6 @@ OUT/cells/VARIANT-seed-N.json        the record
 OUT/logs/VARIANT-seed-N.log          what the cell had to say
 """
 
-import fcntl
 import json
 import shutil
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, FiniteFloat
 from typing_extensions import Required, TypedDict
 
+from electra.console import warned
 from electra.errors import RunError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.grid import main_score
@@ -27,7 +27,7 @@ from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.schema import read_json
-from electra.storage import write_atomically
+from electra.storage import exclusive, write_atomically
 from electra.studies.probe import Probed, probe
 from electra.studies.tag_probe import TagsProbed, probe_tags
 
@@ -184,9 +184,7 @@ FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions"
 @contextmanager
 def alone(cell: Cell) -> Iterator[None]:
     """Wait for a process that still works on the cell: one whose study was killed takes a while to save and stop."""
-    cell.lock.parent.mkdir(parents=True, exist_ok=True)
-    with cell.lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it, however the process ends
+    with exclusive(cell.path, cell.lock, warned, wait=True):
         yield
 
 

@@ -83,7 +83,8 @@ def start(cell: Cell, worker: int) -> tuple[BaseProcess, Connection]:
 
 def work(cell: Cell, worker: int, connection: Connection) -> None:
     """What the process does. All that it says goes into the cell's log."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent says what it means
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to every process: the parent handles them
+        signal.signal(number, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     take_gpu(worker)
     cell.log.parent.mkdir(parents=True, exist_ok=True)

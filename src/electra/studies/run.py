@@ -9,6 +9,7 @@ OUT/table.md figure.png figure.svg  written anew after each cell, with what is t
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from electra.finetuning.sentences import SentenceTask
 from electra.pretraining.directory import RunDirectory
 from electra.runtime import RuntimeConfig
 from electra.schema import read_json
-from electra.storage import check_writable, holds_files, write_atomically
+from electra.storage import LOCK, exclusive, holds_files, write_atomically
 from electra.studies.catalogue import STUDIES
 from electra.studies.cell import Cell, Scoring
 from electra.studies.figures import write_figures
@@ -38,6 +39,7 @@ from electra.studies.sources import check_tasks, fitted, shared_data
 from electra.studies.study import Published, Study, Variant, with_rates
 from electra.studies.table import summary_rows, to_markdown
 from electra.studies.tag_probe import tagged_splits
+from electra.text.corpus import BUILTIN
 
 STUDY = "study.json"
 
@@ -93,10 +95,16 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
 
     Raises:
         ElectraError: see `electra.errors`. A cell that fails does not raise: its row says why.
-        RunError: the directory holds another study, or runs of another configuration or probed by other tags.
+        RunError: the directory holds another study, or runs of another configuration or probed by other tags; another
+            process works on it.
         SystemExit: a signal asked to stop; the same call goes on.
     """
-    scale = fitted(SCALES[order.scale](), order.data)
+    with nullcontext() if dry_run else exclusive(order.out, order.out / LOCK, warned):
+        return _run_study(order, dry_run)
+
+
+def _run_study(order: Order, dry_run: bool) -> dict[str, Any]:
+    scale = fitted(SCALES[order.scale](), order.data, order.out)
     tasks = check_tasks(order.tasks or scale.tasks, order.glue)
     if order.tags is not None:
         tagged_splits(order.tags)  # before anything is trained
@@ -114,7 +122,6 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
         show(plan)
         if dry_run:
             return {"budget": study.budget, "hours": plan.training_hours + plan.finetuning_hours, "rows": plan.facts()}
-    check_writable(order.out)
     if known is None:
         write_atomically(order.out / STUDY, (json.dumps(facts(order, study), indent=2) + "\n").encode())
     return run_grid(order, study, chosen, scale, tuple(tasks))
@@ -267,7 +274,7 @@ def facts(order: Order, study: Study) -> dict[str, Any]:
 
 def located(place: str) -> str:
     """A path from the root; a name on the hub as it is."""
-    return str(Path(place).absolute()) if Path(place).exists() else place
+    return place if place == BUILTIN or place.startswith("hf://") else str(Path(place).absolute())
 
 
 def standing_study(order: Order) -> float | None:

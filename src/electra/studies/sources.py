@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from electra.console import warned
 from electra.data.loader import LengthWarmup
-from electra.data.manifest import Manifest, is_prepared
-from electra.errors import DataError, UsageError
+from electra.data.manifest import MANIFEST, Manifest, is_prepared
+from electra.errors import DataError, TextError, UsageError
 from electra.finetuning.glue import glue_task
 from electra.finetuning.grid import COLUMNS
 from electra.finetuning.sentences import SentenceTask
@@ -16,25 +17,32 @@ from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
 
 
-def check_text(data: str) -> Corpus:
-    """Text that can be read.
+def check_text(data: str, out: Path) -> Corpus | None:
+    """Text that can be read; None where it is not needed any more, because a study has prepared all of it.
 
     Raises:
-        TextError: it cannot.
+        TextError: it cannot be read.
     """
     corpus = Corpus((data,))
-    corpus.check()
+    try:
+        corpus.check()
+    except TextError as error:
+        if not (out / "data" / MANIFEST).exists():
+            raise
+        warned(f"{error}; it is not needed any more: all of the text is prepared in {out / 'data'}")
+        return None
     return corpus
 
 
-def fitted(scale: Scale, data: str) -> Scale:
+def fitted(scale: Scale, data: str, out: Path) -> Scale:
     """The scale with the sequence length and the vocabulary of prepared data; for text, as it is.
 
     Raises:
         DataError: the data is not finished or damaged.
+        TextError: the text cannot be read.
     """
     if not is_prepared(data):
-        check_text(data)
+        check_text(data, out)
         return scale
     manifest = Manifest.load(Path(data))
     config = scale.config
@@ -49,7 +57,8 @@ def shared_data(scale: Scale, data: str, out: Path) -> str:
     """The directory of prepared data; text is prepared under `out`, with a vocabulary of its own, or found there."""
     if is_prepared(data):
         return str(Path(data).absolute())
-    corpus = check_text(data)
+    if (corpus := check_text(data, out)) is None:
+        return str((out / "data").absolute())
     config, made = scale.config, out / "tokenizer"
     if not (made / "tokenizer.json").exists():
         train_into(made, corpus, config.model.vocab_size, config.cased, config.keep_accents)

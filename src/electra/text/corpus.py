@@ -21,6 +21,8 @@ class SourceFile(NamedTuple):
     name: str
     path: Path
     size: int
+    stamp: tuple[int, int]
+    """Times of the last change of content and of the file's entry (mtime, ctime), in nanoseconds."""
     documents: Documents
 
 
@@ -93,6 +95,14 @@ class Corpus:
         files: list[tuple[str, int | None]] = [(file.name, file.size) for file in self._listing.files]
         return files + [(source, None) for source in self._hub_sources]
 
+    def stamps(self) -> dict[str, tuple[int, int]]:
+        """By a file's name, when its content and its entry in the file system were last changed, in nanoseconds.
+
+        With the same size and stamp a file is the same: a program can set mtime back, ctime it cannot. A file that was
+        copied or touched has another stamp.
+        """
+        return {file.name: file.stamp for file in self._listing.files}
+
     def skipped(self) -> tuple[Path, ...]:
         """Files in the folders that were left out because their endings are not known."""
         return self._listing.skipped
@@ -115,7 +125,7 @@ class Corpus:
     def _find(self, source: str, skipped: list[Path]) -> Iterator[SourceFile]:
         if source == BUILTIN:
             path = builtin_text()
-            yield SourceFile(BUILTIN, path, path.stat().st_size, "blank-line")
+            yield source_file(BUILTIN, path, "blank-line")
             return
         path = Path(source)
         try:
@@ -132,7 +142,7 @@ class Corpus:
             )
         skipped.extend(file for file in found if not file_format(file))
         for file in known:
-            yield SourceFile(str(file), file, file.stat().st_size, self.documents)
+            yield source_file(str(file), file, self.documents)
 
     def _read(self, file: SourceFile) -> Iterator[Piece]:
         match file_format(file.path):
@@ -144,3 +154,9 @@ class Corpus:
                 return read_parquet(file.path, self.text_field)
             case ending:
                 raise AssertionError(f"{ending} is not one of {FORMATS}")
+
+
+def source_file(name: str, path: Path, documents: Documents) -> SourceFile:
+    """A file as it is now."""
+    stat = path.stat()
+    return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents)

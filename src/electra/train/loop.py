@@ -15,7 +15,7 @@ from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.graphs import CudaRecorder, GraphedBackward
 from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, same_rate, set_learning_rate
-from electra.train.parallel import global_counts, global_sums
+from electra.train.parallel import check_alike, global_counts, global_sums
 from electra.train.schedule import Budget, ScheduleConfig, learning_rate_factor, multiplied_factor
 
 
@@ -119,6 +119,7 @@ def train(
     """
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
     state = checkpoints.restore(module, optimizer)
+    check_alike({"the step to go on from": state.step}, runtime)
     if not runtime.is_main:
         state.sums = zeros(state.sums)
     backward = backward_of(module, recipe.training, runtime)

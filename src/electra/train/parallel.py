@@ -1,12 +1,16 @@
 """Several processes as one: the module wrapped so that gradients are summed, and counts that are global."""
 
+import socket
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from electra.errors import RunError
 from electra.runtime import Runtime
 
 
@@ -34,3 +38,27 @@ def global_counts(counts: Mapping[str, float], runtime: Runtime) -> dict[str, fl
 def global_sums(sums: Mapping[str, Tensor], runtime: Runtime) -> dict[str, Tensor]:
     """Metric sums over all processes, on the host; the one place where the host waits for the device."""
     return {name: runtime.sum_over_ranks(tensor.detach().cpu().clone()) for name, tensor in sorted(sums.items())}
+
+
+def check_alike(facts: Mapping[str, Any], runtime: Runtime) -> None:
+    """Compare what every process is about to do with what the main one is: its step, options, data, by name.
+
+    Processes that differ would wait for each other in vain, or train on what the others do not have. DDP copies the
+    main process's weights to all; moments and the position in the data it does not.
+
+    Raises:
+        RunError: a process differs; the same error in all processes.
+    """
+    if runtime.world_size == 1:
+        return
+    every: list[Any] = [None] * runtime.world_size
+    dist.all_gather_object(every, (socket.gethostname(), dict(facts)))
+    main_host, main = every[0]
+    for rank, (host, other) in enumerate(every):
+        for name in main | other:
+            if main.get(name) != other.get(name):
+                raise RunError(
+                    f"{name} is {main.get(name)} in process 0 on {main_host}, {other.get(name)} in process {rank} on "
+                    f"{host}; all processes need the same options, data and run directory (on a file system that all "
+                    "hosts share)"
+                )

@@ -1,0 +1,21 @@
+"""A command line of each verb that writes, on toy inputs."""
+
+from pathlib import Path
+
+from test_bad_input import RUN
+
+
+def commands(inputs: Path, out: Path) -> dict[str, list[str]]:
+    """A command line of each verb that writes, whose --out is `out`."""
+    tuned = ["--model", f"{inputs}/model", "--data", f"{inputs}/glue", "--seeds", "1", "--epochs", "1"]
+    study = ["--data", f"{inputs}/text", "--glue", f"{inputs}/glue", "--scale", "tiny"]
+    words = {
+        "pretrain": [f"{inputs}/text", *RUN],
+        "finetune": ["sst2", *tuned],
+        "glue": ["--tasks", "sst2", *tuned],
+        "study": ["objectives", *study],
+        "predict": ["--model", f"{inputs}/tuned/seed-0/model", "--input", f"{inputs}/lines.txt"],
+        "prepare": [f"{inputs}/text", "--tokenizer", f"{inputs}/tokenizer", "--seq-len", "24", "--workers", "1"],
+        "tokenizer": [f"{inputs}/text", "--vocab-size", "160"],
+    }
+    return {verb: [verb, *options, "--out", str(out)] for verb, options in words.items()}

@@ -1,0 +1,116 @@
+"""Two processes and one --out: the second ends with one line that names the first, and writes nothing."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from every_command import commands
+from test_cli import error
+
+from electra.errors import RunError
+from electra.storage import LOCK, exclusive
+
+HOLD = """
+import sys
+from pathlib import Path
+from electra.storage import exclusive
+with exclusive(Path(sys.argv[1]), Path(sys.argv[2]), print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Holder:
+    """Another process that holds a lock."""
+
+    def __init__(self, out: Path, lock: Path, script: str = HOLD) -> None:
+        command = [sys.executable, "-c", script, str(out), str(lock)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "held\n"
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "glue", "study", "predict", "prepare", "tokenizer"])
+def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "out"
+    lock = tmp_path / ".out.lock" if verb == "predict" else out / LOCK
+    holder = Holder(out, lock)
+    try:
+        before = files(tmp_path)
+        line = error(capsys, *commands(inputs, out)[verb])
+        who = f"process {holder.process.pid} on {socket.gethostname()}"
+        assert line.startswith(f"{out}: in use by {who} (-c {out} {lock}); wait until that has ended, or choose")
+        assert files(tmp_path) == before
+    finally:
+        holder.end()
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    """Also if its process id is in use again, as that of this process is."""
+    holder = Holder(tmp_path / "out", tmp_path / "out" / LOCK)
+    holder.end(signal.SIGKILL)
+    lock = tmp_path / "out" / LOCK
+    lock.write_text(lock.read_text().replace(str(holder.process.pid), str(os.getpid())))
+    with exclusive(tmp_path / "out", lock, pytest.fail):
+        assert str(os.getpid()) in lock.read_text()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for out in (tmp_path / "new/out", tmp_path / "there/out", tmp_path / "there"):
+        with exclusive(out, out / LOCK, pytest.fail):
+            assert (out / LOCK).exists()
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+def test_a_lock_whose_directory_was_made_again_stays(tmp_path: Path) -> None:
+    """One process removes its directory; another one makes it again before the first has let go of its lock."""
+    out, aside = tmp_path / "out", tmp_path / "aside"
+    with exclusive(out, out / LOCK, pytest.fail):
+        out.rename(aside)
+        holder = Holder(out, out / LOCK)
+    assert (out / LOCK).exists()
+    with pytest.raises(RunError, match="in use"), exclusive(out, out / LOCK, pytest.fail):
+        pass
+    holder.end()
+
+
+def test_a_holder_whose_description_is_unreadable(tmp_path: Path) -> None:
+    lock = tmp_path / LOCK
+    for description, shown in (
+        ("", "another process"),
+        ("[]", "another process"),
+        ('{"pid": 1, "host": "a\\nb", "command": "x\\n\\u001b[31m"}', r"process 1 on a\nb (x??[31m)"),
+        ('{"pid": 1, "host": "h", "command": "' + "y" * 300 + '"}', f"process 1 on h ({'y' * 200}…)"),
+    ):
+        with exclusive(tmp_path, lock, pytest.fail):
+            lock.write_text(description)
+            with pytest.raises(RunError) as refused, exclusive(tmp_path, lock, pytest.fail):
+                pass
+        assert str(refused.value).startswith(f"{tmp_path}: in use by {shown}; wait until")
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("electra.storage.fcntl.flock", unsupported)
+    said: list[str] = []
+    with exclusive(tmp_path, tmp_path / LOCK, said.append):
+        pass
+    assert said == [
+        f"{tmp_path}: the file system has no locks (Operation not supported); do not start a second run there"
+    ]

@@ -1,0 +1,58 @@
+"""Who may read what is written: whom the umask lets, and with --private the owner alone."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from every_command import commands
+
+import electra
+
+VERBS = ["pretrain", "finetune", "glue", "predict", "prepare", "tokenizer"]
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Others may read nothing, the group may read."""
+    before = os.umask(0o027)
+    yield
+    assert os.umask(before) == 0o027, "as it was"
+
+
+def modes(folder: Path) -> set[tuple[str, str]]:
+    """The kinds and permissions of all that is in a folder, hidden files included."""
+    return {
+        ("directory" if path.is_dir() else "file", oct(path.stat().st_mode & 0o777))
+        for path in folder.rglob("*")
+        if not path.is_symlink()
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_by_default_the_umask_decides(verb: str, inputs: Path, tmp_path: Path) -> None:
+    electra.cli.main(commands(inputs, tmp_path / "new/out")[verb])
+    assert modes(tmp_path) == {("directory", "0o750"), ("file", "0o640")}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_private_is_for_the_owner_alone(verb: str, inputs: Path, tmp_path: Path) -> None:
+    electra.cli.main([*commands(inputs, tmp_path / "new/out")[verb], "--private"])
+    assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}
+
+
+def test_private_in_python(inputs: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """The umask is changed while a command works, and for predictions, which are an iterator, not between them."""
+    text, tuned = str(inputs / "text"), str(inputs / "tuned/seed-0/model")
+    electra.tokenizer(text, out=str(tmp_path / "tokenizer"), vocab_size=160, private=True)
+    prepared = electra.prepare(text, tokenizer=str(tmp_path / "tokenizer"), out=str(tmp_path / "data"), private=True)
+    assert prepared.exists()
+    electra.pretrain(text, out=str(tmp_path / "run"), private=True, **tiny_run | {"steps": 1})
+    task = {"model": str(inputs / "model"), "data": str(inputs / "glue"), "epochs": 1.0, "seeds": 1}
+    electra.finetune("sst2", out=str(tmp_path / "sst2"), private=True, **task)
+    electra.glue(tasks="sst2", out=str(tmp_path / "glue"), private=True, **task)
+    said = electra.predict(tuned, inputs / "lines.txt", out=str(tmp_path / "said/it.jsonl"), private=True)
+    for _ in said:
+        (tmp_path.parent / f"{tmp_path.name}-mine").touch()
+    assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}
+    assert (tmp_path.parent / f"{tmp_path.name}-mine").stat().st_mode & 0o777 == 0o640
