@@ -1,5 +1,6 @@
 """The command line: one verb per command, each imported only when it is called."""
 
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ COMMANDS = {
     "flops": "Train and inference FLOPs and parameters of a preset, or of a table of the paper.",
     "study": "A table or figure of the paper as a grid of runs at equal compute.",
 }
+MESSAGE_CHARS = 2000
+"""Of an error at most; it may quote a value of any length."""
 HELP = """usage: electra COMMAND …
 
 Pre-train a text encoder by replaced token detection, from a folder of text to a Hugging Face checkpoint.
@@ -42,17 +45,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"electra {__version__}")
         return
     from electra.errors import ElectraError
+    from electra.external import printable, shortened
 
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # which a terminal of another encoding than UTF-8 needs, for "·" already
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         command(words[0])(words[1:])
     except ElectraError as error:
-        print(f"electra: error: {error}", file=sys.stderr)
+        print(f"electra: error: {shortened(printable(str(error)), MESSAGE_CHARS)}", file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever reads our output has seen enough
         sys.stdout = None
         raise SystemExit(0) from None
     except OSError as error:  # what no room has put into words of its own
-        print(f"electra: error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        name = "" if error.filename is None else f"{error.filename}: "
+        print(f"electra: error: {printable(f'{name}{error.strerror or error}')}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("electra: interrupted", file=sys.stderr)
@@ -108,6 +117,7 @@ def run_pretrain(words: list[str]) -> None:
 
     from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget, warn_of_idle
     from electra.config import underscored
+    from electra.external import output_path
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
 
@@ -118,7 +128,7 @@ def run_pretrain(words: list[str]) -> None:
     given = {name: value for name, value in vars(known).items() if value is not None}
     given["text"] = [word for word in rest[:1] if not word.startswith("-")]
 
-    out = Path(given.get("out", ""))
+    out = output_path(given.get("out", "."))  # where it is missing, the parser says so
     parser = pretrain_parser(given, given.get("config"), out)
     parser.add_argument("--out", type=str, required=True, help="Run directory.")
     parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
@@ -135,6 +145,7 @@ def run_finetune(words: list[str]) -> None:
     """`electra finetune`: its options are the fields of a configuration."""
     from electra.console import console
     from electra.errors import UsageError
+    from electra.external import output_path
     from electra.finetuning.config import TASKS, FinetuneConfig, build, options
     from electra.finetuning.run import finetune
 
@@ -145,13 +156,14 @@ def run_finetune(words: list[str]) -> None:
     values = parser.read(words)
     if not values.model:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
+    out = output_path(values.out)
+    summary = finetune(build(parser, values, values.task), out, values.seeds)
     if values.seeds > 1:
         for split, metrics in summary["metrics"].items():
             for metric, spread in metrics.items():
                 line = f"{split} {metric}: median {spread['median']:.1f}, standard deviation {spread['std']:.1f}"
                 console.print(f"{line} over {values.seeds} seeds", markup=False)
-    console.print(f"Results: {Path(values.out) / 'results.json'}", markup=False)
+    console.print(f"Results: {out / 'results.json'}", markup=False)
 
 
 def run_predict(words: list[str]) -> None:
@@ -192,6 +204,7 @@ def run_fill_mask(words: list[str]) -> None:
 def run_glue(words: list[str]) -> None:
     """`electra glue`: the options of fine-tuning, and those of the grid."""
     from electra.errors import UsageError
+    from electra.external import output_path
     from electra.finetuning.config import FinetuneConfig, build, options
     from electra.finetuning.grid import glue
 
@@ -214,7 +227,7 @@ def run_glue(words: list[str]) -> None:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
     glue(
         build(parser, values, ""),
-        Path(values.out),
+        output_path(values.out),
         tasks=values.tasks,
         seeds=values.seeds,
         intermediate=values.intermediate,

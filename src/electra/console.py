@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -15,6 +16,23 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+
+from electra.external import printable
+
+
+class SafeConsole(Console):
+    """A console on which names, texts and tokens appear with their control characters escaped, whatever prints them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print strings in one line each, other things as rich does."""
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Pieces of text and the terminal's control codes, of everything that is printed: tables and progress bars too."""
+        for text, style, control in super().render(renderable, options):
+            lines = text.split("\n")  # rich's own: those of strings are escaped already
+            yield Segment(text if control else "\n".join(map(printable, lines)), style, control)
 
 
 def is_main_process() -> bool:
@@ -23,7 +41,7 @@ def is_main_process() -> bool:
     return not rank.isdecimal() or int(rank) == 0
 
 
-console = Console(quiet=not is_main_process(), highlight=False, soft_wrap=True)
+console = SafeConsole(quiet=not is_main_process(), highlight=False, soft_wrap=True)
 
 # Seconds between two lines where the output is no terminal that a bar could live on.
 LINE_EVERY = 15.0
@@ -65,7 +83,8 @@ def reading_progress(description: str, total: int | None) -> Iterator[Callable[[
             nonlocal last
             if time.monotonic() - last > LINE_EVERY:
                 last = time.monotonic()
-                console.print(f"  {description} {f'{read / total:.0%}' if total else f'{read / 1e6:,.0f} MB'} {detail}")
+                share = f"{read / total:.0%}" if total else f"{read / 1e6:,.0f} MB"
+                console.print(f"  {description} {share} {detail}", markup=False)
 
         yield line
         return

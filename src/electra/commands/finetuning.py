@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra.external import output_path
 from electra.storage import PathLike
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def finetune(task: str, *, model: PathLike, out: PathLike, seeds: int = 1, **oth
     from electra.finetuning.config import from_options
     from electra.finetuning.run import finetune as run
 
-    return run(from_options(task, {"model": model, **others}), Path(out), seeds)
+    return run(from_options(task, {"model": model, **others}), output_path(out), seeds)
 
 
 def glue(
@@ -65,7 +65,7 @@ def glue(
     config = from_options("", {"model": model, "data": data, **others})
     return run(
         config,
-        Path(out),
+        output_path(out),
         tasks=[tasks] if isinstance(tasks, str) else list(tasks),
         seeds=seeds,
         intermediate=intermediate,

@@ -11,6 +11,7 @@ from typing import Any
 
 from electra.console import warned
 from electra.errors import DataError, UsageError
+from electra.external import output_path
 from electra.finetuning.checks import OTHER_MODEL
 from electra.finetuning.features import Features
 from electra.finetuning.sentences import encode_pairs, readable
@@ -76,7 +77,7 @@ class Predictor:
         """
         if out is not None:
             check_local({"--out": out})
-            check_writable(Path(out).parent)
+            check_writable(output_path(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
             warned(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
         if isinstance(input, os.PathLike):
@@ -85,7 +86,7 @@ class Predictor:
             inputs = self._from_values(input)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
             records = stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
-        return records if out is None else written(records, Path(out))
+        return records if out is None else written(records, output_path(out))
 
     def _predict_file(self, file: str) -> Iterator[Record]:
         """Predictions for a file, at the end of which the share of [UNK] in it is printed."""
