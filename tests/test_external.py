@@ -1,14 +1,20 @@
 """Input from outside that is no data: special files, YAML that grows, values no option can have, names with escapes."""
 
+import gzip
+import io
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
+import zstandard
 from rich.table import Table
 from test_cli import error
 
@@ -16,8 +22,16 @@ import electra
 from electra import cli, console
 from electra.errors import DataError, TextError, UsageError
 from electra.external import parse_json, printable, refuse_special_file
+from electra.finetuning import squad_data
+from electra.finetuning.rows import read_rows, stream_rows
+from electra.finetuning.squad_data import read_mrqa, read_squad
+from electra.finetuning.tagging_data import read_sentences, stream_sentences
 from electra.plain_values import MAX_BYTES, load_yaml
+from electra.serving import inputs
+from electra.text import files
+from electra.text.readers import read_parquet
 
+READERS_OF_DATA = (read_rows, stream_rows, read_squad, read_mrqa, read_sentences, stream_sentences)
 LEVELS = "abcdefghijklmno"
 BOMB = 'a: &a ["x", "x"]\n' + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise(LEVELS))
 ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
@@ -218,3 +232,100 @@ def test_a_terminal_of_another_encoding(encoding: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert r"\u732b.txt" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["tokenizer", "prepare", "pretrain"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet", "a.txt.gz", "a.parquet.zst", "folder/a.txt"])
+def test_a_named_pipe_among_text(name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    words = {"prepare": ["--tokenizer", str(tmp_path)]}.get(command, [])
+    line = error(capsys, command, str(path.parent if "/" in name else path), "--out", str(tmp_path / "out"), *words)
+    assert line.startswith(f"{path}: a named pipe, and only regular files are read")
+
+
+def test_devices_among_text(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to("/dev/zero")
+    line = error(capsys, "tokenizer", str(tmp_path / "a.txt"), "--out", str(tmp_path / "out"))
+    assert line.startswith(f"{tmp_path / 'a.txt'}: a device")
+    assert "an empty name among the text" in error(capsys, "tokenizer", "", "--out", str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("read", READERS_OF_DATA, ids=lambda read: read.__name__)
+def test_a_named_pipe_among_data(read: Callable, tmp_path: Path) -> None:
+    for name in ("a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.parquet.gz", "a.json", "a.json.gz", "a.conll"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match="a named pipe|not a table|not a known kind"):
+            list(read(tmp_path / name))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[ending]
+    pq.write_table(pa.table({"text": ["a b c"] * 3}), tmp_path / "a.parquet")
+    packed = tmp_path / f"a.parquet{ending}"
+    packed.write_bytes(pack((tmp_path / "a.parquet").read_bytes()))
+    assert [piece.lines for piece in read_parquet(packed, "text")] == [["a b c"]] * 3
+    assert read_rows(packed).column("text") == ["a b c"] * 3
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 3_000_000)
+    packed.write_bytes(pack(bytes(4_000_000)))
+    with pytest.raises(TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked; unpack it, and name"):
+        list(read_parquet(packed, "text"))
+    with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked"):
+        read_rows(packed)
+    monkeypatch.setattr(squad_data, "MAX_DOCUMENT_BYTES", 3_000_000)
+    (tmp_path / f"a.json{ending}").write_bytes(pack(b" " * 4_000_000))
+    with pytest.raises(DataError, match=rf"a\.json\{ending}: more than 3 MB unpacked, which is held in memory whole"):
+        read_squad(tmp_path / f"a.json{ending}")
+
+
+def test_columns_of_the_same_name(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("text,x,text\na,b,c\n")
+    (tmp_path / "b.csv").write_text("text,,\na,b,c\n")
+    for name in ("a.parquet", "a.csv"):
+        with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
+            read_rows(tmp_path / name)
+        with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
+            next(stream_rows(tmp_path / name))
+    assert read_rows(tmp_path / "b.csv").column("text") == ["a"]
+    line = error(capsys, "tokenizer", str(tmp_path / "a.parquet"), "--out", str(tmp_path / "t"))
+    assert line.endswith("a.parquet: two columns are called 'text': rename one")
+
+
+@pytest.mark.parametrize("content", [b"\0" * 1000, b"\0\x01\x7f\n" * 100, "\u200b\n".encode() * 100])
+def test_a_vocabulary_of_no_words(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    line = error(capsys, "tokenizer", str(tmp_path / "a.txt"), "--out", str(tmp_path / "t"), "--vocab-size", "64")
+    assert "a.txt: nothing but control characters" in line
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (r'{"text": "\ud800", "label": "a"}', "half a surrogate pair"),
+        (r'{"text": "a", "\udc00": "a"}', "half a surrogate pair"),
+        ('{"text": "a", "label": %s}' % ("9" * 5000), "a number of more than 4,300 digits"),
+        ('{"text": "a", "label": %s}' % ("[" * 50_000), "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_records(record: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "words": ["a"]}\n' + record + "\n")
+    for read in (read_rows, lambda path: list(stream_rows(path)), read_sentences):
+        with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{message}"):
+            read(tmp_path / "a.jsonl")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr("sys.stdin", io.StringIO("123456789\n" + "x" * 11))
+    found = inputs.lines("-", "a text in each")
+    assert next(found) == ("standard input, line 1", "123456789")
+    with pytest.raises(DataError, match="standard input, line 2: more than 10 characters; break it up"):
+        next(found)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\udcff\n"))
+    with pytest.raises(DataError, match="standard input, line 1: not UTF-8"):
+        next(inputs.lines("-", "a text in each"))

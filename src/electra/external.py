@@ -49,13 +49,16 @@ def output_path(out: str | os.PathLike[str]) -> Path:
     return Path(out)
 
 
-def parse_json(text: str | bytes, place: str, error: type[ElectraError], half_surrogates: bool = False) -> Any:
+def parse_json(
+    text: str | bytes, place: str, error: type[ElectraError], hint: str = "", half_surrogates: bool = False
+) -> Any:
     """A JSON value.
 
     Args:
         text: The JSON document.
         place: File, and line of it, with which messages begin.
         error: What to raise.
+        hint: What a message ends with where `text` is not JSON.
         half_surrogates: Accept half surrogate pairs, which JSON can spell and no encoding can.
 
     Raises:
@@ -66,8 +69,12 @@ def parse_json(text: str | bytes, place: str, error: type[ElectraError], half_su
         if not half_surrogates and HALF_SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as problem:
-        where = f"column {problem.colno}" if problem.lineno == 1 else f"line {problem.lineno}, column {problem.colno}"
-        raise error(f"{place}: not JSON: {problem.msg} ({where})") from problem
+        where = (
+            f"column {problem.colno}"
+            if isinstance(text, str) and problem.lineno == 1
+            else f"line {problem.lineno}, column {problem.colno}"
+        )
+        raise error(f"{place}: not JSON: {problem.msg} ({where}){hint}") from problem
     except RecursionError as problem:
         raise error(f"{place}: not JSON that can be read: nested too deeply") from problem
     except UnicodeDecodeError as problem:
@@ -77,6 +84,15 @@ def parse_json(text: str | bytes, place: str, error: type[ElectraError], half_su
     except ValueError as problem:  # of Python's conversion of whole numbers
         raise error(f"{place}: not JSON that can be read: a number of more than 4,300 digits") from problem
     return value
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text has no half surrogate pair: JSON can spell these, and Python has them for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ import jsonargparse
 import yaml
 
 from electra.errors import UsageError
-from electra.external import printable, refuse_special_file, shortened
+from electra.external import is_unicode, printable, refuse_special_file, shortened
 from electra.hints import hyphenated
 
 MAX_BYTES = 2 << 20
@@ -137,12 +137,3 @@ def check_values(values: Mapping[str, Any]) -> None:
                 raise UsageError(
                     f"{hyphenated(name)}: expected a number of at most {LARGEST_INT:,} (2^53), got a larger one"
                 )
-
-
-def is_unicode(text: str) -> bool:
-    """Whether text has no half surrogate pair, which is how Python holds bytes of a command line that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

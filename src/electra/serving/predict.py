@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ FILE_ROWS = 512
 """Inputs of a file that are sorted by length and predicted together."""
 STREAM_ROWS = 16
 """The same of standard input: a slow writer is answered soon."""
+INPUT_CHARS = 1 << 20
+"""Inputs whose text has this many characters are predicted together at once, however few they are: memory does not grow with
+the length of the inputs, but for a single one (MAX_LINE_BYTES)."""
 BATCH_ROWS = 32
 
 Record = dict[str, Any]
@@ -170,10 +173,33 @@ def of_one_kind(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
 
 def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
     """`predict` over `rows` inputs at a time, the first of which are read at once."""
-    rest = iter(inputs)
-    first = list(islice(rest, rows))
-    batches = chain([first], iter(lambda: list(islice(rest, rows)), []))
-    return (record for some in batches if some for record in predict(some))
+    parts = batches(inputs, rows)
+    first = next(parts, [])
+    return (record for some in chain([first], parts) if some for record in predict(some))
+
+
+def batches(inputs: Iterable[Any], rows: int) -> Iterator[list[Any]]:
+    """Lists of `rows` inputs, or fewer where they reach INPUT_CHARS characters."""
+    some: list[Any] = []
+    size = 0
+    for each in inputs:
+        some.append(each)
+        size += count_chars(each)
+        if len(some) == rows or size >= INPUT_CHARS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def count_chars(given: Text | Sentence | Question) -> int:
+    """Characters of an input, of which an empty word of a sentence has one, too."""
+    match given:
+        case Text():
+            return len(given.first) + len(given.second or "")
+        case Sentence():
+            return sum(len(word) + 1 for word in given.words)
+    return len(given.question) + len(given.context)
 
 
 def written(records: Iterable[Record], out: Path) -> Iterator[Record]:
