@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint clean
+.PHONY: install demo test test-fuzz lint clean
 
 install: .venv/installed
 
@@ -11,6 +11,9 @@ demo: .venv/installed
 
 test: .venv/installed-test lint
 	$(BIN)/pytest
+
+test-fuzz: .venv/installed-test
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seed 1 --cases 3000
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

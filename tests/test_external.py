@@ -135,6 +135,10 @@ def test_an_empty_output(
     assert not any(tmp_path.iterdir())
 
 
+def test_an_empty_task(capsys: pytest.CaptureFixture) -> None:
+    assert "no task is named; there are " in error(capsys, "finetune", "", "--model", "m", "--data", "d", "--out", "o")
+
+
 def test_an_empty_output_in_python() -> None:
     for call in (
         lambda: electra.pretrain("a", out=""),

@@ -328,5 +328,5 @@ def draw_case(seed: int, number: int, base: Path, path: Path, kind: str | None =
     env = draw_environment(draw) if kind == "environment" else {}
     stdin = b""
     if kind == "standard input":
-        stdin = content(next(path.iterdir())) or draw.randbytes(100)
+        stdin = next(map(content, path.iterdir()), b"") or draw.randbytes(100)
     return Case(kind, given, folder.what or [str(env)], env, stdin)

@@ -105,7 +105,7 @@ def damage_node(path: Path, draw: Random) -> str:
             path.symlink_to(path.name)
         case "huge":
             with path.open("wb") as file:
-                file.truncate(1 << 33)
+                file.truncate(1 << 30)
     return f"{path.name}: is {kind}"
 
 

@@ -143,6 +143,8 @@ def run_in_child(case: Case, folder: Path) -> NoReturn:
             (2, ".stderr", os.O_WRONLY | os.O_CREAT),
         ):
             os.dup2(os.open(folder / name, flags, 0o600), descriptor)
+        sys.stdout, sys.stderr = (open(each, "w", encoding="utf-8", closefd=False) for each in (1, 2))  # noqa: SIM115
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         limit()
