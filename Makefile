@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-kill lint clean
+.PHONY: install demo test test-fuzz test-kill lint clean
 
 install: .venv/installed
 
@@ -11,6 +11,9 @@ demo: .venv/installed
 
 test: .venv/installed-test lint
 	$(BIN)/pytest
+
+test-fuzz: .venv/installed-test
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seed 1 --cases 3000
 
 test-kill: .venv/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/kill/driver.py --kills 100

@@ -11,7 +11,9 @@ import electra
 PACKAGE = Path(electra.__file__).parent
 FLOORS = [
     {"errors"},
+    {"external"},
     {"hints"},
+    {"plain_values"},
     {"config", "runtime", "console", "storage", "seeding", "schema", "drawing"},
     {"text", "model", "train"},
     {"data"},

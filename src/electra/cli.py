@@ -1,5 +1,6 @@
 """The command line: one verb per command, each imported only when it is called."""
 
+import io
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ COMMANDS = {
     "flops": "Train and inference FLOPs and parameters of a preset, or of a table of the paper.",
     "study": "A table or figure of the paper as a grid of runs at equal compute.",
 }
+MESSAGE_CHARS = 2000
+"""Of an error at most; it may quote a value of any length."""
 HELP = """usage: electra COMMAND …
 
 Pre-train a text encoder by replaced token detection, from a folder of text to a Hugging Face checkpoint.
@@ -55,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         discard(sys.stdout)
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:  # what no room has put into words of its own
-        fail(f"error: {error.filename or ''}: {error.strerror or error}")
+        name = "" if error.filename is None else f"{error.filename}: "
+        fail(f"error: {name}{error.strerror or error}")
     except KeyboardInterrupt:
         fail("interrupted", 130)
 
@@ -74,6 +78,9 @@ def run(words: list[str]) -> None:
     function = command(words[0])
     from electra.console import console
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding than UTF-8 has no "·"
+
     console.required = is_result(words)
     try:
         function(words[1:])
@@ -89,8 +96,9 @@ def is_result(words: Sequence[str]) -> bool:
 def fail(line: str, status: int = 2) -> NoReturn:
     """End with a line on standard error."""
     from electra.console import complain
+    from electra.external import shortened
 
-    complain(line)
+    complain(shortened(line, MESSAGE_CHARS))
     raise SystemExit(status) from None
 
 
@@ -159,6 +167,7 @@ def run_pretrain(words: list[str]) -> None:
 
     from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget, warn_of_idle
     from electra.config import underscored
+    from electra.external import output_path
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
     from electra.storage import owner_only
@@ -170,7 +179,7 @@ def run_pretrain(words: list[str]) -> None:
     given = {name: value for name, value in vars(known).items() if value is not None}
     given["text"] = [word for word in rest[:1] if not word.startswith("-")]
 
-    out = Path(given.get("out", ""))
+    out = output_path(given.get("out", "."))  # where it is missing, the parser says so
     parser = pretrain_parser(given, given.get("config"), out)
     parser.add_argument("--out", type=str, required=True, help="Run directory.")
     parser.add_argument("--private", **PRIVATE)
@@ -189,6 +198,7 @@ def run_finetune(words: list[str]) -> None:
     """`electra finetune`: its options are the fields of a configuration."""
     from electra.console import console
     from electra.errors import UsageError
+    from electra.external import output_path
     from electra.finetuning.config import TASKS, FinetuneConfig, build, options
     from electra.finetuning.run import finetune
     from electra.storage import owner_only
@@ -201,14 +211,15 @@ def run_finetune(words: list[str]) -> None:
     values = parser.read(words)
     if not values.model:
         raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
+    out = output_path(values.out)
     with owner_only(values.private):
-        summary = finetune(build(parser, values, values.task), Path(values.out), values.seeds)
+        summary = finetune(build(parser, values, values.task), out, values.seeds)
     if values.seeds > 1:
         for split, metrics in summary["metrics"].items():
             for metric, spread in metrics.items():
                 line = f"{split} {metric}: median {spread['median']:.1f}, standard deviation {spread['std']:.1f}"
                 console.print(f"{line} over {values.seeds} seeds", markup=False)
-    console.print(f"Results: {Path(values.out) / 'results.json'}", markup=False)
+    console.print(f"Results: {out / 'results.json'}", markup=False)
 
 
 def run_predict(words: list[str]) -> None:
@@ -255,6 +266,7 @@ def run_fill_mask(words: list[str]) -> None:
 def run_glue(words: list[str]) -> None:
     """`electra glue`: the options of fine-tuning, and those of the grid."""
     from electra.errors import UsageError
+    from electra.external import output_path
     from electra.finetuning.config import FinetuneConfig, build, options
     from electra.finetuning.grid import glue
     from electra.storage import owner_only
@@ -280,7 +292,7 @@ def run_glue(words: list[str]) -> None:
     with owner_only(values.private):
         glue(
             build(parser, values, ""),
-            Path(values.out),
+            output_path(values.out),
             tasks=values.tasks,
             seeds=values.seeds,
             intermediate=values.intermediate,

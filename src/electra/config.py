@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,9 +17,15 @@ import jsonargparse
 import yaml
 
 from electra.errors import UsageError
+from electra.external import shortened
 from electra.hints import hyphenated, suggest_option, suggest_value
+from electra.plain_values import check_names, check_values, load_yaml, parse_value
 
 jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
+jsonargparse.set_loader("plain", parse_value, exceptions=(yaml.YAMLError, ValueError))
+
+NUMBERS = tuple(kind for plain in (bool, int, float) for kind in (plain, plain | None))
+"""Types of options whose values have one word."""
 
 
 class HelpFormatter(jsonargparse.DefaultHelpFormatter):
@@ -34,7 +41,8 @@ class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, with errors as one line of ours and option names written with hyphens."""
 
     def __init__(self, **arguments: Any) -> None:
-        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **arguments)  # half a name is a wrong name
+        # Half a name is a wrong name.
+        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, parser_mode="plain", **arguments)
         self.sections: set[str] = set()
         """Names of groups of options."""
 
@@ -90,8 +98,28 @@ class Parser(jsonargparse.ArgumentParser):
                 return f"{name}={whole(value)}"
             return whole(word) if before in counts else word
 
+        for word in words:  # jsonargparse would read a file of this name, or import a class
+            if (name := word.partition("=")[0].removeprefix("--")) in self.sections and word.startswith("--"):
+                raise UsageError(
+                    f"{hyphenated(name)} is a group of options; name one of them, as {self.option_of(name)}"
+                )
+            self.check_number(name, word.partition("=")[2])
+        for before, word in pairwise(words):
+            self.check_number(before.removeprefix("--"), word)
         neighbours = zip(["", *words], words, [*words, "--"][1:], strict=False)
-        return self.parse_args([understood(*each) for each in neighbours])
+        values = self.parse_args([understood(*each) for each in neighbours])
+        check_values(vars(values.as_flat()))
+        return values
+
+    def check_number(self, name: str, text: str) -> None:
+        """Raise a `UsageError` if an option of a number or a switch is given anything that YAML would have to expand.
+
+        jsonargparse reads such values by a YAML loader that cannot be replaced; all others pass `parse_value`.
+        """
+        kind = next((kind for kind in NUMBERS if f"--{name}" in self.options_of(kind)), None)
+        if kind is not None and not re.fullmatch(r"[\w.+-]{0,400}", text.strip()):
+            words = kind.__name__ if isinstance(kind, type) else str(kind).replace(" | None", " or null")
+            raise UsageError(f"{hyphenated(name)}: expected {words}, got {shortened(text)}")
 
     def parse_object(self, values: Any, *arguments: Any, **more: Any) -> jsonargparse.Namespace:
         """Parse names and values. Raises a `UsageError` where a group of options has a value, too."""
@@ -116,7 +144,17 @@ class Parser(jsonargparse.ArgumentParser):
                 dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
             )
 
-        return self.parse_object({name: plain(value) for name, value in given.items()})
+        return self.take_plain({name: plain(value) for name, value in given.items()})
+
+    def take_plain(self, given: Mapping[str, Any]) -> jsonargparse.Namespace:
+        """Parse names and values out of a file; nested names are mappings, or dotted."""
+        check_names(given)
+        for name, value in flat(given).items():
+            if isinstance(value, str):
+                self.check_number(name, value)
+        values = self.parse_object(dict(given))
+        check_values(vars(values.as_flat()))
+        return values
 
 
 def whole(number: str) -> str:
@@ -157,8 +195,9 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
             if value[1] in ("nan", "inf", "-inf"):
                 return f"{hyphenated(typed[1])}: expected a finite number, got {value[1]}"
             kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
-            return f"{hyphenated(typed[1])}: expected {kinds}, got {value[1]}{suggest_value(typed[1], value[1])}"
-    return " ".join(message.split())
+            hint = suggest_value(typed[1], value[1])
+            return f"{hyphenated(typed[1])}: expected {kinds}, got {shortened(value[1])}{hint}"
+    return shortened(" ".join(message.split()), 300)
 
 
 def plain_type(text: str) -> str:
@@ -199,12 +238,7 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: no such file, not YAML, or not a mapping.
     """
-    try:
-        values = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such config file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: not a config file ({' '.join(str(error).split())})") from None
+    values = load_yaml(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: not a config file (expected names and values)")
     return flat(values)

@@ -7,11 +7,11 @@ commands whose output is their result.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -21,8 +21,10 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 
 from electra.errors import StorageError
+from electra.external import printable
 
 Result = TypeVar("Result")
 
@@ -69,7 +71,7 @@ class Output:
 
 
 class Terminal(Console):
-    """rich's console, which writes to an `Output`."""
+    """rich's console, which writes to an `Output`, and names, texts and tokens with their control characters escaped."""
 
     required = False
     """Whether what is printed is the result of the command."""
@@ -82,6 +84,16 @@ class Terminal(Console):
     @file.setter
     def file(self, new_file: Any) -> None:
         Console.file.fset(self, new_file)  # type: ignore[attr-defined]
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print strings in one line each, other things as rich does."""
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Pieces of text and the terminal's control codes, of everything that is printed: tables and progress bars too."""
+        for text, style, control in super().render(renderable, options):
+            lines = text.split("\n")  # rich's own: those of strings are escaped already
+            yield Segment(text if control else "\n".join(map(printable, lines)), style, control)
 
     def on_broken_pipe(self) -> None:
         """Called where the error is handled; rich's own method would end the process with 1."""
@@ -101,7 +113,7 @@ def complain(line: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(f"electra: {line}", file=sys.stderr, flush=True)
+        print(f"electra: {printable(line)}", file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
 
@@ -148,7 +160,8 @@ def reading_progress(description: str, total: int | None) -> Iterator[Callable[[
             nonlocal last
             if time.monotonic() - last > LINE_EVERY:
                 last = time.monotonic()
-                console.print(f"  {description} {f'{read / total:.0%}' if total else f'{read / 1e6:,.0f} MB'} {detail}")
+                share = f"{read / total:.0%}" if total else f"{read / 1e6:,.0f} MB"
+                console.print(f"  {description} {share} {detail}", markup=False)
 
         yield line
         return

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -301,3 +303,23 @@ def test_text_that_the_vocabulary_cannot_spell(runs: Path, tmp_path: Path, capsy
         else:
             assert line.startswith("! input: 66.7% of the tokens are [UNK], ")
             assert "does not fit this text; take a model that was pre-trained on text of this language" in line
+
+
+def test_memory_does_not_grow_with_the_length_of_the_input(runs: Path, tmp_path: Path) -> None:
+    """Of long lines 512 were read, and encoded, at once, whatever their length: 22 bytes of memory for each of the input."""
+    for number in (25, 150):
+        write_jsonl(tmp_path / f"{number}.jsonl", [{"sentence": "the cat likes milk . " * 2000}] * number)
+    code = (
+        "import pathlib, resource, sys, electra; from electra.serving import predict\n"
+        "predict.INPUT_CHARS = 1 << 16\n"
+        "for path in sys.argv[2:]:\n"
+        "    rows = sum(1 for _ in electra.predict(sys.argv[1], pathlib.Path(path)))\n"
+        "    print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    paths = [str(tmp_path / f"{number}.jsonl") for number in (25, 150)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(runs / "sst2"), *paths], capture_output=True, text=True, check=True
+    )
+    (few, before), (many, after) = [map(int, line.split()) for line in done.stdout.splitlines() if line[:1].isdigit()]
+    assert (few, many) == (25, 150)
+    assert after - before < 30_000, "kilobytes; the longer file has 5,250 more"

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra.external import output_path
 from electra.storage import PathLike, owner_only
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def finetune(
     from electra.finetuning.run import finetune as run
 
     with owner_only(private):
-        return run(from_options(task, {"model": model, **others}), Path(out), seeds)
+        return run(from_options(task, {"model": model, **others}), output_path(out), seeds)
 
 
 def glue(
@@ -74,7 +74,7 @@ def glue(
     with owner_only(private):
         return run(
             config,
-            Path(out),
+            output_path(out),
             tasks=[tasks] if isinstance(tasks, str) else list(tasks),
             seeds=seeds,
             intermediate=intermediate,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.errors import TextError
+from electra.external import is_unicode
 from electra.hints import check_local
 from electra.storage import PathLike
 
@@ -58,9 +59,12 @@ def standard_input() -> list[str]:
         TextError: it is not UTF-8.
     """
     try:
-        return [line for line in sys.stdin.read().splitlines() if line.strip()]
+        text = sys.stdin.read()
     except UnicodeDecodeError as error:
         raise TextError(f"standard input: not UTF-8 ({error})") from None
+    if not is_unicode(text):
+        raise TextError("standard input: not UTF-8")
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def show_answers(rows: Sequence[Mapping[str, Any]]) -> None:

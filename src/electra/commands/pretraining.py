@@ -10,6 +10,7 @@ from electra.config import Parser, flat, load
 from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
+from electra.external import output_path
 from electra.hints import check_local
 from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
@@ -51,10 +52,11 @@ def tokenizer(
     from electra.pretraining.sources import readable_corpus, train_into
 
     check_local({"--out": out})
+    directory = output_path(out)
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     with owner_only(private):
-        train_into(Path(out), corpus, vocab_size, cased, keep_accents)
-    return Path(out)
+        train_into(directory, corpus, vocab_size, cased, keep_accents)
+    return directory
 
 
 def prepare(
@@ -93,13 +95,14 @@ def prepare(
     from electra.text.tokenizer import load_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
+    directory = output_path(out)
     corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
     known = load_tokenizer(Path(tokenizer))
     describe(corpus)
     with owner_only(private):
-        prepare_with_progress(corpus, known, Path(out), seq_len=seq_len, workers=workers, seed=seed)
+        prepare_with_progress(corpus, known, directory, seq_len=seq_len, workers=workers, seed=seed)
     decided(f"prepared data in {out}", f"electra pretrain --data {out} --out RUN")
-    return Path(out)
+    return directory
 
 
 def pretrain(
@@ -130,12 +133,13 @@ def pretrain(
     from electra.pretraining.run import pretrain as run
 
     given = others | ({"text": list(sources(text))} if text else {}) | ({"preset": preset} if preset else {})
-    parser = pretrain_parser(given, config, Path(out))
+    directory = output_path(out)
+    parser = pretrain_parser(given, config, directory)
     built = build(parser, parser.take(settle_budget(given)))
     warn_of_idle(flat(given), built)
     tell_settings(built)
     with owner_only(private):
-        return run(built, Path(out))
+        return run(built, directory)
 
 
 def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
@@ -225,7 +229,7 @@ def pretrain_parser(given: Mapping[str, Any], file: PathLike | None, out: Path) 
         parser.set_defaults({"seq_len": Manifest.load(Path(data)).seq_len})
     if path is not None:
         try:
-            values = parser.parse_object(from_file | {"preset": preset})
+            values = parser.take_plain(from_file | {"preset": preset})
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
         parser.set_defaults(vars(values.as_flat()))

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 from electra.errors import UsageError
+from electra.external import output_path
 from electra.hints import check_local
 from electra.storage import PathLike, owner_only
 
@@ -108,7 +108,7 @@ def study(
         name,
         os.fspath(data),
         os.fspath(glue),
-        Path(out),
+        output_path(out),
         scale,
         seeds,
         hours,

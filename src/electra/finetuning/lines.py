@@ -1,12 +1,13 @@
 """The lines of a data file, numbered, from a plain or compressed file."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError, TextError
+from electra.external import parse_json
 from electra.text.files import line_blocks
+from electra.text.readers import RECORD_HINT
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -55,10 +56,7 @@ def json_record(line: str, place: str) -> dict[str, Any]:
     Raises:
         DataError: not JSON, or not an object.
     """
-    try:
-        record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON ({error}); a .jsonl file has a record a line") from error
+    record = parse_json(line, place, DataError, RECORD_HINT)
     if not isinstance(record, dict):
         raise DataError(f"{place}: not a JSON object")
     return record

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.console import warned
-from electra.errors import DataError
+from electra.errors import DataError, TextError
+from electra.external import refuse_special_file
 from electra.finetuning.lines import json_records, numbered_lines
-from electra.text.files import split_compression
+from electra.text.files import split_compression, unpacked
 
 csv.field_size_limit(1 << 30)  # a cell may be a long document
 
@@ -83,7 +84,7 @@ def read_rows(path: Path, *, header: bool = True, skip_bad: bool | None = None) 
         DataError: no such file, not UTF-8, another kind of file, no rows, or a row with another number of columns.
     """
     cells = cells_of(path, header)
-    rows = Rows(path, next(cells)[1])
+    rows = Rows(path, column_names(path, next(cells)[1]))
     for line, row in cells:
         if skip_bad and len(row) != len(rows.names):
             rows.skipped += 1
@@ -109,7 +110,7 @@ def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path}:{line}", record
         return
     cells = cells_of(path)
-    _, names = next(cells)
+    names = column_names(path, next(cells)[1])
     for line, row in cells:
         check_width(path, line, row, names)
         yield f"{path}:{line}", dict(zip(names, row, strict=True))
@@ -128,9 +129,21 @@ def cells_of(path: Path, header: bool = True) -> Cells:
     """
     if (suffix := suffix_of(path)) not in READERS:
         raise DataError(f"{path}: not a table that can be read; there are {', '.join(READERS)}")
+    refuse_special_file(path, DataError)
     if not path.exists():
         raise DataError(f"{path}: no such file")
     return READERS[suffix](path, header)
+
+
+def column_names(path: Path, names: list[str]) -> list[str]:
+    """The names of a table's columns; a spreadsheet may leave several without name.
+
+    Raises:
+        DataError: two columns have the same name.
+    """
+    if repeated := next((name for name in names if name and names.count(name) > 1), None):
+        raise DataError(f"{path}: two columns are called {repeated!r}; rename one")
+    return names
 
 
 def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_bad: bool | None = None) -> None:
@@ -189,7 +202,7 @@ def read_jsonl(path: Path, header: bool) -> Cells:
 def read_parquet(path: Path, header: bool) -> Cells:
     """A .parquet file, a batch of rows at a time."""
     try:
-        with pq.ParquetFile(path) as file:
+        with unpacked(path) as source, pq.ParquetFile(source) as file:
             yield 0, file.schema_arrow.names
             batches = (
                 zip(*(column.to_pylist() for column in each.columns), strict=True)
@@ -197,6 +210,10 @@ def read_parquet(path: Path, header: bool) -> Cells:
             )
             for number, row in enumerate(chain.from_iterable(batches), 1):
                 yield number, list(row)
+    except TextError as error:
+        raise DataError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: a text that is not UTF-8 ({error})") from None
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
 

@@ -19,7 +19,7 @@ import electra
 from electra.config import to_yaml
 from electra.console import console, counted, decided, warned
 from electra.errors import DivergedError, RunError, UsageError
-from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.config import TASKS, FinetuneConfig
 from electra.finetuning.directory import RunInputs, read_results, with_absolute_paths
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.features import FeatureLoader
@@ -70,6 +70,8 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
         ElectraError: see `electra.errors`.
         SystemExit: a signal asked to stop; the run is saved, and the same call goes on.
     """
+    if not config.task:
+        raise UsageError(f"no task is named; there are {', '.join(TASKS)}")
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
     with exclusive(out, out / LOCK, warned):

@@ -1,14 +1,17 @@
 """Questions on a text with their answers, out of files in the formats of SQuAD and of the MRQA 2019 shared task."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError, TextError
+from electra.external import is_unicode, parse_json
 from electra.finetuning.lines import json_records
 from electra.text.files import read_blocks
+
+MAX_DOCUMENT_BYTES = 512_000_000
+"""Of a SQuAD file, which is one JSON document; parsed, it takes several times as much memory. SQuAD 2.0 has 42 MB."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def read_squad(path: Path) -> list[Question]:
         DataError: not such a file, no question in it, an id that comes twice, or an answer that does not stand in its
             context; the message names the file and the question.
     """
-    content = parse_json(read_bytes(path), str(path))
+    content = parse_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `entry`
     return checked(list(squad_questions(content, str(path))), str(path))
 
 
@@ -107,8 +110,8 @@ def squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Que
             raise DataError(f"{place} has an empty answer; a question without answer is marked by is_impossible")
         if answer.start < 0 or stands_there != answer.text:
             raise DataError(
-                f"{place}: the answer {shortened(answer.text)} does not stand in the context at character "
-                f"{answer.start}, where it has {shortened(stands_there)}"
+                f"{place}: the answer {quoted(answer.text)} does not stand in the context at character "
+                f"{answer.start}, where it has {quoted(stands_there)}"
             )
     return Question(id, text_entry(qa, "question", place), context, answers, impossible)
 
@@ -155,7 +158,9 @@ def entry(record: Any, name: str, kind: Any, place: str) -> Any:
         raise DataError(f"{place}: no {name!r}; it has {', '.join(map(repr, record)) or 'nothing'}")
     if not isinstance(record[name], kind):
         raise DataError(f"{place}: {name!r} is of the wrong type, {type(record[name]).__name__}")
-    return record[name]
+    if isinstance(value := record[name], str) and not is_unicode(value):  # JSON can spell what no tokenizer takes
+        raise DataError(f"{place}: {name!r} has half a surrogate pair, which is no character")
+    return value
 
 
 def optional_list(record: dict[str, Any], name: str, place: str) -> list[Any]:
@@ -166,31 +171,29 @@ def optional_list(record: dict[str, Any], name: str, place: str) -> list[Any]:
 def text_entry(record: Any, name: str, place: str) -> str:
     """A field that holds text."""
     text: str = entry(record, name, str, place)
-    try:
-        text.encode()  # JSON can spell half a surrogate pair, which no tokenizer takes
-    except UnicodeEncodeError as error:
-        raise DataError(f"{place}: {name!r} has half a surrogate pair, which is no character") from error
     return text
 
 
-def parse_json(data: bytes, place: str) -> Any:
-    """Any JSON value."""
-    try:
-        return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place}: not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON that can be read: {error}") from error
-
-
 def read_bytes(path: Path) -> bytes:
-    """A whole file, decompressed."""
+    """A whole file, decompressed.
+
+    Raises:
+        DataError: it cannot be read, or has more than MAX_DOCUMENT_BYTES.
+    """
+    data = bytearray()
     try:
-        return b"".join(block for block, _ in read_blocks(path))
+        for block, _ in read_blocks(path):
+            data += block
+            if len(data) > MAX_DOCUMENT_BYTES:
+                raise DataError(
+                    f"{path}: more than {MAX_DOCUMENT_BYTES // 10**6:,} MB unpacked, which is held in memory whole; "
+                    "split it into several files"
+                )
     except TextError as error:
         raise DataError(str(error)) from error
+    return bytes(data)
 
 
-def shortened(text: str) -> str:
+def quoted(text: str) -> str:
     """For a message."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -152,6 +152,6 @@ def saved_config(path: Path) -> PretrainConfig:
     """
     parser, values = options(PretrainConfig()), load(path)
     try:
-        return build(parser, parser.parse_object(values))
+        return build(parser, parser.take_plain(values))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None

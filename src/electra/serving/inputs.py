@@ -8,10 +8,12 @@ from typing import Any
 
 from electra.console import decided
 from electra.errors import DataError
+from electra.external import is_unicode
 from electra.finetuning.lines import json_record, numbered_lines, row_id
 from electra.finetuning.rows import READERS, stream_rows, suffix_of
 from electra.finetuning.squad_data import Question, read_squad
 from electra.finetuning.tagging_data import Sentence, stream_sentences
+from electra.text.files import MAX_LINE_BYTES
 
 STANDARD_INPUT = "-"
 COLUMN_HINT = " (see --text and --text-pair)"
@@ -78,8 +80,14 @@ def lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
             yield f"{source}:{number}", line
         return
     decided(f"standard input is read as lines, {meaning}")
+    number = 0
     try:
-        for number, line in enumerate(sys.stdin, 1):
+        while line := sys.stdin.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise DataError(f"standard input, line {number}: more than {MAX_LINE_BYTES:,} characters; break it up")
+            if not is_unicode(line):
+                raise DataError(f"standard input, line {number}: not UTF-8")
             yield f"standard input, line {number}", line.rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(f"standard input: not UTF-8 ({error})") from None

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from electra.console import warned
 from electra.errors import DataError, UsageError
+from electra.external import output_path
 from electra.finetuning.checks import OTHER_MODEL
 from electra.finetuning.features import Features
 from electra.finetuning.sentences import encode_pairs, readable
@@ -37,6 +38,9 @@ FILE_ROWS = 512
 """Inputs of a file that are sorted by length and predicted together."""
 STREAM_ROWS = 16
 """The same of standard input: a slow writer is answered soon."""
+INPUT_CHARS = 1 << 20
+"""Inputs whose text has this many characters are predicted together at once, however few they are: memory does not grow with
+the length of the inputs, but for a single one (MAX_LINE_BYTES)."""
 BATCH_ROWS = 32
 
 Record = dict[str, Any]
@@ -78,7 +82,7 @@ class Predictor:
         """
         if out is not None:
             check_local({"--out": out})
-            check_writable(Path(out).parent)
+            check_writable(output_path(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
             warned(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
         if isinstance(input, os.PathLike):
@@ -87,7 +91,7 @@ class Predictor:
             inputs = self._from_values(input)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
             records = stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
-        return records if out is None else written(records, Path(out), private)
+        return records if out is None else written(records, output_path(out), private)
 
     def _predict_file(self, file: str) -> Iterator[Record]:
         """Predictions for a file, at the end of which the share of [UNK] in it is printed."""
@@ -171,10 +175,33 @@ def of_one_kind(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
 
 def stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
     """`predict` over `rows` inputs at a time, the first of which are read at once."""
-    rest = iter(inputs)
-    first = list(islice(rest, rows))
-    batches = chain([first], iter(lambda: list(islice(rest, rows)), []))
-    return (record for some in batches if some for record in predict(some))
+    parts = batches(inputs, rows)
+    first = next(parts, [])
+    return (record for some in chain([first], parts) if some for record in predict(some))
+
+
+def batches(inputs: Iterable[Any], rows: int) -> Iterator[list[Any]]:
+    """Lists of `rows` inputs, or fewer where they reach INPUT_CHARS characters."""
+    some: list[Any] = []
+    size = 0
+    for each in inputs:
+        some.append(each)
+        size += count_chars(each)
+        if len(some) == rows or size >= INPUT_CHARS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def count_chars(given: Text | Sentence | Question) -> int:
+    """Characters of an input, of which an empty word of a sentence has one, too."""
+    match given:
+        case Text():
+            return len(given.first) + len(given.second or "")
+        case Sentence():
+            return sum(len(word) + 1 for word in given.words)
+    return len(given.question) + len(given.context)
 
 
 def written(records: Iterable[Record], out: Path, private: bool) -> Iterator[Record]:

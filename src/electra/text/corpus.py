@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from electra.errors import TextError, UsageError
+from electra.external import refuse_special_file
 from electra.text import hub
 from electra.text.builtin import builtin_text
 from electra.text.files import FORMATS, KNOWN_ENDINGS, file_format, files_below, unreadable
@@ -54,6 +55,8 @@ class Corpus:
     def __post_init__(self) -> None:
         if not self.sources:
             raise UsageError("no text given: name files, folders, hf://owner/name, or builtin")
+        if not all(source.strip() for source in self.sources):
+            raise UsageError("an empty name among the text; name files, folders, hf://owner/name, or builtin")
         for name, value, known in (
             ("documents", self.documents, get_args(Documents)),
             ("encoding_errors", self.encoding_errors, get_args(Encoding)),
@@ -128,6 +131,7 @@ class Corpus:
             yield source_file(BUILTIN, path, "blank-line")
             return
         path = Path(source)
+        refuse_special_file(path, TextError)
         try:
             path.stat()
         except OSError as error:
@@ -142,6 +146,7 @@ class Corpus:
             )
         skipped.extend(file for file in found if not file_format(file))
         for file in known:
+            refuse_special_file(file, TextError)
             yield source_file(str(file), file, self.documents)
 
     def _read(self, file: SourceFile) -> Iterator[Piece]:

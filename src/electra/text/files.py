@@ -1,13 +1,17 @@
 """Files of text: their kinds, and their decompressed bytes in blocks of whole lines."""
 
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from electra.errors import TextError
+from electra.external import refuse_special_file
+from electra.storage import writing
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
@@ -16,6 +20,9 @@ KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each plain, .gz or .zst"
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 10_000_000
 """A longer line is most likely not text; it would have to be held in memory whole, several times over."""
+
+MAX_UNPACKED_BYTES = 2 << 30
+"""A compressed file that cannot be read as a stream is unpacked on the disk up to here; some MB may stand for any size."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -74,6 +81,7 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     frames and windows up to 2^27, decompress without the GIL, and tell a file that was cut short, which
     zstandard's reader does not.
     """
+    refuse_special_file(path, TextError)
     compression = COMPRESSIONS[split_compression(path)[1]]
     place = 0  # in the file; a block that fails may have been decompressed in part
     try:
@@ -95,6 +103,32 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
             f"{path}: broken {compression} data {where} ({error}); "
             "the file is damaged or was cut short: copy or download it again"
         ) from error
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path | BinaryIO]:
+    """A file of a format that is read from its end: its path, or where it is compressed a temporary file.
+
+    Raises:
+        TextError: it cannot be read, or has more than MAX_UNPACKED_BYTES unpacked.
+        StorageError: there is no room for the temporary file.
+    """
+    refuse_special_file(path, TextError)
+    if not split_compression(path)[1]:
+        yield path
+        return
+    size = 0
+    with tempfile.TemporaryFile() as file:
+        for data, _ in read_blocks(path):
+            size += len(data)
+            if size > MAX_UNPACKED_BYTES:
+                raise TextError(
+                    f"{path}: more than {MAX_UNPACKED_BYTES / 1e9:.1f} GB unpacked; unpack it, and name the unpacked file"
+                )
+            with writing(Path(tempfile.gettempdir())):
+                file.write(data)
+        file.seek(0)
+        yield file
 
 
 def line_blocks(path: Path) -> Iterator[LineBlock]:

@@ -1,23 +1,24 @@
 """One reader per kind of file: from the bytes of a file to the documents in it."""
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import TextError
-from electra.text.files import LineBlock, line_blocks, read_blocks, split_compression, unreadable
+from electra.external import parse_json
+from electra.text.files import LineBlock, line_blocks, unpacked, unreadable
 
 Documents = Literal["blank-line", "file", "line"]
 Encoding = Literal["strict", "replace"]
 
 PIECE_CHARS = 1 << 20
 """A longer document is given in several pieces, so that memory stays flat whatever its length."""
+
+RECORD_HINT = "; a .jsonl file has a record a line"
 
 PARQUET_ROWS = 64
 """Rows decoded at a time: few, since a row may be a whole book."""
@@ -71,23 +72,16 @@ def read_jsonl(path: Path, text_field: str, errors: Encoding) -> Iterator[Piece]
 def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
     """A record a row. A compressed file is unpacked into a temporary one first: the format is read from its
     end."""
-    size = path.stat().st_size
-    with ExitStack() as stack:
-        source: Path | BinaryIO = path
-        if split_compression(path)[1]:
-            source = stack.enter_context(tempfile.TemporaryFile())
-            for data, _ in read_blocks(path):
-                source.write(data)
-            source.seek(0)
+    with unpacked(path) as source:
+        size, rows = path.stat().st_size, 0
         try:
-            file = stack.enter_context(pq.ParquetFile(source, pre_buffer=False))
-            check_column(file.schema_arrow, text_field, str(path))
-            rows = 0
-            for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
-                bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
-                for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
-                    yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
-                rows += batch.num_rows
+            with pq.ParquetFile(source, pre_buffer=False) as file:
+                check_column(file.schema_arrow, text_field, str(path))
+                for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
+                    bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
+                    for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
+                        yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
+                    rows += batch.num_rows
         except PermissionError as error:
             raise unreadable(path, error) from error
         except UnicodeDecodeError as error:
@@ -115,6 +109,8 @@ def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
 def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
     if text_field not in schema.names:
         raise TextError(f"{place}: no column {text_field!r}; it has {listed(schema.names)}: choose with --text-field")
+    if schema.names.count(text_field) > 1:
+        raise TextError(f"{place}: two columns are called {text_field!r}: rename one")
     kind = schema.field(text_field).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
@@ -129,14 +125,7 @@ def check_text(text: Any, text_field: str, place: str) -> str:
 
 
 def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
-    try:
-        value = json.loads(record)
-    except json.JSONDecodeError as error:
-        raise TextError(
-            f"{place}: not JSON: {error.msg} (column {error.colno}); a .jsonl file has a record a line"
-        ) from error
-    except RecursionError as error:
-        raise TextError(f"{place}: not JSON that can be read: nested too deeply") from error
+    value = parse_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # other fields may have some
     if not isinstance(value, dict):
         raise TextError(
             f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}"

@@ -57,6 +57,11 @@ def train_tokenizer(
         raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
     normalisation = Normalisation(lowercase=not cased, strip_accents=not (cased or keep_accents))
     starts, continuations = alphabet(sample, normalisation, limit=vocab_size // 3)
+    if not starts:
+        raise TextError(
+            f"no text to train a tokenizer on in {', '.join(corpus.sources)}: nothing but control characters, "
+            "which every tokenizer of BERT's kind drops"
+        )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalisation.normalizer()
     backend.pre_tokenizer = BertPreTokenizer()

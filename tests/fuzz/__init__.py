@@ -1,0 +1,1 @@
+"""Malformed input of every kind, drawn by a seed, given to real commands: see `__main__`."""

@@ -1,0 +1,64 @@
+"""No malformed input ends in a traceback, a hang, a crash, code that runs, or a file that is half-written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fuzz import mutations
+from fuzz.kinds import Case
+from fuzz.worker import Worker
+
+
+def test_malformed_input_is_refused_in_one_line() -> None:
+    """300 cases over every kind of input; `make test-fuzz` runs 3,000."""
+    tests = str(Path(__file__).parents[1])
+    paths = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzz", "--seed", "0", "--cases", "300"],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| all |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("pass", "accepted"),
+        ("raise ElectraError('a: no such file')", "refused"),
+        ("raise KeyError('a')", "traceback"),
+        ("os.kill(os.getpid(), signal.SIGUSR1)", "crash"),
+        ("raise SystemExit(3)", "crash"),
+        ("time.sleep(60)", "hang"),
+        ("bytes(1 << 40)", "traceback"),
+        ("os.mkdir('executed')", "executed"),
+        ("print('a'); print('b', file=sys.stderr); raise ElectraError('c')", "not one line"),
+        ("print('\\x1b[31m')", "not one line"),
+        ("os.makedirs('out/.writing-x'); raise ElectraError('c')", "half-written"),
+    ],
+)
+def test_every_outcome_is_told_apart(body: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that sees nothing would pass as well."""
+    names = {name: __import__(name) for name in ("os", "sys", "signal", "time")}
+    exec("from electra.errors import ElectraError\ndef command(words):\n    " + body, names)
+    monkeypatch.setitem(__import__("electra").cli.VERBS, "pretrain", names["command"])
+    monkeypatch.setattr("fuzz.worker.WALL_SECONDS", 3)
+    assert Worker().run(Case("text", ["pretrain"], []), tmp_path).outcome == outcome
+
+
+def test_a_case_is_the_same_again(tmp_path: Path) -> None:
+    made = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "x.json"
+        path.write_text('{"a": [1, 2, {"b": "c"}], "d": null}')
+        what = mutations.damage_json(path, Random(7))
+        made.append((what, path.read_text()))
+    assert made[0] == made[1]

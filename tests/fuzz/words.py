@@ -1,0 +1,150 @@
+"""Command lines and environment variables to break."""
+
+from pathlib import Path
+from random import Random
+
+from fuzz.material import EPOCH, RUN
+
+VALUES = ["", " ", "-1", "0", "1", "3", "nan", "inf", "-inf", "1e300", "1e999", "-0.0", "0.5", "1e7", "9" * 20, "9" * 5000, "\udcff", "x\ny", "\x1b[31m", "x" * 5000,
+          "[" * 3000, "{", "[1, 2]", "{a: 1}", "&a x", "*a", "!!python/object/apply:os.mkdir [executed]", "null", "true", "-", "--", "~", "=", "@x", "%s", "/dev/zero",
+          "/dev/null", "/", ".", "..", "hf://x", "builtin", "0x10", "1_000", "1:30", "٣", "canary.Canary", "os.mkdir"]  # fmt: skip
+OPTIONS = ["--seed", "--steps", "--hours", "--flops", "--config", "--model", "--tokenizer", "--preset", "--objective", "--out", "--text", "--workers", "--seq-len",
+           "--vocab-size", "--optimizer.learning-rate", "--optimizer", "--model.num-layers", "--model.hidden-size", "--model.dropout", "--generator.size",
+           "--masking.fraction", "--training.batch-size", "--training.micro-batch-size", "--schedule.warmup-steps", "--runtime.threads", "--runtime.device", "--cased",
+           "--epochs", "--layerwise-decay", "--learning-rate", "--max-length", "--seeds", "--batch-size", "--init", "--data", "--input", "--top", "--candidates",
+           "--loss-weight", "--length-warmup.steps", "--documents", "--help", "--version", "--"]  # fmt: skip
+WORK = {"--steps", "--hours", "--flops", "--epochs", "--seeds", "--hidden-size", "--model.hidden-size", "--model.num-layers", "--workers", "--runtime.threads",
+        "--training.batch-size"}  # fmt: skip
+"""Options that may ask for as much work or memory as a machine has; large values of them are right somewhere."""
+LARGE = {"1e7", "1e300", "9" * 20, "inf"}
+
+
+def draw_words(base: Path, draw: Random) -> list[str]:
+    """A valid command line."""
+    text, data = str(base / "text/a.txt"), str(base / "data")
+    return list(
+        draw.choice(
+            [
+                ["pretrain", text, "--out", "out", *RUN],
+                ["pretrain", "--data", data, "--out", "out", *RUN],
+                ["tokenizer", text, "--out", "out", "--vocab-size", "100"],
+                [
+                    "prepare",
+                    text,
+                    "--tokenizer",
+                    str(base / "tokenizer"),
+                    "--out",
+                    "out",
+                    "--seq-len",
+                    "24",
+                    "--workers",
+                    "1",
+                ],
+                ["evaluate", str(base / "run")],
+                ["evaluate", str(base / "run"), "--as-mlm", "--examples", "4"],
+                ["fill-mask", "the [MASK] is", "--model", str(base / "run"), "--top", "3"],
+                [
+                    "finetune",
+                    "table",
+                    "--model",
+                    str(base / "run"),
+                    "--train",
+                    str(base / "table.csv"),
+                    "--out",
+                    "out",
+                    *EPOCH,
+                ],
+                [
+                    "finetune",
+                    "sst2",
+                    "--model",
+                    str(base / "run"),
+                    "--data",
+                    str(base / "glue"),
+                    "--out",
+                    "out",
+                    *EPOCH,
+                ],
+                [
+                    "glue",
+                    "--model",
+                    str(base / "run"),
+                    "--data",
+                    str(base / "glue"),
+                    "--out",
+                    "out",
+                    "--tasks",
+                    "sst2",
+                    "--seeds",
+                    "1",
+                    *EPOCH,
+                ],
+                ["predict", "--model", str(base / "table"), "--input", str(base / "lines.txt"), "--out", "out"],
+                ["flops", "--preset", "tiny", "--steps", "5"],
+                ["flops", "--table", "8"],
+                ["study", "objectives", "--data", text, "--out", "out", "--variants", "none such"],
+            ]
+        )
+    )
+
+
+def damage_words(words: list[str], draw: Random) -> tuple[list[str], list[str]]:
+    """Change one or two words of a command line; says which."""
+    what = []
+    for _ in range(draw.choice([1, 1, 2])):
+        place = draw.randrange(len(words)) if words else 0
+        kind = draw.choice(["value", "value", "value", "option", "option", "option", "gone", "twice", "swap", "letter"])
+        value = draw.choice(VALUES)
+        option = draw.choice(OPTIONS)
+        if kind == "option":
+            value = draw.choice([each for each in VALUES if each not in LARGE or option not in WORK])
+            words += draw.choice([[option, value], [f"{option}={value}"], [option]])
+        elif words and kind == "gone":
+            del words[place]
+        elif words and kind == "twice":
+            words[place:place] = [words[place]]
+        elif words and kind == "swap":
+            other = draw.randrange(len(words))
+            words[place], words[other] = words[other], words[place]
+        elif words and kind == "letter":
+            at = draw.randrange(len(words[place]) + 1)
+            words[place] = (
+                words[place][:at] + draw.choice(["x", "\n", "\x1b", "\udc80", " ", "-", "="]) + words[place][at:]
+            )
+        elif words:
+            before = words[place - 1] if place else ""
+            if value not in LARGE or before not in WORK:
+                words[place] = value
+        what.append(f"{kind} {option if kind == 'option' else ''} {ascii(value)[:40]} at {place}")
+    return words, what
+
+
+def draw_environment(draw: Random) -> dict[str, str]:
+    """One or two environment variables with values that nothing expects."""
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "MPLBACKEND", "OMP_NUM_THREADS", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR",
+             "COLUMNS", "TERM", "LANG", "LC_ALL", "PYTHONIOENCODING", "PYTHONUTF8", "CUDA_VISIBLE_DEVICES", "TOKENIZERS_PARALLELISM", "HF_HOME", "CXX", "CC",
+             "MPLCONFIGDIR", "NO_COLOR", "FORCE_COLOR", "LINES"]  # fmt: skip
+    values = [
+        "",
+        "x",
+        "-1",
+        "0",
+        "2",
+        "nan",
+        "1e9",
+        "9" * 30,
+        "/dev/null",
+        "/nowhere",
+        "C",
+        "ascii",
+        "latin-1",
+        "xx_XX.UTF-16",
+        "\x1b[31m",
+        "a\nb",
+    ]
+    chosen = {draw.choice(names): draw.choice(values) for _ in range(draw.choice([1, 1, 2]))}
+    if chosen.get("PYTHONIOENCODING") not in (None, "ascii", "latin-1"):  # Python itself does not start
+        chosen["PYTHONIOENCODING"] = "ascii"
+    if chosen.get("PYTHONUTF8") not in (None, "0"):
+        chosen["PYTHONUTF8"] = "0"
+    return chosen
