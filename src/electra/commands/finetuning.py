@@ -110,6 +110,9 @@ def predict(
         An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
         what has a length is read; files and other iterators are read on as it is advanced.
     """
+    from electra.serving.predict import check_addresses
+
+    check_addresses(input, out)  # which is quicker than to load the model
     return load(model, **others).predict(input, out=out, private=private)
 
 
