@@ -110,11 +110,10 @@ def predict(
         An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
         what has a length is read; files and other iterators are read on as it is advanced.
     """
-    from electra.hints import check_local
+    from electra.serving.predict import check_paths
 
-    check_local({"--input": input if isinstance(input, os.PathLike) else None, "--out": out})
-    file = None if out is None else output_path(out)  # before the model is loaded
-    return load(model, **others).predict(input, out=file, private=private)
+    check_paths(input, out)  # before the model is loaded
+    return load(model, **others).predict(input, out=out, private=private)
 
 
 def load(model: PathLike, **others: Any) -> "Predictor":

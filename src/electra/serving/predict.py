@@ -80,8 +80,8 @@ class Predictor:
             RunError: another process writes `out`.
             StorageError: `out` cannot be written.
         """
+        check_paths(input, out)
         if out is not None:
-            check_local({"--out": out})
             check_writable(output_path(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
             warned(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
@@ -95,7 +95,6 @@ class Predictor:
 
     def _predict_file(self, file: str) -> Iterator[Record]:
         """Predictions for a file, at the end of which the share of [UNK] in it is printed."""
-        check_local({"--input": file})
         coverage = CoverageMonitor(self.finetuned.tokenizer, "input", OTHER_MODEL)
         finetuned = replace(self.finetuned, coverage=coverage)
         rows = STREAM_ROWS if file == STANDARD_INPUT else FILE_ROWS
@@ -129,6 +128,17 @@ class Predictor:
         if "span" in finetuned.settings:
             return answered(finetuned, inputs, self.config.null_threshold, self.runtime)
         return (labelled if "kind" in finetuned.settings else tagged)(finetuned, inputs, self.runtime)
+
+
+def check_paths(input: os.PathLike[str] | Values, out: str | os.PathLike[str] | None) -> None:
+    """See that neither path is an address of the Hugging Face hub, and that `out` is not blank.
+
+    Raises:
+        UsageError: one is.
+    """
+    check_local({"--input": input if isinstance(input, os.PathLike) else None, "--out": out})
+    if out is not None:
+        output_path(out)
 
 
 def load_predictor(model: str, config: PredictConfig) -> Predictor:
