@@ -60,7 +60,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ('preset: "a\\0b"', "line 1 has a NUL character or half a surrogate pair"),
         ("x" * (MAX_BYTES + 1), "more than 2,097,152 bytes"),
         ("\x1b[31m", "not a config file"),
-        ("model: canary.Class", "--model: expected names and values, got canary.Class"),
+        ("model: canary.Class", "model is 'canary.Class'; it is a group of options"),
         ("model: {class_path: canary.Class}", "there is no option --model.class-path"),
         ("model.class_path: canary.Class", "there is no option --model.class-path"),
         ('x: !!python/object/apply:os.mkdir ["executed"]', "line 1 has a tag (tag:yaml.org,2002:python/object/apply:os.mkdir)"),

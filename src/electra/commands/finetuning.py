@@ -99,7 +99,8 @@ def predict(
         An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
         what has a length is read; files and other iterators are read on as it is advanced.
     """
-    return load(model, **others).predict(input, out=out)
+    path = None if out is None else output_path(out)
+    return load(model, **others).predict(input, out=path)
 
 
 def load(model: PathLike, **others: Any) -> "Predictor":
