@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from electra.console import counted
@@ -19,6 +19,13 @@ PARTIAL = ".*.partial"
 STAMPS = "stamps.json"
 Stamps = Mapping[str, tuple[int, int]]
 """Of each file of the text, as `Corpus.stamps` gives them."""
+
+
+@dataclass(frozen=True)
+class StampsFile:
+    """What stamps.json holds."""
+
+    files: dict[str, tuple[int, int]]
 
 
 def is_finished(directory: Path, settings: Settings) -> bool:
@@ -66,7 +73,7 @@ def begin(directory: Path, settings: Settings, stamps: Stamps, tokenizer: Tokeni
 
 def save_stamps(directory: Path, stamps: Stamps) -> None:
     """Keep the stamps of the text. Raises StorageError."""
-    write_atomically(directory / STAMPS, json.dumps(stamps, indent=1).encode())
+    write_atomically(directory / STAMPS, json.dumps({"files": stamps}, indent=1).encode())
 
 
 def touched(directory: Path, stamps: Stamps) -> list[str]:
@@ -75,7 +82,7 @@ def touched(directory: Path, stamps: Stamps) -> list[str]:
     The stamps are in a file of their own, so that the manifest depends on nothing but the text and the settings.
     """
     try:
-        before = read_json(directory / STAMPS, dict[str, tuple[int, int]], DataError, MANIFEST_BYTES)
+        before = read_json(directory / STAMPS, StampsFile, DataError, MANIFEST_BYTES).files
     except DataError:
         return list(stamps)
     return [name for name, stamp in stamps.items() if before.get(name) != stamp]
