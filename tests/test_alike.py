@@ -58,6 +58,9 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
     for host, source in ((first, "a.txt"), (second, "b.txt")):
         words = ["prepare", str(text / source), "--tokenizer", str(first / "over/tokenizer"), "--seq-len", "24"]
         electra.cli.main([*words, "--out", str(host / "data"), "--workers", "1"])
+    for host in (first, second):
+        shutil.copytree(first / "over", host / "damaged")
+    (second / "damaged/summary.json").write_text("{")
     shutil.copytree(text, first / "text")
     shutil.copytree(text, place / "text")
     apart = {**TINY_RUN, "folder": "host-RANK"}
@@ -68,6 +71,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
         "data": apart | {"data": "data", "out": "other-data"},
         "text": apart | {"text": "text", "out": "no-text"},
         "options": {**TINY_RUN, "text": "text", "out": "new", "seed": "RANK"},
+        "damaged": apart | {"text": "text", "out": "damaged"},
         "used": {**TINY_RUN, "text": "text", "out": "used"},
         "absent": {**TINY_RUN, "text": "absent", "out": "new"},
         "alike": {**TINY_RUN, "text": "text", "out": "new", "steps": 2},
@@ -94,6 +98,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
         ("data", ["RunError: the prepared data is ", "all processes need the same options, data and run directory"]),
         ("text", ["TextError: ", "text: cannot be read: No such file or directory"]),
         ("options", ["RunError: --seed is 0 in process 0 on ", ", 1 in process 1 on "]),
+        ("damaged", ["RunError: process 1: damaged/summary.json:1: not JSON"]),
         ("used", ["RunError: used: in use by process "]),
         ("absent", ["TextError: absent: cannot be read: No such file or directory"]),
         ("alike", ["it ended well"]),

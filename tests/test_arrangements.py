@@ -9,14 +9,14 @@ import torch
 from toy import TINY_RUN
 
 import electra
-from electra.errors import UsageError
+from electra.errors import RunError, UsageError
 from electra.presets import tiny
-from electra.pretraining import run as run_module
+from electra.pretraining import device
 from electra.pretraining.device import rows_at_once
 from electra.pretraining.masking import Chosen
 from electra.pretraining.objectives import PretrainingModel
 from electra.runtime import Runtime
-from electra.train.checkpoint import Checkpoints
+from electra.train.checkpoint import Checkpoints, seal
 from electra.train.log import read_metrics
 
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "sampled_accuracy", "gradient_norm")
@@ -85,7 +85,7 @@ def test_a_resumed_run_keeps_its_micro_batches(
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    monkeypatch.setattr(run_module, "rows_at_once", lambda config, where, recorded: recorded)
+    monkeypatch.setattr(device, "CPU_ROWS", 2)  # what this machine would take for another run
     electra.pretrain(str(text), out=str(out), **options)
     assert "in micro-batches of 8" in capsys.readouterr().out
     weights = [(run / "discriminator/model.safetensors").read_bytes() for run in (tmp_path / "whole", out)]
@@ -102,6 +102,28 @@ def test_the_recorded_size_is_kept_where_it_can_be(
     where = Runtime(torch.device("cpu"), torch.float32, world_size=world_size)
     assert rows_at_once(config, where, recorded) == expected
     assert ("dropout differs" in capsys.readouterr().out) == (recorded not in (0, expected))
+
+
+def test_a_size_that_is_given_and_differs_is_warned_of(capsys: pytest.CaptureFixture) -> None:
+    config = replace(tiny(), training=replace(tiny().training, batch_size=128, micro_batch_size=32))
+    where = Runtime(torch.device("cpu"), torch.float32)
+    for recorded in (0, 32, 64):
+        assert rows_at_once(config, where, recorded) == 32
+        assert ("dropout differs" in capsys.readouterr().out) == (recorded == 64)
+
+
+def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Path, tmp_path: Path) -> None:
+    """It would go on as silently another run."""
+    out = tmp_path / "run"
+    electra.pretrain(str(text), out=str(out), **TINY_RUN)
+    (out / "summary.json").unlink()
+    for path in (out / "checkpoints").iterdir():
+        state = json.loads((path / "state.json").read_text())
+        for name in ("sha256", "format", "settings"):
+            del state[name]
+        (path / "state.json").write_text(json.dumps(state | {"sha256": seal(state)}))
+    with pytest.raises(RunError, match=r"format 1, expected 2: another version of electra"):
+        electra.pretrain(str(text), out=str(out), **TINY_RUN)
 
 
 def test_means_of_micro_batches_refuse_others() -> None:

@@ -60,6 +60,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ('preset: "a\\0b"', "line 1 has a NUL character or half a surrogate pair"),
         ("x" * (MAX_BYTES + 1), "more than 2,097,152 bytes"),
         ("\x1b[31m", "not a config file"),
+        ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML takes for a number of base 60"),
         ("model: canary.Class", "model is 'canary.Class'; it is a group of options"),
         ("model: {class_path: canary.Class}", "there is no option --model.class-path"),
         ("model.class_path: canary.Class", "there is no option --model.class-path"),

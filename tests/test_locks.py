@@ -11,7 +11,9 @@ import pytest
 from every_command import commands
 from test_cli import error
 
+import electra
 from electra.errors import RunError
+from electra.pretraining import run as run_module
 from electra.storage import LOCK, exclusive
 
 HOLD = """
@@ -55,6 +57,23 @@ def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, ca
         assert files(tmp_path) == before
     finally:
         holder.end()
+
+
+def test_a_run_is_locked_until_it_is_finished(
+    inputs: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluation, models and report are written after the last step, and are as much in a second process's way."""
+    seen = []
+    finish = run_module.finish
+    monkeypatch.setattr(
+        run_module,
+        "finish",
+        lambda config, directory, *rest: (
+            seen.append((directory.path / LOCK).exists()) or finish(config, directory, *rest)
+        ),
+    )
+    electra.pretrain(str(inputs / "text"), out=str(tmp_path / "run"), **tiny_run | {"steps": 1})
+    assert seen == [True]
 
 
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:

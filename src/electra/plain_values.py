@@ -64,6 +64,8 @@ def check_node(node: yaml.Node) -> None:
     if isinstance(node, yaml.ScalarNode):
         if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
             raise refusal(f"a number of {len(node.value):,} characters", node)
+        if node.tag in NUMBERS and ":" in node.value:
+            raise refusal(f"{node.value}, which YAML takes for a number of base 60; put it into quotes", node)
         if "\0" in node.value or any("\ud800" <= char <= "\udfff" for char in node.value):
             raise refusal("a NUL character or half a surrogate pair", node)
     if isinstance(node, yaml.MappingNode):

@@ -207,6 +207,20 @@ def main_process_first(runtime: Runtime) -> Iterator[None]:
         raise_first(None, runtime, patient)
 
 
+@contextmanager
+def all_or_none(runtime: Runtime) -> Iterator[None]:
+    """Every process runs the block; an error of one is raised in all of them, before they wait for each other in vain."""
+    error = None
+    try:
+        yield
+    except ElectraError as own:
+        if runtime.world_size == 1:
+            raise
+        error = own
+    if runtime.world_size > 1:
+        raise_first(error, runtime)
+
+
 def raise_first(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
     """Raise the error of the first process that has one, in all processes; each gives its own or None."""
     errors: list[ElectraError | None] = [None] * runtime.world_size

@@ -7,7 +7,7 @@ from toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.sentences import SentenceTask
-from electra.finetuning.table import Columns, check_columns, kind_of_labels, table_task
+from electra.finetuning.table import Columns, cell_labels, check_columns, kind_of_labels, table_task
 
 
 def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> SentenceTask:
@@ -118,3 +118,22 @@ def test_the_spread_is_that_of_the_rows_that_are_trained_on(tmp_path: Path) -> N
     train = made.read("train").labels
     assert (made.shift, made.scale) == pytest.approx((train.mean(), train.std()))
     assert made.features("train").notes["rows_held_out"] == 3
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("[" + "9" * 5_000 + "]", "a number of more than 4,300 digits"),
+        ("[" * 20_000, "nested too deeply"),
+        ('["\\ud800"]', "half a surrogate pair"),
+    ],
+)
+def test_labels_that_are_json_nobody_can_hold(label: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        cell_labels(label, "a.csv:2")
+    assert str(caught.value).startswith("a.csv:2: ")
+
+
+def test_a_label_that_only_begins_like_a_list() -> None:
+    assert cell_labels("[sic", "a.csv:2") == ("[sic",)
+    assert cell_labels('["a", "b"]', "a.csv:2") == ["a", "b"]

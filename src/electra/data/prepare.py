@@ -224,7 +224,7 @@ def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[C
         train=train,
         heldout=heldout,
         unigrams=write_unigrams(out, train, settings.vocab_size, (tokenizer.cls_id, tokenizer.sep_id)),
-        coverage=sum((record.coverage for record in records), Coverage()),
+        coverage=sum((record.coverage for record in records if record.coverage), Coverage()),
     )
     save_json(out / MANIFEST, manifest)
     return PreparedData.open(out)

@@ -27,10 +27,10 @@ class ChunkRecord:
     digest: str
     documents: int
     cuts_end: bool
-    coverage: Coverage
-    """How well the vocabulary spells the text."""
     train: ShardEntry | None
     heldout: ShardEntry | None
+    coverage: Coverage | None = None
+    """How well the vocabulary spells the text; records of older versions do not have it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ChunkWriter:
 
         (train, of_train), (heldout, of_heldout) = write("train"), write("heldout")
         coverage = of_train + of_heldout
-        record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, coverage, train, heldout)
+        record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, train, heldout, coverage)
         save_json(self.directory / record_name(chunk.number), record)
         return record
 
@@ -77,7 +77,7 @@ def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
         record = load_json(path, ChunkRecord)
     except DataError:
         return None  # damaged: it is done again
-    if record.digest != chunk.digest():
+    if record.digest != chunk.digest() or record.coverage is None:
         return None
     return record if all(is_intact(directory, entry) for entry in (record.train, record.heldout) if entry) else None
 

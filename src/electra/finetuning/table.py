@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from electra.console import decided
 from electra.errors import DataError, UsageError
+from electra.external import parse_json
 from electra.finetuning.heads import Kind
 from electra.finetuning.rows import Rows, read_rows
 from electra.finetuning.sentences import Sentences, SentenceTask, finite
@@ -160,8 +160,11 @@ def sentences_of(
 def cell_labels(value: Any, place: str) -> tuple[str, ...] | list[str]:
     """A cell's label as a tuple of one, or its several labels as a list (a list, or one written as JSON)."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        with suppress(json.JSONDecodeError):  # it may be a name like any other
-            value = json.loads(value)
+        try:
+            value = parse_json(value, place, DataError)
+        except DataError as error:
+            if not isinstance(error.__cause__, json.JSONDecodeError):  # it may be a name like any other
+                raise
     if isinstance(value, list):
         return [str(each) for each in value]
     if value is None or str(value).strip().lower() in ("", "nan"):

@@ -30,8 +30,17 @@ def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> i
     Raises:
         UsageError: processes do not divide the batch, or cannot keep the size that the means of the run depend on.
     """
-    if config.training.micro_batch_size is not None:
-        return config.training.micro_batch_size
+    rows = config.training.micro_batch_size or micro_batch_size_for(config, where, recorded)
+    if recorded not in (0, rows):
+        warned(
+            f"micro-batches of {rows} sequences, {recorded} before: dropout differs from that of an undisturbed run from "
+            "here on"
+        )
+    return rows
+
+
+def micro_batch_size_for(config: PretrainConfig, where: Runtime, recorded: int) -> int:
+    """The recorded size where the processes can keep it, or else what suits the device; see `rows_at_once`."""
     share, rest = divmod(config.training.batch_size, where.world_size)
     if rest or not share:
         raise UsageError(
@@ -44,11 +53,6 @@ def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> i
         raise UsageError(
             f"training.means is local, so this run's loss depends on its micro-batches of {recorded} sequences, into which "
             f"{where.world_size} processes cannot divide a batch of {config.training.batch_size}; start as many as before"
-        )
-    if recorded:
-        warned(
-            f"micro-batches of {recorded} sequences, as before, do not divide the share of {where.world_size} processes; "
-            "dropout differs from that of an undisturbed run from here on"
         )
     limit = CPU_ROWS
     if where.device.type == "cuda":

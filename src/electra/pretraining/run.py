@@ -26,7 +26,7 @@ from electra.pretraining.observer import RunObserver
 from electra.pretraining.procedure import earlier, stages, together
 from electra.pretraining.results import finish, show_results
 from electra.pretraining.sources import prepared_text
-from electra.runtime import Runtime, main_process_first, runtime, stop_on_signal
+from electra.runtime import Runtime, all_or_none, main_process_first, runtime, stop_on_signal
 from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -44,7 +44,10 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
     with runtime(config.runtime) as where:
-        check_alike(beginning(config, directory), where)
+        with all_or_none(where):
+            facts = beginning(config, directory)
+            check_graphs(config, where)
+        check_alike(facts, where)
         if (summary := directory.finished()) is None:
             return run(config, directory, where)
         with main_process_first(where):
@@ -56,7 +59,6 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
 
 def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict[str, Any]:
     """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
-    check_graphs(config, where)
     with ExitStack() as claim:
         with main_process_first(where):
             if where.is_main:
@@ -64,6 +66,8 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
                 if config.init:
                     check_init(Path(config.init), config)
                 claim.enter_context(directory.claimed(config))
+        if (summary := directory.finished()) is not None:  # by another process, just before this one had the lock
+            return summary
         rows = rows_at_once(config, where, recorded_micro_batch_size(directory, where))
         with main_process_first(where):
             data, tokenizer = prepared_text(config, directory)
@@ -89,22 +93,23 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
             raise DeviceError(
                 f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
             ) from None
-    return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
+        return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
 
 
 def recorded_micro_batch_size(directory: RunDirectory, where: Runtime) -> int:
     """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
-    recorded = Checkpoints(directory.checkpoints, 1, warned).recorded_settings().get("micro_batch_size", 0)
+    with all_or_none(where):
+        recorded = Checkpoints(directory.checkpoints, 1, warned).recorded_settings().get("micro_batch_size", 0)
     return int(where.agree(float(recorded))[0])
 
 
-# Options that may differ between the processes of a run: they concern each process alone.
-OWN = ("runtime.threads", "runtime.kernels", "workers")
+# Options that may differ between the processes of a run.
+PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
 
 
 def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     """What all processes of a run must have in common before they begin."""
-    options = {hyphenated(name): value for name, value in flat(asdict(config)).items() if name not in OWN}
+    options = {hyphenated(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
     newest = [path.name for path in Checkpoints(directory.checkpoints, 1, warned).paths()[-1:]]
     return {
         **options,

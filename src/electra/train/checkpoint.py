@@ -28,6 +28,8 @@ from electra.storage import sync, write_tensors, writing
 from electra.train.checkpoint_content import CheckpointRecord, check_moments, check_numbers
 
 PREFIX = "step-"
+FORMAT = 2
+"""Changes with the files of a checkpoint, and with the random numbers of what follows it."""
 SCALARS = ("step", "seconds", "tokens", "flops")
 
 
@@ -84,8 +86,7 @@ class Checkpoints:
         """The settings of the newest checkpoint whose state.json is whole; none where there is no such checkpoint."""
         for path in reversed(self.paths()):
             with suppress(DamagedCheckpointError), reading(path):
-                if "settings" in (record := read_state(path)):
-                    return record["settings"]
+                return read_state(path)["settings"]
         return {}
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
@@ -129,7 +130,8 @@ class Checkpoints:
             write_tensors(aside / name, {key: t.contiguous().cpu() for key, t in group.items()})
             files[name] = {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)}
             sync(aside / name)
-        known = {name: getattr(state, name) for name in SCALARS} | {"settings": self.settings, "files": files}
+        known = {name: getattr(state, name) for name in SCALARS}
+        known |= {"format": FORMAT, "settings": self.settings, "files": files}
         sealed = known | {"sha256": seal(known)}
         (aside / "state.json").write_text(json.dumps(sealed, indent=2) + "\n")
         sync(aside / "state.json")
@@ -221,11 +223,17 @@ def read_state(path: Path) -> CheckpointRecord:
 
     Raises:
         DamagedCheckpointError: it is not what was written, or not what a checkpoint of this step has.
+        RunError: it was written by a version of this program that drew other random numbers.
     """
     file = path / "state.json"
     written = read_object(file, DamagedCheckpointError)
     if written.pop("sha256", None) != seal(written):
         raise DamagedCheckpointError(f"{file}: does not have the checksum that was written")
+    if (found := written.pop("format", 1)) != FORMAT:
+        raise RunError(
+            f"{file}: format {found}, expected {FORMAT}: another version of electra wrote this checkpoint and drew other "
+            "random numbers; finish the run with that version, or begin another one with --init or another --out"
+        )
     record = validate(written, CheckpointRecord, str(file), DamagedCheckpointError)
     if path.name != f"{PREFIX}{record['step']:08d}":
         raise DamagedCheckpointError(f"{file}: is that of step {record['step']:,}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field, FiniteFloat
 from torch import Tensor, nn
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from electra.errors import RunError
 
@@ -34,7 +34,7 @@ class CheckpointRecord(TypedDict):
     seconds: Amount
     tokens: Amount
     flops: Amount
-    settings: NotRequired[dict[str, Annotated[int, Field(ge=1, le=10**7)]]]
+    settings: dict[str, Annotated[int, Field(ge=1, le=10**7)]]
     files: FileRecords
 
 

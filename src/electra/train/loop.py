@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from electra.config import check_limits
 from electra.errors import DivergedError, RunError, UsageError
-from electra.runtime import Runtime, memory_kept
+from electra.runtime import Runtime, all_or_none, memory_kept
 from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.graphs import CudaRecorder, GraphedBackward
@@ -118,7 +118,8 @@ def train(
         StorageError: a checkpoint or log cannot be written.
     """
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
-    state = checkpoints.restore(module, optimizer)
+    with all_or_none(runtime):
+        state = checkpoints.restore(module, optimizer)
     check_alike({"the step to go on from": state.step}, runtime)
     if not runtime.is_main:
         state.sums = zeros(state.sums)
