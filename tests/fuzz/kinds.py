@@ -264,7 +264,7 @@ def finetuning(folder: Folder) -> list[str]:
         "finetune",
         "table",
         "--model",
-        "run",
+        str(folder.base / "run"),
         "--train",
         str(folder.base / "table.csv"),
         *LABELLED,

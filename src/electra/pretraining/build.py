@@ -45,7 +45,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
 def build_shapes(config: PretrainConfig) -> PretrainingModel:
     """The objective and its networks without weights (on torch's meta device), to be counted: it takes no memory."""
     vocabulary = Vocabulary(config.model.vocab_size, mask_id=0, special_ids=())
-    with torch.device("meta"):
+    with allocating_nothing():
         return PretrainingModel(setting_of(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
 
 
