@@ -22,13 +22,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--cases", type=int, default=300, help="how many")
     parser.add_argument("--only", type=int, help="the number of a single case, which is shown in full")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first case")
     parser.add_argument("--kind", choices=sorted(KINDS), help="cases of this kind of input alone")
     parser.add_argument(
         "--list", action="store_true", help="print a line for each case: what was broken, what came of it"
     )
     arguments = parser.parse_args()
     seconds: Counter[str] = Counter()
-    numbers = range(arguments.cases) if arguments.only is None else [arguments.only]
+    numbers = range(arguments.first, arguments.first + arguments.cases) if arguments.only is None else [arguments.only]
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as root:
         base = Path(root) / "base"

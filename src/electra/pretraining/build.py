@@ -7,6 +7,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from electra.errors import DeviceError
+from electra.model.hf_config import allocating_nothing
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
