@@ -53,6 +53,8 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ("seed: 1\nyes: 4", "line 2 has the name 'yes', which is not text"),
         ("model: {1.5: 4}", "the name '1.5', which is not text"),
         ("seed: 1\nseed: 2", "line 2 has the name 'seed' a second time"),
+        ("? [a, b]\n: c", "line 1 has the name of several values, which is not text"),
+        ("steps: {a: 1}", "--steps: expected int or null, got names and values"),
         ("steps: 0x_", "not a config file (invalid literal"),
         ("steps: 2001-99-99", "--steps: expected int or null, got 2001-99-99"),
         ("<<: 5", "which has a special meaning in YAML"),

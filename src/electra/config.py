@@ -195,6 +195,8 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
             if value[1] in ("nan", "inf", "-inf"):
                 return f"{hyphenated(typed[1])}: expected a finite number, got {value[1]}"
             kinds = " or ".join(dict.fromkeys(map(plain_type, wanted)))
+            if value[1].startswith("Namespace("):
+                return f"{hyphenated(typed[1])}: expected {kinds}, got names and values"
             hint = suggest_value(typed[1], value[1])
             return f"{hyphenated(typed[1])}: expected {kinds}, got {shortened(value[1])}{hint}"
     return shortened(" ".join(message.split()), 300)

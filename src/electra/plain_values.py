@@ -72,9 +72,8 @@ def check_node(node: yaml.Node) -> None:
         names = set()
         for key, _ in node.value:
             if key.tag != TEXT:
-                raise refusal(
-                    f"the name {key.value!r}, which is not text; names are those of options, like seq_len", key
-                )
+                name = repr(key.value) if isinstance(key, yaml.ScalarNode) else "of several values"
+                raise refusal(f"the name {name}, which is not text; names are those of options, like seq_len", key)
             if key.value in names:
                 raise refusal(f"the name {key.value!r} a second time", key)
             names.add(key.value)
@@ -110,7 +109,11 @@ def load_yaml(path: Path) -> Any:
         return yaml.load(data.decode(), Loader=PlainLoader)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such config file") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a number like 0x_
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a config file (not UTF-8 at byte {error.start:,})") from None
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: a number like 0x_
         raise UsageError(f"{path}: not a config file ({' '.join(str(error).split())})") from None
 
 

@@ -22,10 +22,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--cases", type=int, default=300, help="how many")
     parser.add_argument("--only", type=int, help="the number of a single case, which is shown in full")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first case")
     parser.add_argument("--kind", choices=sorted(KINDS), help="cases of this kind of input alone")
+    parser.add_argument(
+        "--list", action="store_true", help="print a line for each case: what was broken, what came of it"
+    )
     arguments = parser.parse_args()
     seconds: Counter[str] = Counter()
-    numbers = range(arguments.cases) if arguments.only is None else [arguments.only]
+    numbers = range(arguments.first, arguments.first + arguments.cases) if arguments.only is None else [arguments.only]
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as root:
         base = Path(root) / "base"
@@ -46,6 +50,11 @@ def main() -> int:
                     f"  electra {' '.join(map(ascii, case.words))[:600]}", *(f"{k}={v!a}" for k, v in case.env.items())
                 )
                 print("  " + ascii(result.details if arguments.only is None else result.output).replace(r"\n", "\n  "))
+            if arguments.list:
+                last = result.details.split("\n")[-1][:300]
+                print(
+                    f"{number} {case.kind}: {result.outcome} in {result.seconds:.1f} s: {'; '.join(case.what)}: {last}"
+                )
             if arguments.only is not None:
                 print(f"  {folder}")
             else:

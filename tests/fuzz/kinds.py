@@ -168,7 +168,7 @@ def prepared(folder: Folder) -> list[str]:
 def seal_data(path: Path) -> None:
     """Write the checksums of what is there into a manifest, as far as it is one."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text())
+        manifest = json.loads(content(path / "manifest.json"))
         for entry in [*manifest["train"], *manifest["heldout"], manifest["unigrams"] | {"name": "unigrams.npy"}]:
             data = content(path / entry["name"])
             entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -200,7 +200,7 @@ def checkpoint(folder: Folder) -> list[str]:
 def seal_checkpoint(path: Path) -> None:
     """Write the checksums of what is there into a checkpoint's state, as far as it is one."""
     try:
-        state = json.loads((path / "state.json").read_text())
+        state = json.loads(content(path / "state.json"))
         for name, entry in state["files"].items():
             data = content(path / name)
             entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -264,7 +264,7 @@ def finetuning(folder: Folder) -> list[str]:
         "finetune",
         "table",
         "--model",
-        "run",
+        str(folder.base / "run"),
         "--train",
         str(folder.base / "table.csv"),
         *LABELLED,

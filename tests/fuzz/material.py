@@ -81,7 +81,7 @@ def make_runs(base: Path) -> None:
         ["tokenizer", text, "--out", "tokenizer", "--vocab-size", "120"],
         ["prepare", text, "--tokenizer", "tokenizer", "--out", "data", "--seq-len", "24", "--workers", "1"],
         ["pretrain", text, "--out", "run", *RUN],
-        ["finetune", "table", "--model", "run", "--train", "table.csv", *LABELLED, "--out", "table", *EPOCH],
+        ["finetune", "table", "--model", str(base / "run"), "--train", str(base / "table.csv"), *LABELLED, "--out", "table", *EPOCH],
         ["finetune", "tagging", "--model", "run", "--train", "tags.conll", "--out", "tagging", *EPOCH],
         ["finetune", "squad1", "--model", "run", "--train", "squad.json", "--dev", "squad.json", "--out", "squad", *EPOCH],
         ["finetune", "squad1", "--model", "run", "--train", "squad.json", "--dev", "squad.json", "--out", "plain",

@@ -1,14 +1,16 @@
 """The sizes in Hugging Face's `config.json`: read against a schema, and compared with the shapes of the weights."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from electra.errors import ModelError, UsageError
 from electra.model.encoder import Encoder, EncoderConfig
@@ -90,7 +92,27 @@ def count_layers(names: Mapping[str, Tensor]) -> int:
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 
+class WithoutInitialisation(TorchFunctionMode):
+    """Leave new parameters as they are allocated: drawing them on the device meta imports 800 modules."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call what is no function of `torch.nn.init`."""
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return given["tensor"] if "tensor" in given else args[0]
+        return func(*args, **given)
+
+
+@contextmanager
+def allocating_nothing() -> Iterator[None]:
+    """Modules built within have parameters with shapes and without values."""
+    with torch.device("meta"), WithoutInitialisation():
+        yield
+
+
 def encoder_shapes(config: EncoderConfig) -> dict[str, torch.Size]:
     """The shape of every parameter of an encoder, by its name in `Encoder`. Nothing is allocated for the parameters."""
-    with torch.device("meta"):
+    with allocating_nothing():
         return {name: parameter.shape for name, parameter in Encoder(config).named_parameters()}

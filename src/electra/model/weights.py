@@ -1,6 +1,7 @@
 """Names of weights in Hugging Face's ELECTRA, as reversible tables, and Hugging Face directories."""
 
 import json
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -266,7 +267,9 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
             with zipfile.ZipFile(file) as archive:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                     raise ModelError(f"{file}: is compressed, which no file of weights that torch saves is")
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # what it cannot read, it refuses
+            tensors = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
         raise ModelError(f"{file}: holds a {type(tensors).__name__}, expected tensors by name")
     for name, tensor in tensors.items():

@@ -7,6 +7,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from electra.errors import DeviceError
+from electra.model.hf_config import allocating_nothing
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.networks import generator_sizes
 from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
@@ -45,7 +46,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
 def build_shapes(config: PretrainConfig) -> PretrainingModel:
     """The objective and its networks without weights (on torch's meta device), to be counted: it takes no memory."""
     vocabulary = Vocabulary(config.model.vocab_size, mask_id=0, special_ids=())
-    with torch.device("meta"):
+    with allocating_nothing():
         return PretrainingModel(setting_of(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
 
 

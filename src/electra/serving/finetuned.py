@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-import torch
 from pydantic import Field, FiniteFloat
 from torch import Tensor, nn
 from typing_extensions import Required, TypedDict
@@ -20,7 +19,7 @@ from electra.finetuning.squad_config import SpanConfig
 from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
 from electra.finetuning.tagging import TaggingHead
 from electra.model.encoder import Encoder, EncoderConfig
-from electra.model.hf_config import CONFIG_BYTES
+from electra.model.hf_config import CONFIG_BYTES, allocating_nothing
 from electra.model.weights import check_finite, load_pretrained, load_tensors
 from electra.schema import parse_json, read_bytes, read_json
 from electra.text.coverage import CoverageMonitor
@@ -117,7 +116,7 @@ def checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], Finetun
     Raises:
         ModelError: they are not; `file` is named.
     """
-    with torch.device("meta"):
+    with allocating_nothing():
         expected = {name: tuple(parameter.shape) for name, parameter in build().named_parameters()}
     for name in expected | dict(state):
         wanted, found = expected.get(name), tuple(state[name].shape) if name in state else None
