@@ -1,24 +1,27 @@
 """The directory that text is prepared in: whose it is, what may stay in it, what goes."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from electra.console import counted
-from electra.data.manifest import MANIFEST, MANIFEST_BYTES, SETTINGS, SPLITS, Settings, load_settings, save_json
+from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_json, load_settings, save_json
 from electra.data.shards import TOKENIZER
 from electra.data.tokenising import CHUNKS
 from electra.errors import DataError
-from electra.schema import read_json
-from electra.storage import write_atomically
 from electra.text.tokenizer import Tokenizer
 
 PARTIAL = ".*.partial"
 STAMPS = "stamps.json"
-Stamps = Mapping[str, tuple[int, int]]
-"""Of each file of the text, as `Corpus.stamps` gives them."""
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """When the text was changed last. In a file of its own, so that the manifest depends on text and settings alone."""
+
+    files: dict[str, tuple[int, int]]
+    """As `Corpus.stamps` gives them."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +67,20 @@ def is_finished(directory: Path, settings: Settings) -> bool:
     return finished
 
 
-def begin(directory: Path, settings: Settings, stamps: Stamps, tokenizer: Tokenizer) -> None:
+def begin(directory: Path, settings: Settings, stamps: dict[str, tuple[int, int]], tokenizer: Tokenizer) -> None:
     """Make the directory, or go on in it: without a manifest, until all is done. Raises StorageError."""
     save_json(directory / SETTINGS, settings)
     save_stamps(directory, stamps)
     tokenizer.save(directory / TOKENIZER)
 
 
-def save_stamps(directory: Path, stamps: Stamps) -> None:
+def save_stamps(directory: Path, stamps: dict[str, tuple[int, int]]) -> None:
     """Keep the stamps of the text. Raises StorageError."""
     write_atomically(directory / STAMPS, json.dumps({"files": stamps}, indent=1).encode())
 
 
-def touched(directory: Path, stamps: Stamps) -> list[str]:
-    """The files that may have changed since preparing began, by their stamps: all where these are not known.
-
-    The stamps are in a file of their own, so that the manifest depends on nothing but the text and the settings.
-    """
+def touched(directory: Path, stamps: dict[str, tuple[int, int]]) -> list[str]:
+    """The files that may have changed since preparing began, by their stamps: all where these are not known."""
     try:
         before = read_json(directory / STAMPS, StampsFile, DataError, MANIFEST_BYTES).files
     except DataError:
