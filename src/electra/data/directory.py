@@ -1,7 +1,6 @@
 """The directory that text is prepared in: whose it is, what may stay in it, what goes."""
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -22,13 +21,6 @@ class Stamps:
 
     files: dict[str, tuple[int, int]]
     """As `Corpus.stamps` gives them."""
-
-
-@dataclass(frozen=True)
-class StampsFile:
-    """What stamps.json holds."""
-
-    files: dict[str, tuple[int, int]]
 
 
 def is_finished(directory: Path, settings: Settings) -> bool:
@@ -76,13 +68,13 @@ def begin(directory: Path, settings: Settings, stamps: dict[str, tuple[int, int]
 
 def save_stamps(directory: Path, stamps: dict[str, tuple[int, int]]) -> None:
     """Keep the stamps of the text. Raises StorageError."""
-    write_atomically(directory / STAMPS, json.dumps({"files": stamps}, indent=1).encode())
+    save_json(directory / STAMPS, Stamps(stamps))
 
 
 def touched(directory: Path, stamps: dict[str, tuple[int, int]]) -> list[str]:
     """The files that may have changed since preparing began, by their stamps: all where these are not known."""
     try:
-        before = read_json(directory / STAMPS, StampsFile, DataError, MANIFEST_BYTES).files
+        before = load_json(directory / STAMPS, Stamps).files
     except DataError:
         return list(stamps)
     return [name for name, stamp in stamps.items() if before.get(name) != stamp]
