@@ -1,5 +1,6 @@
 """Chunks: they cover the context, every token is best seen in one of them, and answers come back from their tokens."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,25 @@ def test_options_out_of_range() -> None:
         SpanConfig(max_length=67)
     with pytest.raises(UsageError, match=r"--span\.answerable-weight is -0\.5"):
         SpanConfig(answerable_weight=-0.5)
+
+
+@pytest.mark.parametrize(("room", "stride"), [(5, 2), (5, 5), (7, 9), (50, 1), (509, 128), (1500, 3)])
+def test_the_best_context_in_blocks_is_that_of_all_chunks_at_once(room: int, stride: int) -> None:
+    for tokens in (room + 1, 2 * room + 3, 1024, 1025, 3000):
+        starts = chunk_starts(tokens, room, stride)
+        start = np.array(starts)[:, None]
+        end = np.minimum(start + room, tokens)
+        around = np.minimum(np.arange(tokens) - start, end - 1 - np.arange(tokens))
+        chosen = np.where(around >= 0, 100 * around + end - start, -1).argmax(0)
+        found = best_contexts(starts, tokens, room)
+        assert [i for i, (low, high) in enumerate(found) for _ in range(high - low)] == chosen.tolist()
+        assert (found[0, 0], found[-1, 1]) == (0, tokens)
+
+
+def test_memory_grows_with_a_context_and_not_with_its_square() -> None:
+    tokens = 100_000
+    tracemalloc.start()
+    best_contexts(chunk_starts(tokens, 400, 128), tokens, 400)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6, "the matrix of all chunks and tokens has 625 MB"

@@ -59,6 +59,10 @@ class Chunks:
         return context[start:end]
 
 
+BLOCK_TOKENS = 1024
+"""Tokens of a context that are compared with all chunks that show them at a time."""
+
+
 def chunk_questions(questions: Sequence[Question], tokenizer: Tokenizer, config: SpanConfig) -> Chunks:
     """Every question with every chunk of its context."""
     encoded = encode_contexts([each.context for each in questions], tokenizer)
@@ -118,12 +122,18 @@ def best_contexts(starts: Sequence[int], tokens: int, room: int) -> Int64[np.nda
     """
     if len(starts) == 1:
         return np.array([[0, tokens]])
-    start = np.array(starts)[:, None]
-    end = np.minimum(start + room, tokens)
-    position = np.arange(tokens)
-    around = np.minimum(position - start, end - 1 - position)
-    score = np.where(around >= 0, 100 * around + end - start, -1)
-    bounds = np.cumsum(np.bincount(score.argmax(0), minlength=len(starts)))
+    step = starts[1] - starts[0]
+    best = np.empty(tokens, dtype=np.int64)
+    for low in range(0, tokens, BLOCK_TOKENS):  # a context may be a whole book, of which few chunks show the same token
+        high = min(low + BLOCK_TOKENS, tokens)
+        first = max((low - room) // step + 1, 0)
+        start = np.array(starts[first : (high - 1) // step + 1])[:, None]
+        end = np.minimum(start + room, tokens)
+        position = np.arange(low, high)
+        around = np.minimum(position - start, end - 1 - position)
+        score = np.where(around >= 0, 100 * around + end - start, -1)
+        best[low:high] = first + score.argmax(0)
+    bounds = np.cumsum(np.bincount(best, minlength=len(starts)))
     return np.stack([np.append(0, bounds[:-1]), bounds], axis=1)
 
 
