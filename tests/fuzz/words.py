@@ -1,21 +1,20 @@
 """Command lines and environment variables to break."""
 
+import io
+import re
+from contextlib import redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from random import Random
 
+from electra.cli import COMMANDS, main
 from fuzz.material import EPOCH, RUN
 
 VALUES = ["", " ", "-1", "0", "1", "3", "nan", "inf", "-inf", "1e300", "1e999", "-0.0", "0.5", "1e7", "9" * 20, "9" * 5000, "\udcff", "x\ny", "\x1b[31m", "x" * 5000,
           "[" * 3000, "{", "[1, 2]", "{a: 1}", "&a x", "*a", "!!python/object/apply:os.mkdir [executed]", "null", "true", "-", "--", "~", "=", "@x", "%s", "/dev/zero",
           "/dev/null", "/", ".", "..", "hf://x", "builtin", "0x10", "1_000", "1:30", "٣", "canary.Canary", "os.mkdir"]  # fmt: skip
-OPTIONS = ["--seed", "--steps", "--hours", "--flops", "--config", "--model", "--tokenizer", "--preset", "--objective", "--out", "--text", "--workers", "--seq-len",
-           "--vocab-size", "--optimizer.learning-rate", "--optimizer", "--model.num-layers", "--model.hidden-size", "--model.dropout", "--generator.size",
-           "--masking.fraction", "--training.batch-size", "--training.micro-batch-size", "--schedule.warmup-steps", "--runtime.threads", "--runtime.device", "--cased",
-           "--epochs", "--layerwise-decay", "--learning-rate", "--max-length", "--seeds", "--batch-size", "--init", "--data", "--input", "--top", "--candidates",
-           "--loss-weight", "--length-warmup.steps", "--documents", "--help", "--version", "--"]  # fmt: skip
-WORK = {"--steps", "--hours", "--flops", "--epochs", "--seeds", "--hidden-size", "--model.hidden-size", "--model.num-layers", "--workers", "--runtime.threads",
-        "--training.batch-size"}  # fmt: skip
-"""Options that may ask for as much work or memory as a machine has; large values of them are right somewhere."""
+WORK = {"--steps", "--hours", "--flops", "--epochs", "--seeds", "--workers", "--runtime.threads"}
+"""Options that may ask for as much work as there is time; large values of them are right."""
 LARGE = {"1e7", "1e300", "9" * 20, "inf"}
 
 
@@ -82,10 +81,32 @@ def draw_words(base: Path, draw: Random) -> list[str]:
                 ["predict", "--model", str(base / "table"), "--input", str(base / "lines.txt"), "--out", "out"],
                 ["flops", "--preset", "tiny", "--steps", "5"],
                 ["flops", "--table", "8"],
-                ["study", "objectives", "--data", text, "--out", "out", "--variants", "none such"],
+                [
+                    "study",
+                    "objectives",
+                    "--data",
+                    text,
+                    "--glue",
+                    str(base / "glue"),
+                    "--out",
+                    "out",
+                    "--variants",
+                    "none such",
+                ],
             ]
         )
     )
+
+
+@cache
+def options_of(command: str) -> list[str]:
+    """Every option of a command, and some that it may not have."""
+    shown = io.StringIO()
+    if command in COMMANDS:
+        with redirect_stdout(shown), suppress(SystemExit):
+            main([command, "--help"])
+    own = re.findall(r"^  (--[a-z0-9.-]+)", shown.getvalue(), re.MULTILINE)
+    return own * 3 + ["--help", "--version", "--", "--model", "--optimizer", "--config", "--lr", "--text"]
 
 
 def damage_words(words: list[str], draw: Random) -> tuple[list[str], list[str]]:
@@ -95,7 +116,7 @@ def damage_words(words: list[str], draw: Random) -> tuple[list[str], list[str]]:
         place = draw.randrange(len(words)) if words else 0
         kind = draw.choice(["value", "value", "value", "option", "option", "option", "gone", "twice", "swap", "letter"])
         value = draw.choice(VALUES)
-        option = draw.choice(OPTIONS)
+        option = draw.choice(options_of(words[0] if words else ""))
         if kind == "option":
             value = draw.choice([each for each in VALUES if each not in LARGE or option not in WORK])
             words += draw.choice([[option, value], [f"{option}={value}"], [option]])
