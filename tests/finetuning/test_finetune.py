@@ -55,8 +55,14 @@ def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys)
     rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [str(i) for i in range(16)]
     assert {row["label"] for row in rows} == {"0", "1"}
+    # Killed when its results were written, but not all was removed that it does not need any more.
+    checkpoint = tmp_path / "out/seed-1/checkpoints/step-00000008"
+    checkpoint.mkdir(parents=True)
+    for path in (checkpoint / "model.safetensors", tmp_path / "out/seed-1/best.safetensors"):
+        path.write_bytes(b"left")
     finetune(settings, tmp_path / "out", seeds=2)
     assert "seed-1 is finished" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out/seed-1").iterdir()} == left
 
 
 @pytest.mark.parametrize(

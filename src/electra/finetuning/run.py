@@ -122,6 +122,7 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
     inputs.check(out, config)
     if (out / "results.json").exists():
         decided(f"{out} is finished")
+        remove_leftovers(out)
         return read_results(out)
     with runtime(config.runtime) as where:
         if where.world_size > 1:
@@ -237,9 +238,14 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    for left in ("checkpoints", "best.safetensors"):  # the model directory holds what counts
-        path = out / left
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    remove_leftovers(out)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
     console.print(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})", markup=False)
     return results
+
+
+def remove_leftovers(out: Path) -> None:
+    """Remove what a finished run does not need, its model directory has it. A run can be killed before all is removed."""
+    for name in ("checkpoints", "best.safetensors"):
+        path = out / name
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
