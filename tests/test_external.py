@@ -21,7 +21,7 @@ from test_cli import error
 import electra
 from electra import cli, console
 from electra.errors import DataError, TextError, UsageError
-from electra.external import parse_json, printable, refuse_special_file
+from electra.external import decode_json, printable, refuse_special_file
 from electra.finetuning import squad_data
 from electra.finetuning.rows import read_rows, stream_rows
 from electra.finetuning.squad_data import read_mrqa, read_squad
@@ -181,13 +181,13 @@ def test_special_files(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_json(text: str | bytes, message: str) -> None:
     with pytest.raises(TextError) as raised:
-        parse_json(text, "x:1", TextError)
+        decode_json(text, "x:1", TextError)
     assert str(raised.value) == message
 
 
 def test_json_that_is_right() -> None:
-    assert parse_json(r'"\ud83d\ude00"', "", TextError) == "\U0001f600"
-    assert parse_json(r'"\ud83d"', "", TextError, half_surrogates=True) == "\ud83d"
+    assert decode_json(r'"\ud83d\ude00"', "", TextError) == "\U0001f600"
+    assert decode_json(r'"\ud83d"', "", TextError, half_surrogates=True) == "\ud83d"
 
 
 NASTY = "a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"

@@ -49,10 +49,10 @@ def output_path(out: str | os.PathLike[str]) -> Path:
     return Path(out)
 
 
-def parse_json(
+def decode_json(
     text: str | bytes, place: str, error: type[ElectraError], hint: str = "", half_surrogates: bool = False
 ) -> Any:
-    """A JSON value.
+    """A JSON value of any kind; `electra.schema` reads JSON that has to fit a schema.
 
     Args:
         text: The JSON document.

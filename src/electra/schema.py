@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict, is_typeddict
 
 from electra.errors import ElectraError
+from electra.external import refuse_special_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,13 +35,13 @@ def check_file(path: Path, error: type[ElectraError], limit: int | None = None) 
 
     Opening anything else can block (a FIFO), never end (a device) or fail half-way (a directory).
     """
+    refuse_special_file(path, error)
     try:
         found = path.stat()
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         raise unreadable(path, problem, error) from problem
     if not stat.S_ISREG(found.st_mode):
-        kind = "Is a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-        raise error(f"{path}: cannot be read: {kind}")
+        raise error(f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'no regular file'}")
     if limit is not None and found.st_size > limit:
         raise error(f"{path}: {found.st_size:,} bytes; a file of this kind has at most {limit:,}")
 

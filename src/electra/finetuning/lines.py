@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError, TextError
-from electra.external import parse_json
+from electra.external import decode_json
 from electra.text.files import line_blocks
 from electra.text.readers import RECORD_HINT
 
@@ -56,7 +56,7 @@ def json_record(line: str, place: str) -> dict[str, Any]:
     Raises:
         DataError: not JSON, or not an object.
     """
-    record = parse_json(line, place, DataError, RECORD_HINT)
+    record = decode_json(line, place, DataError, RECORD_HINT)
     if not isinstance(record, dict):
         raise DataError(f"{place}: not a JSON object")
     return record

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError, TextError
-from electra.external import is_unicode, parse_json
+from electra.external import decode_json, is_unicode
 from electra.finetuning.lines import json_records
 from electra.text.files import read_blocks
 
@@ -48,7 +48,7 @@ def read_squad(path: Path) -> list[Question]:
         DataError: not such a file, no question in it, an id that comes twice, or an answer that does not stand in its
             context; the message names the file and the question.
     """
-    content = parse_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `entry`
+    content = decode_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `entry`
     return checked(list(squad_questions(content, str(path))), str(path))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from electra.console import decided
 from electra.errors import DataError, UsageError
-from electra.external import parse_json
+from electra.external import decode_json
 from electra.finetuning.heads import Kind
 from electra.finetuning.rows import Rows, read_rows
 from electra.finetuning.sentences import Sentences, SentenceTask, finite
@@ -161,7 +161,7 @@ def cell_labels(value: Any, place: str) -> tuple[str, ...] | list[str]:
     """A cell's label as a tuple of one, or its several labels as a list (a list, or one written as JSON)."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = parse_json(value, place, DataError)
+            value = decode_json(value, place, DataError)
         except DataError as error:
             if not isinstance(error.__cause__, json.JSONDecodeError):  # it may be a name like any other
                 raise

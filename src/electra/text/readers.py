@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import TextError
-from electra.external import parse_json
+from electra.external import decode_json
 from electra.text.files import LineBlock, line_blocks, unpacked, unreadable
 
 Documents = Literal["blank-line", "file", "line"]
@@ -125,7 +125,7 @@ def check_text(text: Any, text_field: str, place: str) -> str:
 
 
 def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
-    value = parse_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # other fields may have some
+    value = decode_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # other fields may have some
     if not isinstance(value, dict):
         raise TextError(
             f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}"
