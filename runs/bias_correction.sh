@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tuning without and with Adam's bias correction, from one encoder: five seeds of five tasks.
+# Fine-tuning without and with Adam's bias correction, from one encoder: five tasks, five seeds unless SEEDS says otherwise.
 #
 #   runs/bias_correction.sh ENCODER DATA OUT [SEEDS]
 #
