@@ -85,6 +85,14 @@ def test_the_byte_that_is_not_utf8_is_named_and_can_be_replaced(tmp_path: Path, 
     electra.cli.main(["pretrain", str(path), "--out", str(tmp_path / "run"), "--encoding-errors", "replace", *RUN])
 
 
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_utf_16_is_named_and_not_replaced(errors: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Half of its bytes may well be UTF-8, and what is left of it no text."""
+    path = broken(tmp_path, "a.txt", GOOD.encode("utf-16"))
+    line = error(capsys, "pretrain", str(path), "--out", str(tmp_path / "run"), "--encoding-errors", errors, *RUN)
+    assert line == f"{path}: UTF-16, expected UTF-8: convert the file (iconv -f UTF-16 -t UTF-8)"
+
+
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text, a tokenizer, data and a finished run to be broken in copies."""

@@ -209,6 +209,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --config nowhere.yaml", "nowhere.yaml: no such config file"),
         ("pretrain a", "--out is missing; electra pretrain --help explains it"),
         ("pretrain a --out r --seed 3 b", "'b' stands behind options; name all text together"),
+        ("pretrain a --out r -o x", "there is no option -o; options begin with two hyphens, and --help lists them"),
         ("prepare a --out r", "--tokenizer is missing; electra prepare --help explains it"),
         ("evaluate", "RUN is missing; electra evaluate --help explains it"),
         ("prepare a", "--tokenizer and --out are missing"),

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         name = "" if error.filename is None else f"{error.filename}: "
         fail(f"error: {name}{error.strerror or error}")
     except KeyboardInterrupt:
-        fail("interrupted", 130)
+        fail("interrupted; what was finished is kept where the command has an --out: run it again to go on", 130)
 
 
 def run(words: list[str]) -> None:

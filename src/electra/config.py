@@ -176,6 +176,8 @@ def one_line(message: str, names: list[str], program: str, positionals: bool) ->
         shown = [hyphenated(name) if name in names else name.upper() for name in missing[1].split(", ")]
         return f"{' and '.join(shown)} {'is' if len(shown) == 1 else 'are'} missing; {program} --help explains it"
     if stray := re.search(r"[Uu]nrecognized arguments?: (?!--)(\S+)", message):
+        if stray[1].startswith("-") and len(stray[1]) > 1:
+            return f"there is no option {stray[1]}; options begin with two hyphens, and --help lists them"
         why = (
             "stands behind options; name all text together" if positionals else "is no option; --help lists all options"
         )

@@ -135,9 +135,12 @@ class RunDirectory:
             return
         micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
         if (difference := difference_to(self.config, config, FREE + micro_batches)) is not None:
+            further = (
+                f"; to train further from this one, --init {self.path} --out ANOTHER" if self.summary.exists() else ""
+            )
             raise RunError(
                 f"{self.path}: a run of another configuration: {difference}; "
-                "choose another --out, or repeat the options it was started with"
+                f"choose another --out, or repeat the options it was started with{further}"
             )
 
     @contextmanager

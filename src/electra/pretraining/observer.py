@@ -60,6 +60,8 @@ class RunObserver:
             return
         if state.step:
             decided(f"resuming from step {state.step:,}", str(self.checkpoint_of(state.step)))
+        elif (self.directory / "metrics.jsonl").exists():
+            decided("starting at step 0 again", "the run was stopped before its first checkpoint")
         self.opened = replace(state)
         self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
         self.log = MetricsLog(self.directory, state.step)

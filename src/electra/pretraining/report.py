@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,10 @@ def write_report(report: Report, directory: Path) -> Path:
         images = []
         for name, figure in draw(report.rows, report.evaluation, report.samples).items():
             buffer = io.BytesIO()
-            figure.savefig(buffer, format="png", dpi=110)
+            with warnings.catch_warnings():
+                # Where no font has the letters of a script, boxes are drawn; the page itself has the text.
+                warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+                figure.savefig(buffer, format="png", dpi=110)
             (pictures / f"{name}.png").write_bytes(buffer.getvalue())
             images.append(
                 f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'

@@ -1,5 +1,6 @@
 """One reader per kind of file: from the bytes of a file to the documents in it."""
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -143,6 +144,8 @@ def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> st
 
 
 def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
+    if block.offset == 0 and block.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise TextError(f"{path}: UTF-16, expected UTF-8: convert the file (iconv -f UTF-16 -t UTF-8)")
     try:
         return block.data.decode("utf-8", errors)
     except UnicodeDecodeError as error:

@@ -149,9 +149,11 @@ class Checkpoints:
         for path in reversed(paths):
             if (damage := damaged(path)) is None:
                 return load(path, module, optimizer)
-            self.warn(f"{path}: damaged ({damage}); going back to the checkpoint before it")
+            self.warn(f"{path}: damaged ({damage}); it is not used")
         if paths:
-            raise RunError(f"{self.directory}: every checkpoint is damaged; delete the run to begin anew")
+            raise RunError(
+                f"{self.directory}: every checkpoint is damaged; delete this folder to train from step 0 again"
+            )
         return TrainingState()
 
 
