@@ -142,6 +142,17 @@ def test_an_empty_task(capsys: pytest.CaptureFixture) -> None:
     assert "no task is named; there are " in error(capsys, "finetune", "", "--model", "m", "--data", "d", "--out", "o")
 
 
+@pytest.mark.parametrize("out", [".", "..", "/dev/null", "folder", "pipe"])
+def test_predictions_take_the_place_of_no_device(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    line = error(capsys, "predict", "--model", "m", "--input", "a.txt", "--out", out)
+    assert line == f"--out {out}: not a regular file; name a file to be written, or leave --out out"
+
+
 def test_an_empty_output_in_python() -> None:
     for call in (
         lambda: electra.pretrain("a", out=""),

@@ -49,6 +49,18 @@ def output_path(out: str | os.PathLike[str]) -> Path:
     return Path(out)
 
 
+def output_file(out: str | os.PathLike[str]) -> Path:
+    """The path of a file to be written, which would take the place of what is there.
+
+    Raises:
+        UsageError: it is blank, or something else than a file is there: a folder, or a device such as /dev/null.
+    """
+    path = output_path(out)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--out {path}: not a regular file; name a file to be written, or leave --out out")
+    return path
+
+
 def decode_json(
     text: str | bytes, place: str, error: type[ElectraError], hint: str = "", half_surrogates: bool = False
 ) -> Any:

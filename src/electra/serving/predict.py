@@ -12,7 +12,7 @@ from typing import Any
 
 from electra.console import warned
 from electra.errors import DataError, UsageError
-from electra.external import output_path
+from electra.external import output_file
 from electra.finetuning.checks import OTHER_MODEL
 from electra.finetuning.features import Features
 from electra.finetuning.sentences import encode_pairs, readable
@@ -82,7 +82,7 @@ class Predictor:
         """
         check_paths(input, out)
         if out is not None:
-            check_writable(output_path(out).parent)
+            check_writable(output_file(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
             warned(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
         if isinstance(input, os.PathLike):
@@ -91,7 +91,7 @@ class Predictor:
             inputs = self._from_values(input)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
             records = stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
-        return records if out is None else written(records, output_path(out), private)
+        return records if out is None else written(records, output_file(out), private)
 
     def _predict_file(self, file: str) -> Iterator[Record]:
         """Predictions for a file, at the end of which the share of [UNK] in it is printed."""
@@ -138,7 +138,7 @@ def check_paths(input: os.PathLike[str] | Values, out: str | os.PathLike[str] | 
     """
     check_local({"--input": input if isinstance(input, os.PathLike) else None, "--out": out})
     if out is not None:
-        output_path(out)
+        output_file(out)
 
 
 def load_predictor(model: str, config: PredictConfig) -> Predictor:
