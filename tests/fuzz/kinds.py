@@ -1,7 +1,5 @@
 """The kinds of input: of each, which material is copied, what of it is broken, and which command reads it."""
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +9,7 @@ from random import Random
 
 from fuzz.material import EPOCH, LABELLED, RUN, SIZES, TABLES, TEXTS
 from fuzz.mutations import damage, plant_pickle
+from fuzz.seals import content, seal_checkpoint, seal_data
 from fuzz.words import damage_words, draw_environment, draw_words
 
 NAMES = ["a\nb", "\x1b[31m", "[bold]", "x\u202ey", os.fsdecode(b"\xff"), "'", "-", "%s{0}", "x" * 200]
@@ -165,26 +164,6 @@ def prepared(folder: Folder) -> list[str]:
     )
 
 
-def seal_data(path: Path) -> None:
-    """Write the checksums of what is there into a manifest, as far as it is one."""
-    try:
-        manifest = json.loads(content(path / "manifest.json"))
-        for entry in [*manifest["train"], *manifest["heldout"], manifest["unigrams"] | {"name": "unigrams.npy"}]:
-            data = content(path / entry["name"])
-            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            if entry["name"] == "unigrams.npy":
-                manifest["unigrams"] = {name: entry[name] for name in ("bytes", "sha256")}
-        (path / "manifest.json").write_text(json.dumps(manifest))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return
-
-
-def content(path: Path) -> bytes:
-    """What is in a file; nothing where it is none that can be read, or too large."""
-    readable = path.is_file() and os.access(path, os.R_OK) and path.stat().st_size < 50_000_000
-    return path.read_bytes() if readable else b""
-
-
 def checkpoint(folder: Folder) -> list[str]:
     """Checkpoints, also with checksums of what is broken."""
     path = folder.take_folder("stopped", ("checkpoints/*/*",))
@@ -195,20 +174,6 @@ def checkpoint(folder: Folder) -> list[str]:
     return folder.draw.choice(
         [["pretrain", str(folder.base / "text/a.txt"), *RUN, "--out", str(path)], ["evaluate", str(path)]]
     )
-
-
-def seal_checkpoint(path: Path) -> None:
-    """Write the checksums of what is there into a checkpoint's state, as far as it is one."""
-    try:
-        state = json.loads(content(path / "state.json"))
-        for name, entry in state["files"].items():
-            data = content(path / name)
-            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        state.pop("sha256", None)
-        state["sha256"] = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
-        (path / "state.json").write_text(json.dumps(state))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return
 
 
 def run(folder: Folder) -> list[str]:
