@@ -87,7 +87,7 @@ def test_finetune(name: str) -> None:
 
 
 def test_predict() -> None:
-    with pytest.raises(UsageError, match="null-threshold is NaN"):
+    with pytest.raises(UsageError, match="null-threshold: expected a finite number, got nan"):
         predict_options({"null_threshold": math.nan})
     assert predict_options({"null_threshold": -math.inf}).null_threshold == -math.inf
 

@@ -128,6 +128,11 @@ def check_names(given: Mapping[str, Any]) -> None:
             check_names(value)
 
 
+def is_limit(name: str, value: float) -> bool:
+    """Whether infinity has a meaning for an option: no clipping, or always and never an answer."""
+    return not math.isnan(value) and name.rpartition(".")[2] in ("clip_norm", "null_threshold")
+
+
 def check_values(values: Mapping[str, Any]) -> None:
     """Raise a `UsageError` for values that no option can have, whatever it means."""
     for name, value in values.items():
@@ -136,7 +141,7 @@ def check_values(values: Mapping[str, Any]) -> None:
                 problem = "a NUL character" if "\0" in each else "" if is_unicode(each) else "bytes that are not UTF-8"
                 if problem:
                     raise UsageError(f"{hyphenated(name)}: {shortened(printable(each))} holds {problem}")
-            elif isinstance(each, float) and not math.isfinite(each):
+            elif isinstance(each, float) and not math.isfinite(each) and not is_limit(name, each):
                 raise UsageError(f"{hyphenated(name)}: expected a finite number, got {each}")
             elif isinstance(each, int) and abs(each) > LARGEST_INT:
                 raise UsageError(
