@@ -97,7 +97,13 @@ def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(tiny_run))
     command = [sys.executable, "-m", "electra", "pretrain", "--config", str(config), "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # ignored where the tests run in the background
+    )
     deadline = time.monotonic() + 60
     while len(list(read_metrics(out / "metrics.jsonl"))) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
