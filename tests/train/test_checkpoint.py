@@ -89,7 +89,7 @@ def test_a_damaged_one_is_recognised_and_the_one_before_is_used(tmp_path: Path, 
     assert same(module, first)
     assert len(warnings) == 1
     assert "step-00000002: damaged" in warnings[0]
-    assert "going back" in warnings[0]
+    assert "it is not used" in warnings[0]
 
 
 def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""Losses and gradient norms of short runs, objective by objective and task by task, are those that are recorded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden.record import TRACE_OF, TRACES
+
+
+def test_every_trace_belongs_to_a_run() -> None:
+    assert {path.stem for path in TRACES.glob("*.txt")} == set(TRACE_OF)
+
+
+@pytest.mark.parametrize("name", TRACE_OF)
+def test_trace(name: str, tmp_path: Path) -> None:
+    recorded, found = (TRACES / f"{name}.txt").read_text().split("\n"), TRACE_OF[name](tmp_path).split("\n")
+    assert len(found) == len(recorded)
+    for ours, theirs in zip(found, recorded, strict=True):
+        if ours.startswith("step") or not ours:
+            assert ours == theirs
+        else:
+            # Other vector instructions change the sixth digit, at most the fifth; another draw or formula changes the first ones.
+            np.testing.assert_allclose(*(np.array(line.split(), float) for line in (ours, theirs)), rtol=3e-4)
