@@ -9,7 +9,7 @@ from typing import NamedTuple
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
 from electra.text.corpus import Corpus
-from electra.text.readers import Piece
+from electra.text.formats import Piece
 from electra.text.tokenizer import Tokenizer
 from electra.text.vocabulary import train_tokenizer
 

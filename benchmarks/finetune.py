@@ -28,10 +28,10 @@ from transformers import (
     TrainingArguments,
 )
 
-from electra.finetuning.features import FeatureLoader, Features
-from electra.finetuning.glue import glue_task
+from electra.finetuning.batching import FeatureLoader, Features
+from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.task import SentenceTask
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.sentences import SentenceTask
 from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
 from electra.presets import small
 from electra.runtime import Runtime

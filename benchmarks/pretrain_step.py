@@ -42,14 +42,14 @@ from quiet_loop import Silent, Unsaved
 from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
+from electra.model.cpu.library import why_no_kernels
 from electra.model.encoder import fuse
-from electra.model.kernel_library import why_no_kernels
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.device import check_graphs, compile_parts, graphed_lengths, rows_at_once
-from electra.pretraining.networks import generator_sizes
-from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, rows_at_once
+from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.objectives.networks import generator_sizes
 from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import load_tokenizer

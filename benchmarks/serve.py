@@ -26,12 +26,12 @@ from measuring import Mark, interleaved, options, ratio, report
 from peer import hf_config
 from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
 
-from electra.model.kernel_library import why_no_kernels
+from electra.inference.config import PredictConfig
+from electra.inference.finetuned import load_finetuned
+from electra.inference.predict import Predictor
+from electra.model.cpu.library import why_no_kernels
 from electra.presets import PRESETS
 from electra.runtime import Runtime, RuntimeConfig, runtime
-from electra.serving.config import PredictConfig
-from electra.serving.finetuned import load_finetuned
-from electra.serving.predict import Predictor
 
 MARK = 3.0
 OURS, ONNX, ONE, BATCHES = "electra", "electra-onnx", "pipeline", "pipeline-batches"

@@ -14,8 +14,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 import torch
-import toy_tasks
-from toy import TINY_RUN, sentences
+from support import toy_tasks
+from support.toy import TINY_RUN, sentences
 
 import electra
 from electra.finetuning.run import finetune

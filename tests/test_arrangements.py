@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import TINY_RUN
+from support.toy import TINY_RUN
 
 import electra
 from electra.errors import RunError, UsageError
 from electra.presets import tiny
-from electra.pretraining import device
-from electra.pretraining.device import rows_at_once
-from electra.pretraining.masking import Chosen
-from electra.pretraining.objectives import PretrainingModel
+from electra.pretraining import execution
+from electra.pretraining.execution import rows_at_once
+from electra.pretraining.objectives.masking import Chosen
+from electra.pretraining.objectives.model import PretrainingModel
 from electra.runtime import Runtime
 from electra.train.checkpoint import Checkpoints, seal
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "sampled_accuracy", "gradient_norm")
 
@@ -85,7 +85,7 @@ def test_a_resumed_run_keeps_its_micro_batches(
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    monkeypatch.setattr(device, "CPU_ROWS", 2)  # what this machine would take for another run
+    monkeypatch.setattr(execution, "CPU_ROWS", 2)  # what this machine would take for another run
     electra.pretrain(str(text), out=str(out), **options)
     assert "in micro-batches of 8" in capsys.readouterr().out
     weights = [(run / "discriminator/model.safetensors").read_bytes() for run in (tmp_path / "whole", out)]

@@ -287,7 +287,7 @@ def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, c
 def test_a_tokenizer_needs_a_directory_of_its_own(
     parts: Path, place: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(electra.pretraining.sources, "train_with_progress", None)  # it is seen before the work
+    monkeypatch.setattr(electra.pretraining.inputs, "train_with_progress", None)  # it is seen before the work
     before = sorted(parts.rglob("*"))
     line = error(capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / place))
     assert line.startswith(f"{parts / place}: holds other files (")

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 import electra
-from electra import cli, hints
+from electra import cli
 from electra.commands.pretraining import pretrain_parser
+from electra.config import hints
 from electra.presets import PRESETS
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig, build
@@ -67,7 +68,7 @@ def test_every_field_has_a_help_text(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         cli.main(["pretrain", "--help"])
     text = " ".join(capsys.readouterr().out.split("positional arguments:")[1].split())
-    for name in electra.config.flat(yaml.safe_load(electra.config.to_yaml(PretrainConfig()))):
+    for name in electra.config.parser.flat(yaml.safe_load(electra.config.parser.to_yaml(PretrainConfig()))):
         option = "--" + name.replace("_", "-")
         if name != "text":
             after = text.split(f" {option} ", 1)[1]
@@ -109,13 +110,15 @@ def test_a_whole_number_may_be_written_as_engineers_do(resolved: list[PretrainCo
 
 def test_how_configurations_differ_is_said_in_plain_words(tmp_path: Path) -> None:
     saved, tiny = tmp_path / "c.yaml", PRESETS["tiny"]()
-    saved.write_text(electra.config.to_yaml(tiny))
+    saved.write_text(electra.config.parser.to_yaml(tiny))
     other = replace(tiny, text=("a", "b"), steps=None, hours=2.0, cased=True)
-    assert electra.config.difference_to(saved, other, ()) == (
+    assert electra.config.parser.difference_to(saved, other, ()) == (
         "--text is not set there, a b here; --steps is 20000 there, not set here; --hours is not set there, 2.0 here; "
         "1 more option differs"
     )
-    assert electra.config.difference_to(saved, replace(tiny, cased=True), ()) == "--cased is false there, true here"
+    assert (
+        electra.config.parser.difference_to(saved, replace(tiny, cased=True), ()) == "--cased is false there, true here"
+    )
 
 
 def test_a_preset_then_options(resolved: list[PretrainConfig]) -> None:
@@ -185,7 +188,7 @@ def test_python_has_the_same_defaults(resolved: list[PretrainConfig]) -> None:
 def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
     for name, preset in PRESETS.items():
         file = tmp_path / f"{name}.yaml"
-        file.write_text(electra.config.to_yaml(preset()))
+        file.write_text(electra.config.parser.to_yaml(preset()))
         parser = pretrain_parser({}, str(file), tmp_path)
         assert build(parser, parser.parse_object({})) == preset()
 

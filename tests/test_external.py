@@ -20,16 +20,16 @@ from test_cli import error
 
 import electra
 from electra import cli, console
+from electra.config.plain_values import MAX_BYTES, load_yaml
 from electra.errors import DataError, TextError, UsageError
 from electra.external import decode_json, printable, refuse_special_file
-from electra.finetuning import squad_data
-from electra.finetuning.rows import read_rows, stream_rows
-from electra.finetuning.squad_data import read_mrqa, read_squad
-from electra.finetuning.tagging_data import read_sentences, stream_sentences
-from electra.plain_values import MAX_BYTES, load_yaml
-from electra.serving import inputs
+from electra.finetuning.classification.rows import read_rows, stream_rows
+from electra.finetuning.qa import data
+from electra.finetuning.qa.data import read_mrqa, read_squad
+from electra.finetuning.tagging.data import read_sentences, stream_sentences
+from electra.inference import inputs
 from electra.text import files
-from electra.text.readers import read_parquet
+from electra.text.formats import read_parquet
 
 READERS_OF_DATA = (read_rows, stream_rows, read_squad, read_mrqa, read_sentences, stream_sentences)
 LEVELS = "abcdefghijklmno"
@@ -292,7 +292,7 @@ def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: p
         list(read_parquet(packed, "text"))
     with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked"):
         read_rows(packed)
-    monkeypatch.setattr(squad_data, "MAX_DOCUMENT_BYTES", 3_000_000)
+    monkeypatch.setattr(data, "MAX_DOCUMENT_BYTES", 3_000_000)
     (tmp_path / f"a.json{ending}").write_bytes(pack(b" " * 4_000_000))
     with pytest.raises(DataError, match=rf"a\.json\{ending}: more than 3 MB unpacked, which is held in memory whole"):
         read_squad(tmp_path / f"a.json{ending}")

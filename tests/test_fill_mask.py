@@ -9,8 +9,8 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from support.toy import TINY_RUN
 from test_cli import error
-from toy import TINY_RUN
 from transformers import (
     AutoTokenizer,
     ElectraConfig,
@@ -21,13 +21,13 @@ from transformers import (
 )
 
 import electra
-from electra.config import flat
+from electra.config.parser import flat
 from electra.data.loader import evaluation_batches
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
 from electra.errors import DataError
-from electra.pretraining.fill_mask import load_filler
-from electra.pretraining.mlm_accuracy import MaskedExamples, mask_one_each
+from electra.pretraining.evaluation.fill_mask import load_filler
+from electra.pretraining.evaluation.mlm_accuracy import MaskedExamples, mask_one_each
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import load_tokenizer
 

@@ -12,10 +12,10 @@ import yaml
 
 import electra
 from electra.pretraining import run as run_module
-from electra.pretraining.objectives import OBJECTIVES
-from electra.pretraining.observer import RunObserver
+from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.reporting.observer import RunObserver
 from electra.train.backward import Backward
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="there is no GPU, or CUDA_VISIBLE_DEVICES hides it"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from damage import NOT_FILES, Damage, broken_json, contents, edit, refused
+from support.damage import NOT_FILES, Damage, broken_json, contents, edit, refused
 from test_cli import error
 
 import electra

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from damage import NOT_FILES, NOT_JSON, Damage, broken_json, cut, edit, oversized, refused, write
 from safetensors.torch import load_file, save_file
+from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, cut, edit, oversized, refused, write
+from support.toy_tasks import TINY, WORDS, save_model, toy_tokenizer
 from test_cli import error
-from toy_tasks import TINY, WORDS, save_model, toy_tokenizer
 
 import electra
 from electra.errors import ModelError, TokenizerError
+from electra.finetuning.classification.heads import HiddenLayerHead, SentenceHead
 from electra.finetuning.export import HEAD_FILE
-from electra.finetuning.heads import HiddenLayerHead, SentenceHead
-from electra.finetuning.tagging import TaggingHead
+from electra.finetuning.tagging.task import TaggingHead
+from electra.inference.finetuned import load_finetuned
+from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder
-from electra.model.weights import load_pretrained, save_pretrained
-from electra.pretraining.initial import SIZES
-from electra.serving.finetuned import load_finetuned
+from electra.pretraining.warm_start import SIZES
 from electra.text.tokenizer import load_tokenizer
 
 

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from damage import refused
+from support.damage import refused
+from support.toy_tasks import toy_tokenizer
 from test_cli import error
-from toy_tasks import toy_tokenizer
 
 import electra
-from electra.config import Parser
+from electra.config.parser import Parser
 from electra.errors import UsageError
 from electra.finetuning import config as finetuning
 from electra.finetuning.config import FinetuneConfig
+from electra.inference.config import from_options as predict_options
 from electra.pretraining import config as pretraining
 from electra.pretraining.config import PretrainConfig
 from electra.runtime import RuntimeConfig, launch_variables, runtime
-from electra.serving.config import from_options as predict_options
 
 HUGE = {"NaN": math.nan, "infinite": math.inf, "minus infinite": -math.inf, "1e300": 1e300, "-1e300": -1e300}
 WHOLE = {"10^20": 10**20, "10^400": 10**400, "-10^400": -(10**400)}
@@ -182,7 +182,7 @@ def test_a_rank_that_is_no_number_silences_nothing() -> None:
 @pytest.mark.parametrize("backend", ["moon", "module://nowhere.backend", "TkAgg", ""])
 def test_a_foreign_backend_of_pictures(backend: str, tmp_path: Path) -> None:
     code = (
-        "import os; from electra.drawing import Figure; figure = Figure(); figure.subplots().plot([1, 2]); "
+        "import os; from electra.plotting import Figure; figure = Figure(); figure.subplots().plot([1, 2]); "
         "figure.savefig(os.environ['OUT'], format='png'); print(os.environ['MPLBACKEND'])"
     )
     done = python(code, MPLBACKEND=backend, OUT=str(tmp_path / "a.png"))

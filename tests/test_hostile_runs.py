@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from damage import NOT_FILES, NOT_JSON, Damage, broken_json, contents, edit, refused, write
 from safetensors.torch import load_file, save_file
+from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, contents, edit, refused, write
+from support.toy import TINY_RUN
+from support.toy_tasks import finetune_settings, save_model, write_jsonl
 from test_cli import error
-from toy import TINY_RUN
-from toy_tasks import finetune_settings, save_model, write_jsonl
 
 import electra
 from electra.errors import RunError, UsageError
-from electra.finetuning.ensemble import read_logits
+from electra.finetuning.benchmark.ensemble import read_logits
 from electra.finetuning.observer import BestEpoch
 from electra.finetuning.run import finetune
 from electra.pretraining.config import saved_config
-from electra.pretraining.directory import RunDirectory
-from electra.studies.cell import read_record
+from electra.pretraining.run_directory import RunDirectory
+from electra.studies.trial import read_record
 from electra.train.checkpoint import Checkpoints, TrainingState, checksum, seal
-from electra.train.log import MetricsLog, read_metrics
+from electra.train.metrics_log import MetricsLog, read_metrics
 
 SUMMARIES = {
     **broken_json("summary.json"),

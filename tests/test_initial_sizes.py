@@ -11,12 +11,12 @@ import pytest
 import electra
 from electra import cli
 from electra.errors import ElectraError, ModelError, UsageError
+from electra.model.checkpoints import CONFIG_NAMES, load_config
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import CONFIG_NAMES, load_config
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.initial import SIZES, compare, read_initial_sizes
-from electra.pretraining.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.warm_start import SIZES, compare, read_initial_sizes
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from toy import TINY_RUN
-from traces import trace, weights
+from support.toy import TINY_RUN
+from support.traces import trace, weights
 
 import electra
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
-from electra.pretraining.observer import RunObserver
+from electra.pretraining.reporting.observer import RunObserver
 from electra.train import loop
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 
 
 def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
@@ -44,8 +44,9 @@ KILLED = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import electra, toy
-from electra.pretraining.observer import RunObserver
+import electra
+from support import toy
+from electra.pretraining.reporting.observer import RunObserver
 from electra.train import checkpoint
 def die(*_): os.kill(os.getpid(), 9)
 stepped = RunObserver.stepped

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from kernels_here import CANNOT_COMPILE
+from support.kernels_here import CANNOT_COMPILE
 
 import electra
+from electra.inference import predict
+from electra.model.checkpoints import load_pretrained
 from electra.model.layers import TransformerLayer
-from electra.model.weights import load_pretrained
 from electra.presets import PRESETS
 from electra.runtime import RuntimeConfig
-from electra.serving import predict
 from electra.studies.compute import measured_finetuning_step, measured_step
 
 pytestmark = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))

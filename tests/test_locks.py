@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from every_command import commands
+from support.every_command import commands
 from test_cli import error
 
 import electra

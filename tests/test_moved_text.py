@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.toy import sentences
+from support.traces import weights
 from test_cli import error
-from toy import sentences
-from traces import weights
 
 import electra
 from electra.data import chunks

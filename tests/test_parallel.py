@@ -13,14 +13,14 @@ import yaml
 import electra
 from electra.errors import UsageError
 from electra.presets import PRESETS, tiny
-from electra.pretraining.device import rows_at_once
+from electra.pretraining.execution import rows_at_once
 from electra.runtime import Runtime
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 
 TIMEOUT = 120
 """Seconds; processes that wait for each other do so for much longer."""
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")
-GRAPHED = str(Path(__file__).parent / "computing_again.py")
+GRAPHED = str(Path(__file__).parent / "support/computing_again.py")
 
 
 def two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m", "electra")) -> str:

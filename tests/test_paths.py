@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy import TINY_RUN
-from toy_tasks import save_model, write_glue, write_jsonl
+from support.toy import TINY_RUN
+from support.toy_tasks import save_model, write_glue, write_jsonl
 
 import electra
 

@@ -6,7 +6,7 @@ import pytest
 
 from electra.presets import PRESETS, base, large, reference, small
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.networks import generator_sizes
+from electra.pretraining.objectives.networks import generator_sizes
 
 # Table 6 and Appendix D: layers, hidden, FFN, heads, embedding, generator, mask %, learning rate, batch, steps, length
 TABLE_6 = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from every_command import commands
+from support.every_command import commands
 
 import electra
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from traces import trace, weights
+from support.traces import trace, weights
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
-from electra.config import to_yaml
+from electra.config.parser import to_yaml
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
 from electra.runtime import RuntimeConfig, precision
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from traces import trace, weights
+from support.traces import trace, weights
 from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
 from electra.errors import DeviceError, RunError, UsageError
 from electra.pretraining import run as run_module
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 
 
 def test_a_bert(text: Path, tmp_path: Path, tiny_run: dict) -> None:

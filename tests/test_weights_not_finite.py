@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.toy_tasks import save_model
 from test_cli import error
-from toy_tasks import save_model
 
 from electra.errors import ModelError
-from electra.model.weights import check_finite, load_pretrained
+from electra.model.checkpoints import check_finite, load_pretrained
 
 BODY = "electra.encoder.layer.0.attention.output.dense.weight"
 

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         discard(sys.stdout)
         raise SystemExit(128 + signal.SIGPIPE) from None
-    except OSError as error:  # what no room has put into words of its own
+    except OSError as error:  # without a message of our own
         name = "" if error.filename is None else f"{error.filename}: "
         fail(f"error: {name}{error.strerror or error}")
     except KeyboardInterrupt:
@@ -135,7 +135,7 @@ def command(name: str) -> Callable[[list[str]], Any]:
 def run_function(name: str, words: list[str]) -> Any:
     """A command whose options are its function's parameters; `fill-mask` is `fill_mask` there. Returns what it returns."""
     from electra import commands
-    from electra.config import Parser
+    from electra.config.parser import Parser
 
     function = getattr(commands, name.replace("-", "_"))
     parser = Parser(prog=f"electra {name}", description=COMMANDS[name])
@@ -166,7 +166,7 @@ def run_pretrain(words: list[str]) -> None:
     import argparse
 
     from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget, warn_of_idle
-    from electra.config import underscored
+    from electra.config.parser import underscored
     from electra.external import output_path
     from electra.pretraining.config import build
     from electra.pretraining.run import pretrain
@@ -227,10 +227,10 @@ def run_predict(words: list[str]) -> None:
     import json
 
     from electra import commands
+    from electra.config.hints import check_input
     from electra.console import Output, console
     from electra.errors import UsageError
-    from electra.hints import check_input
-    from electra.serving.config import options
+    from electra.inference.config import options
 
     check_input(words)
     parser = options(prog="electra predict", description=COMMANDS["predict"])
@@ -267,8 +267,8 @@ def run_glue(words: list[str]) -> None:
     """`electra glue`: the options of fine-tuning, and those of the grid."""
     from electra.errors import UsageError
     from electra.external import output_path
+    from electra.finetuning.benchmark.grid import glue
     from electra.finetuning.config import FinetuneConfig, build, options
-    from electra.finetuning.grid import glue
     from electra.storage import owner_only
 
     parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
@@ -304,7 +304,7 @@ def run_glue(words: list[str]) -> None:
 def run_study(words: list[str]) -> None:
     """`electra study`: the parameters of the function, and two of them as lists."""
     from electra import commands
-    from electra.config import Parser
+    from electra.config.parser import Parser
     from electra.studies.catalogue import STUDIES
     from electra.studies.scales import SCALES
 

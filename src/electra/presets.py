@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.masking import MaskingConfig
-from electra.pretraining.networks import GeneratorConfig
+from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.train.loop import TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from toy_tasks import TINY, finetune_settings, save_model, write_conll, write_glue, write_jsonl, write_questions
+from support.toy_tasks import TINY, finetune_settings, save_model, write_conll, write_glue, write_jsonl, write_questions
 
 from electra.finetuning.preparation import prepare
-from electra.finetuning.squad_config import SpanConfig
+from electra.finetuning.qa.config import SpanConfig
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import yaml
 from scipy.stats import pearsonr
-from toy_tasks import save_model, toy_tokenizer, write_glue, write_jsonl, write_questions
+from support.toy_tasks import save_model, toy_tokenizer, write_glue, write_jsonl, write_questions
 
 import electra
 from electra import cli
-from electra.finetuning import grid
-from electra.finetuning.table import Columns, table_task
+from electra.finetuning.benchmark import grid
+from electra.finetuning.classification.table import Columns, table_task
 
 
 @pytest.fixture(scope="module")

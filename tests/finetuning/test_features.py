@@ -2,10 +2,10 @@
 
 import numpy as np
 import torch
-from toy_tasks import toy_tokenizer
+from support.toy_tasks import toy_tokenizer
 
 from electra import console
-from electra.finetuning.features import (
+from electra.finetuning.batching import (
     IGNORED,
     FeatureLoader,
     Features,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy_tasks import TINY, save_model, write_glue, write_jsonl
+from support.toy_tasks import TINY, save_model, write_glue, write_jsonl
 
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run

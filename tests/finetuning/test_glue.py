@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_tasks import toy_tokenizer, write_glue
+from support.toy_tasks import toy_tokenizer, write_glue
 
 from electra.errors import DataError
-from electra.finetuning.glue import GLUE, glue_task, read_split, split_file
-from electra.finetuning.tasks import EPOCHS
+from electra.finetuning.classification.glue import GLUE, glue_task, read_split, split_file
+from electra.finetuning.registry import EPOCHS
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "glue"
 

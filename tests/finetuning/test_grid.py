@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy_tasks import save_model, write_glue, write_wnli
+from support.toy_tasks import save_model, write_glue, write_wnli
 
 from electra.errors import DataError, ModelError, UsageError
-from electra.finetuning import grid, run
+from electra.finetuning import run
+from electra.finetuning.benchmark import grid
+from electra.finetuning.benchmark.ensemble import averaged_logits, best_runs
+from electra.finetuning.benchmark.grid import COLUMNS, PUBLISHED, glue
+from electra.finetuning.classification.glue import glue_task
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.ensemble import averaged_logits, best_runs
-from electra.finetuning.glue import glue_task
-from electra.finetuning.grid import COLUMNS, PUBLISHED, glue
 from electra.finetuning.run import finetune
 from electra.text.tokenizer import load_tokenizer
 

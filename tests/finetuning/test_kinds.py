@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_questions, write_wnli
-from toy_tasks import finetune_settings as settings
+from support.toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_questions, write_wnli
+from support.toy_tasks import finetune_settings as settings
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
 
 from electra.data.loader import Batch
 from electra.errors import DataError, UsageError
+from electra.finetuning.batching import LabelledBatch
 from electra.finetuning.export import save_finetuned
-from electra.finetuning.features import LabelledBatch
 from electra.finetuning.model import FinetunedModel
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.heads import PlainSpanHead
 from electra.finetuning.run import finetune
-from electra.finetuning.squad_config import SpanConfig
-from electra.finetuning.squad_heads import PlainSpanHead
-from electra.finetuning.tagging import Tagging, TaggingHead
-from electra.finetuning.tagging_data import Sentence
+from electra.finetuning.tagging.data import Sentence
+from electra.finetuning.tagging.task import Tagging, TaggingHead
 from electra.model.encoder import Encoder, initialise
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 from safetensors.torch import load_file
-from toy_tasks import finetune_settings, save_model, write_glue
+from support.toy_tasks import finetune_settings, save_model, write_glue
 
-from electra.finetuning import sentences
+from electra.finetuning.classification import task
 from electra.finetuning.run import finetune
 
 
@@ -16,8 +16,8 @@ def test_what_seeds_share_is_read_and_said_once_and_changes_no_seed(tmp_path, mo
     with (data / "MNLI" / "train.tsv").open("a") as file:
         file.write("half a row\n")
     encoded = []
-    encode = sentences.encode_pairs
-    monkeypatch.setattr(sentences, "encode_pairs", lambda *given: encoded.append(given) or encode(*given))
+    encode = task.encode_pairs
+    monkeypatch.setattr(task, "encode_pairs", lambda *given: encoded.append(given) or encode(*given))
     settings = finetune_settings(model, "mnli", data=str(data), epochs=1.0, max_length=8, skip_bad_rows=True)
     finetune(settings, tmp_path / "out", seeds=3)
     assert len(encoded) == 4, "train, dev, test and AX"

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.protocol import layerwise_rates, size_protocol
+from electra.finetuning.recipe import layerwise_rates, size_protocol
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import PRESETS
 from electra.train.optimizer import OptimizerConfig, build_optimizer, set_learning_rate

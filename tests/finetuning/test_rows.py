@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.errors import DataError
-from electra.finetuning.rows import read_rows
+from electra.finetuning.classification.rows import read_rows
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import matthews_corrcoef
-from toy_tasks import TINY, toy_tokenizer
+from support.toy_tasks import TINY, toy_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from electra.finetuning.batching import labelled_batch
+from electra.finetuning.classification.heads import SentenceHead
+from electra.finetuning.classification.metrics import METRICS
+from electra.finetuning.classification.task import Sentences, SentenceTask, encode_pairs, kept_lengths, readable
 from electra.finetuning.export import save_finetuned
-from electra.finetuning.features import labelled_batch
-from electra.finetuning.heads import SentenceHead
-from electra.finetuning.metrics import METRICS
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.sentences import Sentences, SentenceTask, encode_pairs, kept_lengths, readable
 from electra.model.encoder import Encoder, initialise
 from electra.runtime import Runtime
 

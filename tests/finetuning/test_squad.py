@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from squad_toys import TOKENIZER, ask, meetings, write_squad
+from support.squad_toys import TOKENIZER, ask, meetings, write_squad
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.features import FeatureLoader
+from electra.finetuning.batching import FeatureLoader
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.squad import QuestionAnswering, find_questions, read_questions
-from electra.finetuning.squad_config import SpanConfig
-from electra.finetuning.tasks import fitted
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.task import QuestionAnswering, find_questions, read_questions
+from electra.finetuning.registry import fitted
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.runtime import Runtime
 

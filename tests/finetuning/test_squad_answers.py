@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from squad_toys import TOKENIZER, ask, nonsense, random_beam
+from support.squad_toys import TOKENIZER, ask, nonsense, random_beam
 
-from electra.finetuning.squad_answers import answer_questions
-from electra.finetuning.squad_chunks import Chunks, chunk_questions
-from electra.finetuning.squad_config import SpanConfig
-from electra.finetuning.squad_data import Question
+from electra.finetuning.qa.answers import answer_questions
+from electra.finetuning.qa.chunks import Chunks, chunk_questions
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.data import Question
 
 JOINT = SpanConfig(max_length=40, doc_stride=11, max_query_length=12, max_answer_length=6, n_best_size=5, beam_size=9)
 PLAIN = SpanConfig(max_length=40, doc_stride=11, max_query_length=12, max_answer_length=6, n_best_size=5, head="plain")

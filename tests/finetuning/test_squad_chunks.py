@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from squad_toys import TOKENIZER, ask, nonsense
+from support.squad_toys import TOKENIZER, ask, nonsense
 
 from electra.errors import UsageError
-from electra.finetuning.squad_chunks import Chunks, best_contexts, chunk_questions, chunk_starts
-from electra.finetuning.squad_config import SpanConfig
-from electra.finetuning.squad_data import Answer, Question, read_squad
+from electra.finetuning.qa.chunks import Chunks, best_contexts, chunk_questions, chunk_starts
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.data import Answer, Question, read_squad
 from electra.text.tokenizer import load_tokenizer
 
 SHARED = Path(__file__).parents[2] / "../shared/data"

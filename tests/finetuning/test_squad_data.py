@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-from squad_toys import ask, meetings, write_squad
+from support.squad_toys import ask, meetings, write_squad
 
 from electra.errors import DataError
-from electra.finetuning.squad_data import Answer, check_answered, read_mrqa, read_squad
+from electra.finetuning.qa.data import Answer, check_answered, read_mrqa, read_squad
 
 CONTEXT = "Größe: Anna met Carl."
 MRQA = {

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from transformers import ElectraConfig, ElectraForQuestionAnswering
 
 from electra.data.loader import Batch
-from electra.finetuning.features import LabelledBatch
-from electra.finetuning.squad_config import SpanConfig
-from electra.finetuning.squad_heads import JointSpanHead, PlainSpanHead
+from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.heads import JointSpanHead, PlainSpanHead
 
 HIDDEN = 16
 LENGTHS, SEGMENT_A = [12, 9, 7], [4, 3, 5]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from squad_toys import ask
+from support.squad_toys import ask
 
-from electra.finetuning.squad_data import read_squad
-from electra.finetuning.squad_scoring import (
+from electra.finetuning.qa.data import read_squad
+from electra.finetuning.qa.scoring import (
     best_threshold,
     best_threshold_metrics,
     normalise,

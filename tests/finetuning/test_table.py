@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from toy_tasks import toy_tokenizer, write_jsonl
+from support.toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.sentences import SentenceTask
-from electra.finetuning.table import Columns, cell_labels, check_columns, kind_of_labels, table_task
+from electra.finetuning.classification.table import Columns, cell_labels, check_columns, kind_of_labels, table_task
+from electra.finetuning.classification.task import SentenceTask
 
 
 def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> SentenceTask:

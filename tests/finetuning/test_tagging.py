@@ -11,11 +11,11 @@ import torch
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.features import IGNORED, labelled_batch
+from electra.finetuning.batching import IGNORED, labelled_batch
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.tagging import Tagging, TaggingConfig, TaggingHead
-from electra.finetuning.tagging_data import Sentence, find_splits, read_conll, read_sentences
-from electra.finetuning.tagging_windows import scored_words, windows_of, word_spans
+from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences
+from electra.finetuning.tagging.task import Tagging, TaggingConfig, TaggingHead
+from electra.finetuning.tagging.windows import scored_words, windows_of, word_spans
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialise
 from electra.runtime import Runtime

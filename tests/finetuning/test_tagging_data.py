@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from electra.errors import DataError
-from electra.finetuning.tagging_data import Sentence, find_splits, read_conll, read_sentences, read_tagging_jsonl
+from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences, read_tagging_jsonl
 
 CONLL_2000 = Path(__file__).resolve().parents[2] / "../shared/data/chunk"
 

@@ -7,8 +7,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
 
 from electra.errors import DataError
-from electra.finetuning.tagging_data import Sentence
-from electra.finetuning.tagging_schemes import SCHEMES, find_scheme, legal_bio, marks_spans, to_bio2
+from electra.finetuning.tagging.data import Sentence
+from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, legal_bio, marks_spans, to_bio2
 
 # Two adjacent spans of one type, a span of another right after, one of a single word: all that tells schemes apart.
 SAME_SPANS = {

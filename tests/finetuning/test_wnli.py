@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.features import IGNORED, labelled_batch
-from electra.finetuning.glue import glue_task
+from electra.finetuning.batching import IGNORED, labelled_batch
+from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.wnli import Pair, Wnli, WnliHead, pairs_of, pretrained_head
+from electra.finetuning.classification.wnli_schemas import candidates, find_schema, noun_phrases, nouns
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.wnli import Pair, Wnli, WnliHead, pairs_of, pretrained_head
-from electra.finetuning.wnli_schemas import candidates, find_schema, noun_phrases, nouns
+from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig, initialise
-from electra.model.weights import load_pretrained, save_pretrained
 from electra.runtime import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import toy
-import toy_tasks
 import zstandard
+from support import toy, toy_tasks
 
 import electra
 

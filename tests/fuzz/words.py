@@ -106,6 +106,7 @@ def options_of(command: str) -> list[str]:
         with redirect_stdout(shown), suppress(SystemExit):
             main([command, "--help"])
     own = re.findall(r"^  (--[a-z0-9.-]+)", shown.getvalue(), re.MULTILINE)
+    own = [option for option in own if option != "--training.compile"]  # it takes a minute, as its help text warns
     return own * 3 + ["--help", "--version", "--", "--model", "--optimizer", "--config", "--lr", "--text"]
 
 

@@ -21,14 +21,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import electra.cli
 from electra.external import UNPRINTABLE
-from electra.finetuning import grid, rows, run, squad_data, table, tagging_data
-from electra.pretraining import fill_mask, mlm_accuracy, results, sources
+from electra.finetuning import run
+from electra.finetuning.benchmark import grid
+from electra.finetuning.classification import rows, table
+from electra.finetuning.qa import data as squad_data
+from electra.finetuning.tagging import data as tagging_data
+from electra.inference import predict
+from electra.pretraining import export, inputs
 from electra.pretraining import run as pretraining_run
-from electra.serving import predict
+from electra.pretraining.evaluation import fill_mask, mlm_accuracy
 from electra.text import files
 from fuzz.kinds import Case
 
-LOADED = (grid, rows, run, table, tagging_data, fill_mask, mlm_accuracy, sources, pretraining_run, predict)
+LOADED = (grid, rows, run, squad_data, table, tagging_data, fill_mask, mlm_accuracy, inputs, pretraining_run, predict)
 """Imported here once, and not by every case."""
 CPU_SECONDS, WALL_SECONDS = 15, 120
 MEMORY = 3 << 30
@@ -82,7 +87,8 @@ class Worker:
             if child == 0:
                 run_in_child(case, folder)
             status = self.wait(child)
-        shown, errors = out.read_text(errors="surrogateescape"), err.read_text(errors="surrogateescape")
+        encoding = case.env.get("PYTHONIOENCODING", "utf-8")
+        shown, errors = (file.read_text(encoding, errors="surrogateescape") for file in (out, err))
         outcome, details = judge(status, shown, errors, case, folder)
         return Result(outcome, details, f"{shown}\n{errors}", time.monotonic() - start)
 
@@ -165,7 +171,7 @@ def limit() -> None:
     """Limits of time and memory, and smaller bounds of what is unpacked, so that few bytes reach them."""
     torch.set_num_threads(1)
     files.MAX_UNPACKED_BYTES = squad_data.MAX_DOCUMENT_BYTES = 4_000_000
-    results.write_report = lambda *arguments, **options: None  # drawing takes most of a short run
+    export.write_report = lambda *arguments, **options: None  # drawing takes most of a short run
     used = int(re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))

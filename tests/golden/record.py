@@ -16,15 +16,15 @@ from typing import Any
 from unittest import mock
 
 import torch
-import toy_tasks
-from toy import TINY_RUN, sentences
+from support import toy_tasks
+from support.toy import TINY_RUN, sentences
 
 import electra
 from electra.finetuning import run as finetuning
-from electra.finetuning.squad_config import SpanConfig
+from electra.finetuning.qa.config import SpanConfig
 from electra.runtime import RuntimeConfig
-from electra.train.log import read_metrics
 from electra.train.loop import Recipe
+from electra.train.metrics_log import read_metrics
 from electra.train.schedule import Budget
 
 TRACES = Path(__file__).parent / "traces"

@@ -27,9 +27,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import toy_tasks
 import yaml
-from toy import TINY_RUN, sentences
+from support import toy_tasks
+from support.toy import TINY_RUN, sentences
 
 from electra import cli
 
@@ -43,9 +43,9 @@ IGNORED = {
 """By name, the files and folders that are not compared, and why. Hidden ones are not results."""
 IMPORTED = (
     "electra.commands.pretraining",
-    "electra.finetuning.grid",
+    "electra.finetuning.benchmark.grid",
     "electra.pretraining.run",
-    "electra.serving.predict",
+    "electra.inference.predict",
     "matplotlib.pyplot",
     "torch.utils.tensorboard",
 )

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import binomtest
 
-from electra.model.attention import attend
-from electra.model.dropout import Dropout, dropped
+from electra.model.cpu.attention import attend
+from electra.model.cpu.dropout import Dropout, dropped
 from electra.model.layers import SelfAttention
-from electra.model.layout import Rows
+from electra.model.packing import Rows
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.003])

@@ -7,8 +7,8 @@ import torch
 
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig, initialise
-from electra.model.layout import gather_positions
-from electra.pretraining.networks import Discriminator, MaskedLM
+from electra.model.packing import gather_positions
+from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 CONFIG = EncoderConfig(vocab_size=50, embedding_size=16, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
 

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_parts, encoder_parts, masked_lm_parts
 from electra.presets import small
-from electra.pretraining.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
 def beside_products(config: EncoderConfig, length: int) -> int:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels_here import require_kernels
 from scipy.stats import binomtest
+from support.kernels_here import require_kernels
 from torch import Tensor
 
 from electra.model import encoder
 from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
 from electra.model.layers import TransformerLayer
-from electra.model.layout import Line, Rows
+from electra.model.packing import Line, Rows
 from electra.runtime import Runtime
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
@@ -386,7 +386,7 @@ def test_where_kernels_do_not_reach_the_plain_layer_computes() -> None:
 
 AVX2 = """
 import torch
-from electra.model.kernel_library import why_no_kernels
+from electra.model.cpu.library import why_no_kernels
 from test_fused import SHAPES, assert_plain
 from test_token_scores import assert_kernels_are_torch
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tensorflow_names import tf_to_hf
+from support.tensorflow_names import tf_to_hf
 
+from electra.model.checkpoints import from_hf, to_hf
 from electra.model.encoder import EncoderConfig
-from electra.model.weights import from_hf, to_hf
-from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
 
 REFERENCE = Path(__file__).resolve().parents[2] / "../shared/reference/tf_small"
 CONFIG = EncoderConfig(vocab_size=6000, embedding_size=64, hidden_size=128, num_layers=3, num_heads=4, ffn_size=512)

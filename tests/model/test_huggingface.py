@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra.errors import ModelError
+from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import EncoderConfig, initialise
 from electra.model.hf_config import CONFIG_NAMES
-from electra.model.weights import load_pretrained, save_pretrained
-from electra.pretraining.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 SAME = EncoderConfig(vocab_size=99, embedding_size=32, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
 PROJECTED = EncoderConfig(

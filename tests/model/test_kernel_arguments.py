@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernels_here import require_kernels
+from support.kernels_here import require_kernels
 from torch import Tensor
 
 TOKENS, WIDTH, HEADS, ROWS, WORDS = 7, 8, 2, 5, 300

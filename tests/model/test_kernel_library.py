@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernels_here import NEEDS_COMPILER
+from support.kernels_here import NEEDS_COMPILER
 from test_private_folder import give_away
 
-from electra.model import kernel_library
-from electra.model.kernel_library import (
+from electra.model.cpu import library as kernel_library
+from electra.model.cpu.library import (
     NoKernelsError,
     build_id,
     compiler_command,
@@ -299,7 +299,7 @@ def test_a_file_system_without_locks(process: Process, monkeypatch: pytest.Monke
 BUILDING = """
 import sys
 from pathlib import Path
-from electra.model import kernel_library as k
+from electra.model.cpu import library as k
 
 k.KERNELS = Path(sys.argv[1])
 command = k.compiler_command()
@@ -337,7 +337,7 @@ import sys
 from pathlib import Path
 
 import torch
-from electra.model import kernel_library
+from electra.model.cpu import library as kernel_library
 from electra.model.encoder import Encoder, EncoderConfig, fuse
 from electra.runtime import Runtime
 

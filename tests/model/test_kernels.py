@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from kernels_here import NEEDS_COMPILER
+from support.kernels_here import NEEDS_COMPILER
 
-from electra.model import encoder, kernel_library
+from electra.model import encoder
+from electra.model.cpu import library as kernel_library
+from electra.model.cpu.library import kernels_compiled, why_no_kernels
 from electra.model.encoder import Encoder, EncoderConfig, fuse
-from electra.model.kernel_library import kernels_compiled, why_no_kernels
 from electra.runtime import Runtime, RuntimeConfig, runtime
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)

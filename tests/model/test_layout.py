@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from electra.model.encoder import Encoder, EncoderConfig, layout_of
-from electra.model.layout import Line, Rows
+from electra.model.packing import Line, Rows
 
 ROWS, LENGTH, HEADS, SIZE = 3, 7, 2, 4
 PADDING = torch.arange(LENGTH) < torch.tensor([[7], [3], [5]])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from electra.model import private_folder
-from electra.model.private_folder import is_private_group, make_private, why_not_private
+from electra.model.cpu import private_folder
+from electra.model.cpu.private_folder import is_private_group, make_private, why_not_private
 
 SOMEBODY = 12_345
 

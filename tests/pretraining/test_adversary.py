@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import MASK, VOCAB, batch, model
+from support.tiny_models import MASK, VOCAB, batch, model
 
-from electra.pretraining.networks import GeneratorConfig
-from electra.pretraining.prediction import ContrastConfig
+from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.targets import ContrastConfig
 
 
 def test_the_adversarys_gradient_is_reinforce() -> None:

@@ -4,11 +4,11 @@ from decimal import Decimal, localcontext
 
 import pytest
 import torch
-from tiny_models import MASK, SPECIAL, VOCAB, batch, model
+from support.tiny_models import MASK, SPECIAL, VOCAB, batch, model
 
 from electra.data.loader import Batch
-from electra.pretraining import as_masked_lm
-from electra.pretraining.as_masked_lm import (
+from electra.pretraining.evaluation import discriminator_mlm
+from electra.pretraining.evaluation.discriminator_mlm import (
     ElectraAsMaskedLM,
     MaskedLMAlone,
     log_data_probability,
@@ -91,7 +91,7 @@ def test_over_the_whole_vocabulary_token_by_token(
     electra: ElectraAsMaskedLM, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every candidate alone, in a sequence of its own without padding, and the formula as it is printed."""
-    monkeypatch.setattr(as_masked_lm, "CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(discriminator_mlm, "CHUNK_TOKENS", chunk)
     examples, positions = masked((23, 7, 40), [5, 3, 38])
     guesses = electra(examples, positions, VOCAB)
     assert guesses.tokens.shape == (3, VOCAB - len(SPECIAL))

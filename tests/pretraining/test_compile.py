@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toy import TINY_RUN
+from support.toy import TINY_RUN
 
 SAME = """
 from dataclasses import replace
 
 import torch
-from tiny_models import ENCODER, batch, model
+from support.tiny_models import ENCODER, batch, model
 
-from electra.pretraining.device import compile_parts
+from electra.pretraining.execution import compile_parts
 
 
 def learnt(compiled):
@@ -39,7 +39,7 @@ assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4, "a layer of 
 
 LOGITS = """
 import torch
-from electra.pretraining.token_scores import Sampling, arithmetic, draw_tokens_by_parts
+from electra.pretraining.objectives.chunked_softmax import Sampling, arithmetic, draw_tokens_by_parts
 
 torch.manual_seed(0)
 logits, targets, u, gradient = 3 * torch.randn(70, 200), torch.randint(200, (70,)), torch.rand(70), torch.rand(70)
@@ -69,10 +69,10 @@ MANY = """
 from dataclasses import replace
 
 import torch
-from tiny_models import ENCODER, batch, model
+from support.tiny_models import ENCODER, batch, model
 
-from electra.model.dropout import dropped
-from electra.pretraining.device import compile_parts
+from electra.model.cpu.dropout import dropped
+from electra.pretraining.execution import compile_parts
 
 network = model(encoder=replace(ENCODER, num_layers=1))
 compile_parts(network, torch.device("cpu"), "aot_eager")
@@ -99,10 +99,10 @@ GRAPHED = """
 from dataclasses import replace
 
 import torch
-from computing_again import ComputeAgain
-from tiny_models import ENCODER, batch, model
+from support.computing_again import ComputeAgain
+from support.tiny_models import ENCODER, batch, model
 
-from electra.pretraining.device import compile_parts
+from electra.pretraining.execution import compile_parts
 from electra.runtime import Runtime
 from electra.train.backward import Backward
 from electra.train.graphs import GraphedBackward
@@ -130,7 +130,7 @@ assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     """In a process of its own: types are not checked there, and torch.compile cannot read what checks them."""
-    places = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    places = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | places | environment, check=False)
 

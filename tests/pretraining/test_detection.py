@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
-from electra.pretraining.detection import area_under_curve, detection_metrics, score_histogram
+from electra.pretraining.objectives.detection_metrics import area_under_curve, detection_metrics, score_histogram
 
 
 @pytest.mark.parametrize("shift", [-2.0, 0.0, 1.5])

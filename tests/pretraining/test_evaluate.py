@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from tiny_models import PAD, SPECIAL, batch, model
+from support.tiny_models import PAD, SPECIAL, batch, model
 
-from electra.pretraining.evaluate import evaluate, samples
+from electra.pretraining.evaluation.held_out import evaluate, samples
 from electra.runtime import Runtime
 
 CPU = Runtime(torch.device("cpu"), torch.float32)

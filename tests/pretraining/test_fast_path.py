@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels_here import CANNOT_COMPILE
-from tiny_models import ENCODER, VOCAB, batch, model
+from support.kernels_here import CANNOT_COMPILE
+from support.tiny_models import ENCODER, VOCAB, batch, model
 from torch import Tensor
 
-from electra.model import dropout, encoder, layers
-from electra.model.layout import Rows
-from electra.pretraining import generators, prediction, token_scores
-from electra.pretraining.networks import MaskedLM
-from electra.pretraining.objectives import PretrainingModel
-from electra.pretraining.token_scores import Sampling, TokenScores
+from electra.model import encoder, layers
+from electra.model.cpu import dropout
+from electra.model.packing import Rows
+from electra.pretraining.objectives import chunked_softmax, generators, targets
+from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores
+from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.objectives.networks import MaskedLM
 from electra.runtime import Runtime
 from electra.seeding import Stream, seed_everything
 
@@ -57,7 +58,7 @@ def attend_plainly(parts: Tensor, queries: Tensor | None, mask: Tensor | None, p
 
 def plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "attend", attend_plainly)
-    for module in (generators, prediction):
+    for module in (generators, targets):
         monkeypatch.setattr(module, "score_tokens", score_tokens_plainly)
     monkeypatch.setattr(dropout, "dropped", dropped_plainly)
 
@@ -88,8 +89,8 @@ def assert_equal(quick: tuple[list[float], dict[str, Tensor]], plain: tuple[list
 
 @pytest.mark.parametrize("objective", QUICK)
 def test_losses_of_fifty_steps_and_gradients(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_scores, "BLOCK", {"cpu": 5 * VOCAB})
-    monkeypatch.setattr(token_scores, "LEAST_ROWS", 5)  # several blocks, and a last one that is shorter
+    monkeypatch.setattr(chunked_softmax, "BLOCK", {"cpu": 5 * VOCAB})
+    monkeypatch.setattr(chunked_softmax, "LEAST_ROWS", 5)  # several blocks, and a last one that is shorter
     quick = trained(model(objective))
     assert sum(quick[0][-10:]) < sum(quick[0][:10])
     plain_path(monkeypatch)

@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from electra.pretraining.health import GENERATOR_PATIENCE, PATIENCE, Health, check_heldout, check_vocabulary
+from electra.pretraining.reporting.diagnostics import (
+    GENERATOR_PATIENCE,
+    PATIENCE,
+    Health,
+    check_heldout,
+    check_vocabulary,
+)
 from electra.text.coverage import Coverage
 
 HEALTHY = {

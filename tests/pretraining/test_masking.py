@@ -3,11 +3,11 @@
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose, redraw
+from support.tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose, redraw
 
 from electra.errors import UsageError
-from electra.pretraining.corruption import mask_for_generator, mask_like_bert
-from electra.pretraining.masking import Chosen, MaskingConfig, num_chosen, write_samples, write_tokens
+from electra.pretraining.objectives.corruption import mask_for_generator, mask_like_bert
+from electra.pretraining.objectives.masking import Chosen, MaskingConfig, num_chosen, write_samples, write_tokens
 from electra.seeding import Draw, uniform
 
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.stats import chisquare
-from tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
+from support.tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
 
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.masking import MaskingConfig
-from electra.pretraining.networks import GeneratorConfig, generator_sizes
-from electra.pretraining.objectives import Pass, PretrainingModel
-from electra.pretraining.prediction import ContrastConfig, EveryToken, copied_log_p
+from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.model import Pass, PretrainingModel
+from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.objectives.targets import ContrastConfig, EveryToken, copied_log_p
 
 
 def seeded(electra: PretrainingModel, inputs) -> tuple[Pass, torch.Tensor]:

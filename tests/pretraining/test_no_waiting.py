@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import batch, model
+from support.tiny_models import batch, model
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.data.loader import Batch
-from electra.pretraining.masking import MaskingConfig
-from electra.pretraining.networks import GeneratorConfig
-from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
-from electra.pretraining.prediction import ContrastConfig
+from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
+from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.targets import ContrastConfig
 
 METHODS: dict[str, dict[str, Any]] = {
     "adversarial": {"generator": GeneratorConfig(learning="adversarial")},

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_models import ENCODER, batch, model
+from support.tiny_models import ENCODER, batch, model
 
 from electra.data.loader import Batch
 from electra.errors import UsageError
@@ -13,9 +13,9 @@ from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
 from electra.presets import tiny
 from electra.pretraining.build import build_shapes
-from electra.pretraining.masking import MaskingConfig
-from electra.pretraining.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
-from electra.pretraining.objectives import CORRUPTIONS, OBJECTIVES, PREDICTIONS, PretrainingModel
+from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.model import CORRUPTIONS, OBJECTIVES, PREDICTIONS, PretrainingModel
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
 
 
 def rows_of(inputs: Batch, rows: slice) -> Batch:

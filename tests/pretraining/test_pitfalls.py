@@ -9,16 +9,17 @@ from copy import deepcopy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import MASK, PAD, batch, model, redraw
+from support.tiny_models import MASK, PAD, batch, model, redraw
 
 from electra.model.layers import Embeddings
-from electra.pretraining import corruption, generators, objectives, prediction
-from electra.pretraining.generators import GeneratorSamples
-from electra.pretraining.masking import choose_positions, num_chosen, write_tokens
-from electra.pretraining.networks import generator_sizes
-from electra.pretraining.objectives import PretrainingModel
-from electra.pretraining.prediction import Predicted
-from electra.pretraining.token_scores import TokenScores
+from electra.pretraining.objectives import corruption, generators, targets
+from electra.pretraining.objectives import model as objectives
+from electra.pretraining.objectives.chunked_softmax import TokenScores
+from electra.pretraining.objectives.generators import GeneratorSamples
+from electra.pretraining.objectives.masking import choose_positions, num_chosen, write_tokens
+from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.targets import Predicted
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -86,7 +87,7 @@ def sampled_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
 
 def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, sampled = prediction.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
+    original, sampled = targets.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
@@ -95,23 +96,23 @@ def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -
         loss = F.binary_cross_entropy_with_logits(predicted.scores, replaced.float(), reduction="none") * real
         return Predicted(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
 
-    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
 
 
 def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, sampled = prediction.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
+    original, sampled = targets.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         histograms = {
-            "scores_replaced": prediction.score_histogram(predicted.scores, real & replaced),
-            "scores_original": prediction.score_histogram(predicted.scores, real & ~replaced),
+            "scores_replaced": targets.score_histogram(predicted.scores, real & replaced),
+            "scores_original": targets.score_histogram(predicted.scores, real & ~replaced),
         }
         return Predicted(predicted.scores, predicted.loss, predicted.sums | histograms)
 
-    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
 
 
 def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
@@ -174,13 +175,13 @@ def check_no_gradient_from_discriminator_to_generator() -> None:
 
 def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The discriminator's loss also depends on the generator's logits."""
-    spoken = prediction.ReplacedOrOriginal.forward
+    spoken = targets.ReplacedOrOriginal.forward
 
     def speak(self, inputs, corrupted, at):
         predicted = spoken(self, inputs, corrupted, at)
         return predicted._replace(loss=predicted.loss + corrupted.generated.nll.mean())
 
-    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", speak)
+    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", speak)
 
 
 def check_the_loss_is_over_every_token_but_padding() -> None:
@@ -199,17 +200,17 @@ def check_the_loss_is_over_every_token_but_padding() -> None:
 
 
 def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = prediction.ReplacedOrOriginal.forward
+    original = targets.ReplacedOrOriginal.forward
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
         return Predicted(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
 
-    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
 
 
 def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = prediction.ReplacedOrOriginal.forward
+    original = targets.ReplacedOrOriginal.forward
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
@@ -218,7 +219,7 @@ def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return Predicted(predicted.scores, everywhere, predicted.sums)
 
-    monkeypatch.setattr(prediction.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
 
 
 def mutant_unused_slots_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from rich.progress import TaskProgressColumn
 
-from electra.pretraining.detection import BINS
-from electra.pretraining.evaluate import Evaluation, Sample
-from electra.pretraining.health import Finding, Health
-from electra.pretraining.observer import RunObserver, clock_time
-from electra.pretraining.pictures import draw
-from electra.pretraining.report import shown, table, when
+from electra.pretraining.evaluation.held_out import Evaluation, Sample
+from electra.pretraining.objectives.detection_metrics import BINS
+from electra.pretraining.reporting.diagnostics import Finding, Health
+from electra.pretraining.reporting.observer import RunObserver, clock_time
+from electra.pretraining.reporting.plots import draw
+from electra.pretraining.reporting.report import shown, table, when
 from electra.runtime import Runtime
 from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget

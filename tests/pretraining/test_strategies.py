@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_models import MASK, batch, model, redraw
+from support.tiny_models import MASK, batch, model, redraw
 
-from electra.pretraining.masking import MaskingConfig, choose_positions
+from electra.pretraining.objectives.masking import MaskingConfig, choose_positions
 from electra.seeding import Stream, row_keys
 
 

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels_here import CANNOT_COMPILE
 from scipy.stats import chisquare
+from support.kernels_here import CANNOT_COMPILE
 
 from electra.model.encoder import EncoderConfig, fuse, initialise
-from electra.pretraining import token_scores
-from electra.pretraining.networks import MaskedLM
-from electra.pretraining.token_scores import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
+from electra.pretraining.objectives import chunked_softmax
+from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
+from electra.pretraining.objectives.networks import MaskedLM
 from electra.runtime import Runtime
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
@@ -25,7 +25,7 @@ BY_KERNELS = pytest.param(True, marks=pytest.mark.skipif(CANNOT_COMPILE is not N
 def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores:
     """The function that is tested, with numbers to draw by."""
     u = torch.rand(targets.shape) if sampling is not None and u is None else u
-    return token_scores.score_tokens(network, hidden, targets, sampling, u)
+    return chunked_softmax.score_tokens(network, hidden, targets, sampling, u)
 
 
 @pytest.fixture(params=[False, BY_KERNELS], ids=["by torch", "by kernels"])
@@ -55,8 +55,8 @@ def targets() -> torch.Tensor:
 
 @pytest.fixture(params=[1, 100, 10**9], ids=["a row a block", "some blocks", "one block"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_scores, "LEAST_ROWS", 1)
-    monkeypatch.setattr(token_scores, "BLOCK", {"cpu": request.param * SIZES.vocab_size})
+    monkeypatch.setattr(chunked_softmax, "LEAST_ROWS", 1)
+    monkeypatch.setattr(chunked_softmax, "BLOCK", {"cpu": request.param * SIZES.vocab_size})
 
 
 @pytest.mark.usefixtures("blocks")
@@ -256,7 +256,7 @@ def test_a_target_that_is_no_word(kernels) -> None:
 def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     network, other = network_of(SIZES, True), network_of(SIZES, False)
     used = []
-    for by in (token_scores.SoftmaxByKernels, token_scores.SoftmaxOverVocabulary):
+    for by in (chunked_softmax.SoftmaxByKernels, chunked_softmax.SoftmaxOverVocabulary):
         monkeypatch.setattr(
             by, "apply", lambda *given, by=by, apply=by.apply: used.append(by.__name__) or apply(*given)
         )
@@ -269,7 +269,7 @@ def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         score_tokens(network, hidden, targets)
     score_tokens(other, hidden, targets)
-    monkeypatch.setattr(token_scores, "why_no_kernels", lambda: "no compiler")
+    monkeypatch.setattr(chunked_softmax, "why_no_kernels", lambda: "no compiler")
     score_tokens(network, hidden, targets)
     assert used[3:] == ["SoftmaxOverVocabulary"] * 5
 

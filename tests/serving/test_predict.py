@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_glue, write_jsonl, write_questions
-from toy_tasks import finetune_settings as settings
+from support.toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_glue, write_jsonl, write_questions
+from support.toy_tasks import finetune_settings as settings
 from transformers import ElectraConfig, ElectraForSequenceClassification
 
 import electra
 from electra import cli
 from electra.errors import DataError, ModelError, UsageError
+from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.run import finetune
-from electra.finetuning.squad_config import SpanConfig
+from electra.inference import predict
 from electra.runtime import RuntimeConfig
-from electra.serving import predict
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_tasks import finetune_settings, save_model, write_conll, write_glue, write_questions
+from support.toy_tasks import finetune_settings, save_model, write_conll, write_glue, write_questions
 
 import electra
 from electra.errors import DataError, ModelError, StorageError, UsageError
 from electra.finetuning.run import finetune
-from electra.serving import predict
+from electra.inference import predict
 
 TEXTS = ["the cat is good", "the dog is very bad", "the owl"]
 PAIRS = [("the cat sleeps", "a cat hunts mice"), ("the dog sleeps", "a cat hunts mice")]

@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from toy_studies import order, toy_scale
-from toy_tasks import write_glue
+from support.toy_studies import order, toy_scale
+from support.toy_tasks import write_glue
 
+from electra.studies.inputs import shared_data
 from electra.studies.run import run_study
-from electra.studies.sources import shared_data
 
 
 @pytest.fixture(scope="session")

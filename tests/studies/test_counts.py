@@ -10,9 +10,9 @@ import electra
 from electra import cli
 from electra.presets import PRESETS, small
 from electra.pretraining.build import build_model, build_shapes
-from electra.pretraining.networks import GeneratorConfig
-from electra.pretraining.objectives import OBJECTIVES
-from electra.studies.counts import counts, short
+from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.studies.paper.counts import counts, short
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_studies import TASKS, order, toy_scale, toy_study
+from support.toy_studies import TASKS, order, toy_scale, toy_study
 
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
-from electra.pretraining.masking import num_chosen
-from electra.pretraining.networks import generator_sizes
+from electra.pretraining.objectives.masking import num_chosen
+from electra.pretraining.objectives.networks import generator_sizes
 from electra.runtime import Runtime, RuntimeConfig
 from electra.studies.compute import (
     MOST_FLOPS,
@@ -21,9 +21,9 @@ from electra.studies.compute import (
     step_flops,
     timed_rows,
 )
+from electra.studies.inputs import check_tasks
 from electra.studies.plan import Stopwatch, budget_for, planned
 from electra.studies.run import run_study
-from electra.studies.sources import check_tasks
 
 
 class SetWatch(Stopwatch):

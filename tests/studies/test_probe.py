@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_tasks import save_model, write_glue, write_tsv
+from support.toy_tasks import save_model, write_glue, write_tsv
 from transformers import AutoModel
 
 from electra.errors import DataError
-from electra.finetuning.glue import glue_task
-from electra.finetuning.sentences import Sentences
+from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.task import Sentences
 from electra.runtime import Runtime, RuntimeConfig
-from electra.studies.probe import PENALTIES, features, frozen_encoder, probe, search, subset
+from electra.studies.probing.probe import PENALTIES, features, frozen_encoder, probe, search, subset
 from electra.text.tokenizer import load_tokenizer
 
 CPU = Runtime(torch.device("cpu"), torch.float32)

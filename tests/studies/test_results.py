@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_studies import TASKS, order, toy_scale
+from support.toy_studies import TASKS, order, toy_scale
 
 from electra.studies.catalogue import STUDIES
-from electra.studies.cell import Scoring
-from electra.studies.counts import counts
-from electra.studies.figures import draw, write_figures
-from electra.studies.results import Results, to_csv
+from electra.studies.paper.counts import counts
+from electra.studies.reporting.figures import draw, write_figures
+from electra.studies.reporting.results import Results, to_csv
+from electra.studies.reporting.table import to_markdown
 from electra.studies.run import cell_of
 from electra.studies.study import Study
-from electra.studies.table import to_markdown
+from electra.studies.trial import Scoring
 
 
 def record(score: float, flops: float, seed: int) -> dict:

@@ -14,25 +14,25 @@ from pathlib import Path
 
 import pytest
 import torch
-import toy_studies
 import yaml
-from toy_studies import TASKS, order, toy_scale, toy_study
-from toy_tasks import write_glue, write_neighbours
+from support import toy_studies
+from support.toy_studies import TASKS, order, toy_scale, toy_study
+from support.toy_tasks import write_glue, write_neighbours
 
 import electra
 from electra import cli
 from electra.errors import DataError, RunError, UsageError
 from electra.runtime import RuntimeConfig
-from electra.studies import cell as cell_module
 from electra.studies import run as run_module
+from electra.studies import trial as cell_module
 from electra.studies.catalogue import STUDIES
-from electra.studies.cell import Cell, Scoring, finetuned_score
 from electra.studies.compute import step_flops
+from electra.studies.inputs import fitted
 from electra.studies.processes import take_gpu, unsaid
 from electra.studies.run import cell_of, run_study
 from electra.studies.scales import Scale
-from electra.studies.sources import fitted
 from electra.studies.study import Study
+from electra.studies.trial import Cell, Scoring, finetuned_score
 
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:

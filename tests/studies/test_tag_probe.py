@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_tasks import save_model, write_conll, write_neighbours
+from support.toy_tasks import save_model, write_conll, write_neighbours
 from transformers import AutoModel
 
 from electra.errors import DataError
-from electra.finetuning.tagging_data import read_sentences
+from electra.finetuning.tagging.data import read_sentences
 from electra.runtime import Runtime, RuntimeConfig
-from electra.studies import tag_probe
-from electra.studies.probe import frozen_encoder
-from electra.studies.tag_probe import TagsProbed, probe_tags, word_states
+from electra.studies.probing import tags
+from electra.studies.probing.probe import frozen_encoder
+from electra.studies.probing.tags import TagsProbed, probe_tags, word_states
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
 
@@ -54,10 +54,10 @@ def test_layers_know_what_a_neighbour_tells_and_embeddings_do_not(model: Path, t
 
 
 def test_some_sentences_are_enough(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tag_probe, "SENTENCES", 20)
+    monkeypatch.setattr(tags, "SENTENCES", 20)
     write_conll(tmp_path / "train.txt", 60, seed=1)
     write_conll(tmp_path / "test.txt", 30, seed=2)
-    known, split, unknown = tag_probe.tagged_splits(str(tmp_path))
+    known, split, unknown = tags.tagged_splits(str(tmp_path))
     assert (len(known), split, len(unknown)) == (20, "test", 20)
     assert probed(model, tmp_path).split == "test"
 

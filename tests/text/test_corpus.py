@@ -17,7 +17,7 @@ import zstandard
 
 from electra import storage
 from electra.errors import ElectraError, StorageError, TextError, UsageError
-from electra.text import files, readers
+from electra.text import files, formats
 from electra.text.corpus import Corpus
 
 DOCUMENTS = [
@@ -117,7 +117,7 @@ def test_empty_and_blank_files_give_no_document(tmp_path: Path) -> None:
     ("ending", "mode"), [("txt", "blank-line"), ("txt", "file"), ("jsonl", "blank-line"), ("parquet", "file")]
 )
 def test_a_long_document_comes_in_pieces(tmp_path: Path, monkeypatch, ending: str, mode: str) -> None:
-    monkeypatch.setattr(readers, "PIECE_CHARS", 100)
+    monkeypatch.setattr(formats, "PIECE_CHARS", 100)
     lines = [f"line {number}" for number in range(100)]
     text = "\n".join(lines)
     path = tmp_path / f"a.{ending}"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from nasty import NASTY, TEXT
 
-from electra.text import words
+from electra.text import cached_encoder
+from electra.text.cached_encoder import LineEncoder
 from electra.text.tokenizer import Normalisation, Tokenizer
-from electra.text.words import LineEncoder
 
 LINES = [
     *NASTY,
@@ -61,14 +61,14 @@ def test_on_text_of_all_of_unicode(trained: Tokenizer) -> None:
 def test_batches_and_a_table_that_begins_anew_change_nothing(
     trained: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(words, "BATCH_CHARS", 50)
+    monkeypatch.setattr(cached_encoder, "BATCH_CHARS", 50)
     encoder = LineEncoder(trained, capacity=100)
     most = 0
     for line in LINES * 2:
         assert agree(encoder, [line])
         most = max(most, encoder._table.chars)
     assert agree(encoder, LINES * 2)
-    assert most <= 100 < sum(len(word) for word in {word for line in LINES for word in words.words_of(line)})
+    assert most <= 100 < sum(len(word) for word in {word for line in LINES for word in cached_encoder.words_of(line)})
 
 
 def test_a_word_is_asked_for_once(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ def test_a_word_is_asked_for_once(trained: Tokenizer, monkeypatch: pytest.Monkey
     encoder = LineEncoder(trained)
     for line in TEXT.split("\n") * 3:
         encoder.encode([line])
-    assert sorted(asked) == sorted(set(words.words_of(TEXT.replace("\n", " "))))
+    assert sorted(asked) == sorted(set(cached_encoder.words_of(TEXT.replace("\n", " "))))

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from computing_again import ComputeAgain
-from traces import trace
+from support.computing_again import ComputeAgain
+from support.traces import trace
 
 import electra
 from electra.errors import DeviceError, UsageError
 from electra.pretraining import run as run_module
-from electra.pretraining.device import graphed_lengths
+from electra.pretraining.execution import graphed_lengths
 from electra.train import loop
 from electra.train.graphs import Sums
-from electra.train.log import read_metrics
+from electra.train.metrics_log import read_metrics
 from electra.train.optimizer import clip_gradients
 
 METHODS: dict[str, dict[str, Any]] = {

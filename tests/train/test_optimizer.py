@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.networks import Discriminator
+from electra.pretraining.objectives.networks import Discriminator
 from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, no_decay, set_learning_rate
 
 

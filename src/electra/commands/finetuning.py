@@ -8,7 +8,7 @@ from electra.external import output_path
 from electra.storage import PathLike, owner_only
 
 if TYPE_CHECKING:
-    from electra.serving.predict import Predictor
+    from electra.inference.predict import Predictor
 
 
 def finetune(
@@ -67,8 +67,8 @@ def glue(
     Returns:
         Scores by task, their average if all of the paper's eight were run, and the ensemble's.
     """
+    from electra.finetuning.benchmark.grid import glue as run
     from electra.finetuning.config import from_options
-    from electra.finetuning.grid import glue as run
 
     config = from_options("", {"model": model, "data": data, **others})
     with owner_only(private):
@@ -104,13 +104,13 @@ def predict(
             `Path("-")` is standard input.
         out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
         private: The file is for its owner alone: it has mode 0600, directories that are made for it 0700.
-        others: Fields of `electra.serving.config.PredictConfig`.
+        others: Fields of `electra.inference.config.PredictConfig`.
 
     Returns:
         An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
         what has a length is read; files and other iterators are read on as it is advanced.
     """
-    from electra.serving.predict import check_paths
+    from electra.inference.predict import check_paths
 
     check_paths(input, out)  # before the model is loaded
     return load(model, **others).predict(input, out=out, private=private)
@@ -121,14 +121,14 @@ def load(model: PathLike, **others: Any) -> "Predictor":
 
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
-        others: Fields of `electra.serving.config.PredictConfig`.
+        others: Fields of `electra.inference.config.PredictConfig`.
 
     Returns:
         The model, with a method `predict(input, *, out=None, private=False)`.
     """
-    from electra.hints import check_local
-    from electra.serving.config import from_options
-    from electra.serving.predict import load_predictor
+    from electra.config.hints import check_local
+    from electra.inference.config import from_options
+    from electra.inference.predict import load_predictor
 
     check_local({"--model": model}, hub_name="--model")
     return load_predictor(os.fspath(model), from_options(others))

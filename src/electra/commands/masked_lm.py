@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from electra.config.hints import check_local
 from electra.errors import TextError
 from electra.external import is_unicode
-from electra.hints import check_local
 from electra.storage import PathLike
 
 
@@ -41,8 +41,8 @@ def fill_mask(
         `probability`, with an ELECTRA also `generator` (p_G) and `original` (D). The formula's probabilities add to 1 only
         where the discriminator is optimal.
     """
-    from electra.pretraining.fill_mask import fill_mask as run
-    from electra.pretraining.fill_mask import load_filler
+    from electra.pretraining.evaluation.fill_mask import fill_mask as run
+    from electra.pretraining.evaluation.fill_mask import load_filler
     from electra.runtime import RuntimeConfig, runtime
 
     check_local({"--model": model})

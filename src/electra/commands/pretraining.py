@@ -6,16 +6,16 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.config import Parser, flat, load
+from electra.config.hints import check_local
+from electra.config.parser import Parser, flat, load
 from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.external import output_path
-from electra.hints import check_local
 from electra.presets import PRESETS
 from electra.pretraining.config import PretrainConfig, build, options
-from electra.pretraining.idle import without_effect
-from electra.pretraining.initial import read_initial_sizes
+from electra.pretraining.unused_options import without_effect
+from electra.pretraining.warm_start import read_initial_sizes
 from electra.storage import PathLike, owner_only
 from electra.train.schedule import Budget
 
@@ -49,7 +49,7 @@ def tokenizer(
     Returns:
         The directory.
     """
-    from electra.pretraining.sources import readable_corpus, train_into
+    from electra.pretraining.inputs import readable_corpus, train_into
 
     check_local({"--out": out})
     directory = output_path(out)
@@ -91,7 +91,7 @@ def prepare(
         The directory.
     """
     from electra.console import decided
-    from electra.pretraining.sources import describe, prepare_with_progress, readable_corpus
+    from electra.pretraining.inputs import describe, prepare_with_progress, readable_corpus
     from electra.text.tokenizer import load_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
@@ -184,8 +184,8 @@ def evaluate(
     Returns:
         The metrics by name.
     """
-    from electra.pretraining.mlm_accuracy import evaluate_as_mlm
-    from electra.pretraining.results import evaluate_run
+    from electra.pretraining.evaluation.mlm_accuracy import evaluate_as_mlm
+    from electra.pretraining.export import evaluate_run
 
     check_local({"RUN": run, "--data": data, "--bert": bert})
     data_directory = Path(data) if data else None

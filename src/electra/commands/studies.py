@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from electra.config.hints import check_local
 from electra.errors import UsageError
 from electra.external import output_path
-from electra.hints import check_local
 from electra.storage import PathLike, owner_only
 
 
@@ -30,10 +30,10 @@ def flops(
         batch_size: Sequences of one update, instead of the preset's.
 
     Returns:
-        What was shown, as numbers: see `electra.studies.counts.counts` and `electra.studies.paper_tables.paper_table`.
+        What was shown, as numbers: see `electra.studies.paper.counts.counts` and `electra.studies.paper.tables.paper_table`.
     """
-    from electra.studies.counts import counts, preset_config, show_counts
-    from electra.studies.paper_tables import paper_table, show_table
+    from electra.studies.paper.counts import counts, preset_config, show_counts
+    from electra.studies.paper.tables import paper_table, show_table
 
     options = {
         "preset": preset,

@@ -7,7 +7,7 @@ from pathlib import Path
 from electra.console import counted
 from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_json, load_settings, save_json
 from electra.data.shards import TOKENIZER
-from electra.data.tokenising import CHUNKS
+from electra.data.tokenization import CHUNKS
 from electra.errors import DataError
 from electra.text.tokenizer import Tokenizer
 

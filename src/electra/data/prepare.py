@@ -25,14 +25,14 @@ from electra.data.directory import (
 from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
 from electra.data.shards import PreparedData, write_unigrams
-from electra.data.tokenising import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
+from electra.data.tokenization import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
 from electra.data.workers import map_unordered
 from electra.errors import DataError, StorageError, TextError, UsageError
 from electra.storage import LOCK, exclusive
+from electra.text.cached_encoder import LineEncoder
 from electra.text.corpus import Corpus
 from electra.text.coverage import Coverage
 from electra.text.tokenizer import Tokenizer
-from electra.text.words import LineEncoder
 
 HELDOUT = 0.01
 """Share of the documents that are held out."""

@@ -6,11 +6,11 @@ from pathlib import Path
 from torch import nn
 
 from electra.console import counted, decided, warned
+from electra.finetuning.batching import Features
 from electra.finetuning.export import stock_head
-from electra.finetuning.features import Features
-from electra.finetuning.squad_heads import JointSpanHead
+from electra.finetuning.qa.heads import JointSpanHead
 from electra.finetuning.task import Task
-from electra.model.weights import read_pretrained_length
+from electra.model.checkpoints import read_pretrained_length
 from electra.text.coverage import Coverage, CoverageCounter, report_coverage
 from electra.text.tokenizer import Tokenizer
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from electra.config import Parser, check_limits, parser_for
+from electra.config.hints import check_local
+from electra.config.parser import Parser, check_limits, parser_for
 from electra.errors import UsageError
-from electra.finetuning.glue import GLUE
-from electra.finetuning.squad_config import SpanConfig
-from electra.hints import check_local
+from electra.finetuning.classification.glue import GLUE
+from electra.finetuning.qa.config import SpanConfig
 from electra.runtime import RuntimeConfig
 
 TASKS = (*GLUE, "ax", "squad1", "squad2", "mrqa", "chunk", "ner", "pos", "table", "tagging")

@@ -7,13 +7,13 @@ from typing import Any
 from torch import nn
 
 from electra.console import decided
-from electra.finetuning.heads import SentenceHead, as_hugging_face_classifier
+from electra.finetuning.classification.heads import SentenceHead, as_hugging_face_classifier
+from electra.finetuning.classification.wnli import WnliHead
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.squad_heads import PlainSpanHead
-from electra.finetuning.tagging import TaggingHead
+from electra.finetuning.qa.heads import PlainSpanHead
+from electra.finetuning.tagging.task import TaggingHead
 from electra.finetuning.task import Task
-from electra.finetuning.wnli import WnliHead
-from electra.model.weights import save_pretrained
+from electra.model.checkpoints import save_pretrained
 from electra.storage import write_atomically, write_tensors
 from electra.text.tokenizer import Tokenizer
 

@@ -7,7 +7,7 @@ from typing import Any
 from electra.errors import DataError, TextError
 from electra.external import decode_json
 from electra.text.files import line_blocks
-from electra.text.readers import RECORD_HINT
+from electra.text.formats import RECORD_HINT
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from electra.finetuning.features import Features, LabelledBatch, in_order_of_length
+from electra.finetuning.batching import Features, LabelledBatch, in_order_of_length
 from electra.finetuning.task import Head, Outputs
 from electra.model.encoder import Encoder
 from electra.model.flops import encoder_flops

@@ -13,7 +13,7 @@ from electra.errors import RunError
 from electra.schema import check_file, read_tensors
 from electra.storage import write_tensors
 from electra.train.checkpoint import TrainingState
-from electra.train.log import MetricsLog
+from electra.train.metrics_log import MetricsLog
 
 
 class FinetuneObserver:

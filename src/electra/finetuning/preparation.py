@@ -5,6 +5,7 @@ from pathlib import Path
 
 from electra.console import decided
 from electra.errors import DataError, ModelError, UsageError
+from electra.finetuning.batching import Features
 from electra.finetuning.checks import (
     report_head,
     report_vocabulary,
@@ -12,12 +13,11 @@ from electra.finetuning.checks import (
     warn_of_untrained_positions,
 )
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.features import Features
-from electra.finetuning.protocol import size_protocol
+from electra.finetuning.recipe import size_protocol
+from electra.finetuning.registry import EPOCHS, build_task
 from electra.finetuning.task import Task
-from electra.finetuning.tasks import EPOCHS, build_task
+from electra.model.checkpoints import Pretrained, load_pretrained
 from electra.model.encoder import Encoder, EncoderConfig
-from electra.model.weights import Pretrained, load_pretrained
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 

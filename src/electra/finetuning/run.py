@@ -16,18 +16,18 @@ import numpy as np
 import torch
 
 import electra
-from electra.config import to_yaml
+from electra.config.parser import to_yaml
 from electra.console import console, counted, decided, warned
 from electra.errors import DivergedError, RunError, UsageError
+from electra.finetuning.batching import FeatureLoader
 from electra.finetuning.config import TASKS, FinetuneConfig
-from electra.finetuning.directory import RunInputs, read_results, with_absolute_paths
 from electra.finetuning.export import save_finetuned
-from electra.finetuning.features import FeatureLoader
 from electra.finetuning.hub import model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
-from electra.finetuning.protocol import layerwise_rates
+from electra.finetuning.recipe import layerwise_rates
+from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
 from electra.model.encoder import described, fuse, initialise
 from electra.runtime import Runtime, runtime, stop_on_signal
 from electra.seeding import Stream, seed_everything

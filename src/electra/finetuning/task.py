@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from electra.finetuning.features import Features, LabelledBatch
+from electra.finetuning.batching import Features, LabelledBatch
 from electra.model.encoder import EncoderConfig
 
 Outputs = list[dict[str, np.ndarray]]

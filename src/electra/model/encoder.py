@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config import check_limits
+from electra.config.parser import check_limits
 from electra.console import decided
 from electra.errors import UsageError
-from electra.model.dropout import Dropout
-from electra.model.fused import kernels_precision
-from electra.model.kernel_library import why_no_kernels
+from electra.model.cpu.dropout import Dropout
+from electra.model.cpu.fused_layers import kernels_precision
+from electra.model.cpu.library import why_no_kernels
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
-from electra.model.layout import Line, Rows
+from electra.model.packing import Line, Rows
 from electra.runtime import Runtime, main_process_first
 
 

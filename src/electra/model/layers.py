@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from electra.model.attention import attend
-from electra.model.dropout import Dropout
-from electra.model.fused import FusedLayer, LayerSettings, kernels_precision
-from electra.model.kernel_library import why_no_kernels
-from electra.model.layout import Line, Rows, heads, joined_heads
+from electra.model.cpu.attention import attend
+from electra.model.cpu.dropout import Dropout
+from electra.model.cpu.fused_layers import FusedLayer, LayerSettings, kernels_precision
+from electra.model.cpu.library import why_no_kernels
+from electra.model.packing import Line, Rows, heads, joined_heads
 
 
 class Embeddings(nn.Module):

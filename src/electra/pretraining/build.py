@@ -9,9 +9,9 @@ from torch import Tensor
 from electra.errors import DeviceError
 from electra.model.hf_config import allocating_nothing
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.networks import generator_sizes
-from electra.pretraining.objectives import OBJECTIVES, PretrainingModel, Setting, Vocabulary
-from electra.pretraining.procedure import generator_of
+from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.two_stage import generator_of
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import Tokenizer
 

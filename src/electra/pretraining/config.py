@@ -1,20 +1,20 @@
-"""The whole configuration of a pre-training run: every knob from the rooms below, composed."""
+"""The whole configuration of a pre-training run: every option of its parts."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.config import Parser, check_limits, load, parser_for
+from electra.config.hints import check_local
+from electra.config.parser import Parser, check_limits, load, parser_for
 from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
-from electra.hints import check_local
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.combinations import check_generator, check_procedure, check_task
-from electra.pretraining.masking import MaskingConfig
-from electra.pretraining.networks import GeneratorConfig
-from electra.pretraining.objectives import OBJECTIVES
-from electra.pretraining.prediction import ContrastConfig
+from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.targets import ContrastConfig
+from electra.pretraining.validation import check_generator, check_procedure, check_task
 from electra.runtime import RuntimeConfig
 from electra.train.loop import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig

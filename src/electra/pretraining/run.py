@@ -8,24 +8,24 @@ from typing import Any
 
 import torch
 
-from electra.config import flat
+from electra.config.hints import hyphenated
+from electra.config.parser import flat
 from electra.console import console, decided, warned
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
-from electra.hints import hyphenated
 from electra.model.encoder import fuse
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.device import check_graphs, compile_parts, graphed_lengths, rows_at_once
-from electra.pretraining.directory import RunDirectory
-from electra.pretraining.health import Finding, Health
-from electra.pretraining.initial import check_init, continue_from, take_over
-from electra.pretraining.objectives import OBJECTIVES, PretrainingModel
-from electra.pretraining.observer import RunObserver
-from electra.pretraining.procedure import earlier, stages, together
-from electra.pretraining.results import finish, show_results
-from electra.pretraining.sources import prepared_text
+from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, rows_at_once
+from electra.pretraining.export import finish, show_results
+from electra.pretraining.inputs import prepared_text
+from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
+from electra.pretraining.reporting.diagnostics import Finding, Health
+from electra.pretraining.reporting.observer import RunObserver
+from electra.pretraining.run_directory import RunDirectory
+from electra.pretraining.two_stage import earlier, stages, together
+from electra.pretraining.warm_start import check_init, continue_from, take_over
 from electra.runtime import Runtime, all_or_none, main_process_first, runtime, stop_on_signal
 from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer

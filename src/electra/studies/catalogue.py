@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Literal
 
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.networks import GeneratorConfig
-from electra.pretraining.objectives import OBJECTIVES
-from electra.studies import paper
+from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.studies.compute import step_flops
+from electra.studies.paper import published
 from electra.studies.scales import Scale
 from electra.studies.study import Axis, Study, Variant
 from electra.studies.widths import with_generator, with_width
@@ -27,7 +27,7 @@ def objectives(scale: Scale) -> Study:
         "mlm": BERT,
     }
     variants = [
-        Variant(name, label, with_objective(scale.config, name), published=paper.OBJECTIVES.get(name))
+        Variant(name, label, with_objective(scale.config, name), published=published.OBJECTIVES.get(name))
         for name, label in labels.items()
     ]
     # Not in the paper: a generator that costs nothing, and a task that a small network learns soonest (docs/results.md).
@@ -38,7 +38,7 @@ def objectives(scale: Scale) -> Study:
         "objectives",
         "Pre-training objectives at equal compute",
         (*variants, unigram, control),
-        paper.TABLE_5,
+        published.TABLE_5,
         budget=flops_of(scale),
         across=True,
     )
@@ -62,7 +62,7 @@ def generator_size(scale: Scale) -> Study:
         "generator-size",
         "Generators of different sizes, equal steps",
         tuple(variants),
-        paper.FIGURE_3_LEFT,
+        published.FIGURE_3_LEFT,
         axis=Axis("generator (hidden size)", places),
         equal="steps",
         budget=float(scale.steps),
@@ -87,7 +87,7 @@ def training_algorithms(scale: Scale) -> Study:
         "training-algorithms",
         "Training algorithms over compute",
         tuple(over_compute(algorithms, (0.25, 0.5, 1.0))),
-        paper.FIGURE_3_RIGHT,
+        published.FIGURE_3_RIGHT,
         axis=Axis("pre-training FLOPs", flops=True),
         budget=flops_of(scale),
     )
@@ -105,7 +105,7 @@ def tying(scale: Scale) -> Study:
             name,
             label,
             replace(scale.config, generator=replace(of_same_size(scale.config.generator), tying=name)),
-            published=paper.TYING[name],
+            published=published.TYING[name],
         )
         for name, label in labels.items()
     ]
@@ -113,7 +113,7 @@ def tying(scale: Scale) -> Study:
         "tying",
         "Weight tying, equal steps",
         tuple(variants),
-        paper.SECTION_3_2,
+        published.SECTION_3_2,
         equal="steps",
         budget=float(scale.steps),
         across=True,
@@ -144,7 +144,7 @@ def model_size(scale: Scale) -> Study:
         "model-size",
         "ELECTRA and BERT of several sizes",
         tuple(variants),
-        paper.FIGURE_4,
+        published.FIGURE_4,
         axis=Axis("hidden size"),
         budget=flops_of(scale),
         compared=(ELECTRA, BERT),
@@ -157,7 +157,7 @@ def convergence(scale: Scale) -> Study:
         "convergence",
         "ELECTRA and BERT trained for longer",
         tuple(over_compute(both(scale.config), (0.25, 0.5, 1.0, 2.0, 4.0))),
-        paper.FIGURE_4_RIGHT,
+        published.FIGURE_4_RIGHT,
         axis=Axis("pre-training FLOPs", flops=True),
         budget=flops_of(scale),
         compared=(ELECTRA, BERT),
@@ -166,16 +166,16 @@ def convergence(scale: Scale) -> Study:
 
 def efficiency(scale: Scale) -> Study:
     """Figure 1 and Table 1: ELECTRA and BERT after 6.25, 12.5, 25, 50 and 100 % of the compute."""
-    published = paper.BY_SHARE.get(scale.name, {})
+    by_share = published.BY_SHARE.get(scale.name, {})
     variants = [
-        replace(variant, published=published.get(variant.line, {}).get(variant.share))
+        replace(variant, published=by_share.get(variant.line, {}).get(variant.share))
         for variant in over_compute(both(scale.config), (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0))
     ]
     return Study(
         "efficiency",
         "Score against compute",
         tuple(variants),
-        paper.FIGURE_1,
+        published.FIGURE_1,
         axis=Axis("pre-training FLOPs", flops=True),
         budget=flops_of(scale),
         compared=(ELECTRA, BERT),
@@ -200,7 +200,7 @@ def negative_results(scale: Scale) -> Study:
         "negative-results",
         "Negative results",
         tuple(Variant(name, label, changed) for name, (label, changed) in ideas.items()),
-        paper.APPENDIX_H,
+        published.APPENDIX_H,
         budget=flops_of(scale),
     )
 
@@ -222,7 +222,7 @@ def learning_rate(scale: Scale) -> Study:
         "learning-rate",
         "Learning rates of ELECTRA and BERT",
         tuple(variants),
-        paper.APPENDIX_A,
+        published.APPENDIX_A,
         axis=Axis("peak learning rate", tuple(f"{rate:g}" for rate in scale.rates)),
         budget=flops_of(scale),
     )

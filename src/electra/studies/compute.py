@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from electra.data.loader import Batch, padded_batch
-from electra.finetuning.features import LabelledBatch
-from electra.finetuning.heads import SentenceHead
+from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.classification.heads import SentenceHead
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.device import rows_at_once
-from electra.pretraining.procedure import generator_alone
+from electra.pretraining.execution import rows_at_once
+from electra.pretraining.two_stage import generator_alone
 from electra.runtime import Runtime, RuntimeConfig, runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
@@ -46,7 +46,7 @@ def look_up_share(config: PretrainConfig) -> float:
 
 
 def stages_of(config: PretrainConfig) -> list[PretrainConfig]:
-    """A run as what is trained one after the other; see `electra.pretraining.procedure`."""
+    """A run as what is trained one after the other; see `electra.pretraining.two_stage`."""
     return [config] if config.procedure == "joint" else [generator_alone(config), config]
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from electra.console import console, counted, reading_progress, show_rows
 from electra.errors import UsageError
+from electra.finetuning.classification.task import SentenceTask
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.preparation import Protocol
-from electra.finetuning.sentences import SentenceTask
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
 from electra.runtime import RuntimeConfig
-from electra.studies.cell import finetuning_length
 from electra.studies.compute import Step, measured_finetuning_step, measured_step
 from electra.studies.study import Study, Variant
+from electra.studies.trial import finetuning_length
 
 TOKENS_A_WORD = 1.4
 """Roughly, with a vocabulary of some thousand pieces."""

@@ -16,7 +16,7 @@ from electra.console import console
 from electra.data.workers import without_main
 from electra.errors import ElectraError
 from electra.runtime import stop_on_signal
-from electra.studies.cell import Cell, alone, run_cell
+from electra.studies.trial import Cell, alone, run_cell
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether a signal came."""

@@ -19,26 +19,26 @@ import torch
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config import check_limits
+from electra.config.parser import check_limits
 from electra.console import console, counted, decided, show_rows, warned
 from electra.errors import RunError, UsageError
-from electra.finetuning.grid import COLUMNS
-from electra.finetuning.sentences import SentenceTask
-from electra.pretraining.directory import RunDirectory
+from electra.finetuning.benchmark.grid import COLUMNS
+from electra.finetuning.classification.task import SentenceTask
+from electra.pretraining.run_directory import RunDirectory
 from electra.runtime import RuntimeConfig
 from electra.schema import read_json
 from electra.storage import LOCK, exclusive, holds_files, write_atomically
 from electra.studies.catalogue import STUDIES
-from electra.studies.cell import Cell, Scoring
-from electra.studies.figures import write_figures
+from electra.studies.inputs import check_tasks, fitted, shared_data
 from electra.studies.plan import Plan, Stopwatch, budget_for, minutes, planned, show
+from electra.studies.probing.tags import tagged_splits
 from electra.studies.processes import run_cells
-from electra.studies.results import Results, average, best_probe, best_tags, csv_rows, finetuned, to_csv
+from electra.studies.reporting.figures import write_figures
+from electra.studies.reporting.results import Results, average, best_probe, best_tags, csv_rows, finetuned, to_csv
+from electra.studies.reporting.table import summary_rows, to_markdown
 from electra.studies.scales import SCALES, Scale
-from electra.studies.sources import check_tasks, fitted, shared_data
 from electra.studies.study import Published, Study, Variant, with_rates
-from electra.studies.table import summary_rows, to_markdown
-from electra.studies.tag_probe import tagged_splits
+from electra.studies.trial import Cell, Scoring
 from electra.text.corpus import BUILTIN
 
 STUDY = "study.json"

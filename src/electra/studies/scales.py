@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from electra.data.loader import LengthWarmup
-from electra.finetuning.grid import COLUMNS
+from electra.finetuning.benchmark.grid import COLUMNS
 from electra.presets import PRESETS, tiny
 from electra.pretraining.config import PretrainConfig
 from electra.studies.widths import with_generator

@@ -6,7 +6,7 @@ from typing import Literal
 
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives import OBJECTIVES
+from electra.pretraining.objectives.model import OBJECTIVES
 from electra.studies.compute import step_flops
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.networks import GeneratorConfig
+from electra.pretraining.objectives.networks import GeneratorConfig
 
 
 def with_generator(config: PretrainConfig, hidden: int) -> GeneratorConfig:

@@ -11,7 +11,7 @@ from electra.external import refuse_special_file
 from electra.text import hub
 from electra.text.builtin import builtin_text
 from electra.text.files import FORMATS, KNOWN_ENDINGS, file_format, files_below, unreadable
-from electra.text.readers import Documents, Encoding, Piece, read_jsonl, read_parquet, read_txt
+from electra.text.formats import Documents, Encoding, Piece, read_jsonl, read_parquet, read_txt
 
 __all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from electra.errors import TextError, UsageError
-from electra.text.readers import Piece, check_text, document_pieces, listed
+from electra.text.formats import Piece, check_text, document_pieces, listed
 
 PREFIX = "hf://"
 BATCH_ROWS = 64

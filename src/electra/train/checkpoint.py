@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from electra.errors import RunError
 from electra.schema import check_file, read_object, read_tensors, validate
 from electra.storage import sync, write_tensors, writing
-from electra.train.checkpoint_content import CheckpointRecord, check_moments, check_numbers
+from electra.train.checkpoint_schema import CheckpointRecord, check_moments, check_numbers
 
 PREFIX = "step-"
 FORMAT = 2

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from electra.config import check_limits
+from electra.config.parser import check_limits
 from electra.console import counted
 from electra.errors import UsageError
 

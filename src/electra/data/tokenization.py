@@ -1,0 +1,110 @@
+"""One chunk of text to its shards, tokenised and cut into examples: what the worker processes do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from electra.data.chunks import Chunk, Document
+from electra.data.examples import Examples, cut_examples, pack_examples
+from electra.data.manifest import ShardEntry, Split, load_json, save_json
+from electra.data.shards import is_intact, write_shard
+from electra.errors import DataError
+from electra.seeding import Stream, numpy_generator
+from electra.text.cached_encoder import LineEncoder
+from electra.text.coverage import Coverage, CoverageCounter
+
+CHUNKS = "chunks"
+
+
+@dataclass(frozen=True)
+class ChunkRecord:
+    """What was made of a chunk; its file is written after its shards."""
+
+    number: int
+    digest: str
+    documents: int
+    cuts_end: bool
+    train: ShardEntry | None
+    heldout: ShardEntry | None
+    coverage: Coverage | None = None
+    """How well the vocabulary spells the text; records of older versions do not have it."""
+
+
+@dataclass(frozen=True)
+class ChunkWriter:
+    """Writes the shards of the chunks it is called with."""
+
+    directory: Path
+    encoder: LineEncoder
+    seq_len: int
+    seed: int
+
+    @cached_property
+    def counter(self) -> CoverageCounter:
+        """Of the encoder's tokens; made once, because it looks at every entry of the vocabulary."""
+        return CoverageCounter(self.encoder.tokenizer)
+
+    def __call__(self, chunk: Chunk) -> ChunkRecord:
+        """Raises StorageError."""
+        rng = numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
+
+        def write(split: Split) -> tuple[ShardEntry | None, Coverage]:
+            documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
+            examples, coverage = build_examples(documents, self.encoder, self.counter, self.seq_len, rng)
+            entry = write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
+            return entry, coverage
+
+        (train, of_train), (heldout, of_heldout) = write("train"), write("heldout")
+        coverage = of_train + of_heldout
+        record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, train, heldout, coverage)
+        save_json(self.directory / record_name(chunk.number), record)
+        return record
+
+
+def record_name(number: int) -> str:
+    return f"{CHUNKS}/{number:05}.json"
+
+
+def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
+    """The record of a chunk whose shards stand, intact and made of the same text."""
+    path = directory / record_name(chunk.number)
+    if not path.exists():
+        return None
+    try:
+        record = load_json(path, ChunkRecord)
+    except DataError:
+        return None  # damaged: it is done again
+    if record.digest != chunk.digest() or record.coverage is None:
+        return None
+    return record if all(is_intact(directory, entry) for entry in (record.train, record.heldout) if entry) else None
+
+
+def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
+    """Whether finished data was made of exactly these chunks. Raises DataError where their records cannot be read."""
+    number = 0
+    for chunk in chunks:
+        path = directory / record_name(chunk.number)
+        if not path.exists() or load_json(path, ChunkRecord).digest != chunk.digest():
+            return False
+        number += 1
+    return number == sum(1 for _ in (directory / CHUNKS).glob("*.json"))
+
+
+def build_examples(
+    documents: list[Document], encoder: LineEncoder, counter: CoverageCounter, seq_len: int, rng: np.random.Generator
+) -> tuple[Examples, Coverage]:
+    """The examples of documents, in their order, and how well the vocabulary spells them."""
+    tokens, lengths = encoder.encode([line for document in documents for line in document.lines])
+    tokenizer = encoder.tokenizer
+    cuts = [np.zeros((0, 3), np.int64)]
+    line = position = 0
+    for document in documents:
+        of_document = lengths[line : line + len(document.lines)].tolist()
+        cuts.append(cut_examples(of_document, seq_len, rng) + position)
+        line += len(of_document)
+        position += sum(of_document)
+    examples = pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
+    return examples, counter.count(tokens)

@@ -1,0 +1,271 @@
+"""All of GLUE over several seeds, as one table beside the paper's rows. It resumes at the first missing run."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from electra.console import console, decided, show_rows, warned
+from electra.errors import DataError, ModelError, RunError, UsageError
+from electra.finetuning.benchmark.ensemble import best_runs, ensemble_scores
+from electra.finetuning.benchmark.submission import write_submission
+from electra.finetuning.classification.glue import GLUE, glue_task, has_split
+from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.hub import model_directory
+from electra.finetuning.registry import build_task
+from electra.finetuning.run import finetune, run_seeds
+from electra.finetuning.run_directory import read_results, with_absolute_paths
+from electra.model.checkpoints import load_pretrained
+from electra.storage import LOCK, exclusive, write_atomically
+from electra.text.tokenizer import load_tokenizer
+
+COLUMNS = {
+    "cola": "CoLA",
+    "sst2": "SST",
+    "mrpc": "MRPC",
+    "stsb": "STS",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+}
+"""The paper's columns, in its order; its average is over these eight."""
+
+PUBLISHED: dict[str, tuple[float | None, ...]] = {
+    "ELECTRA-Small (Table 1)": (None,) * 8 + (79.9,),
+    "BERT-Small (Table 1)": (None,) * 8 + (75.1,),
+    "ELECTRA-Base (Table 1)": (None,) * 8 + (85.1,),
+    "BERT-Base (Table 1)": (None,) * 8 + (82.2,),
+    "ELECTRA-Large, 1.75M (Table 2)": (69.1, 96.9, 90.8, 92.6, 92.4, 90.9, 95.0, 88.0, 89.5),
+    "BERT-Large (Table 2)": (60.6, 93.2, 88.0, 90.0, 91.3, 86.6, 92.3, 70.4, 84.0),
+    "ELECTRA-Small++ (released)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7, 81.1),
+    "ELECTRA-Base++ (released)": (67.7, 95.1, 89.5, 91.2, 91.5, 88.8, 93.2, 82.7, 87.5),
+}
+"""Dev scores in the order of COLUMNS, then their average; None where the paper gives the average alone."""
+
+RTE_AFTER_MNLI = 2e-5
+"""Learning rate of RTE where it starts from MNLI (Appendix B)."""
+
+
+def glue(
+    config: FinetuneConfig,
+    out: Path,
+    *,
+    tasks: Sequence[str] = (),
+    seeds: int = 10,
+    intermediate: bool = False,
+    ensemble: int | None = None,
+    submission: bool = False,
+) -> dict[str, Any]:
+    """Fine-tune `config.model` on every task with `seeds` seeds; returns and writes the table.
+
+    Args:
+        config: Options of every run; its task is not used.
+        out: Directory of the results, with a directory for each task; also of `results.json` and `results.md`.
+        tasks: See `task_names`.
+        seeds: Runs of each task; scores are medians over them.
+        intermediate: RTE and STS start from the model fine-tuned on MNLI, RTE at a rate of 2e-5 (Appendix B).
+        ensemble: Score (and submit) the average of this many runs, the best on dev (Appendix B).
+        submission: Write the test predictions for gluebenchmark.com, of the best run on dev or of the ensemble.
+
+    Raises:
+        UsageError: no data or no such task, or fewer seeds than the ensemble needs.
+        RunError: another process works in `out`.
+    """
+    if not config.data:
+        raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
+    names = task_names(tasks, config.data, submission)
+    known = checked_tasks(config, names, seeds, intermediate, ensemble)
+    with exclusive(out, out / LOCK, warned):
+        asked = {name: known[name] for name in names}  # known may have MNLI besides, which others start from
+        return run_tasks(config, out, asked, seeds, intermediate, ensemble, submission)
+
+
+def run_tasks(
+    config: FinetuneConfig,
+    out: Path,
+    known: dict[str, SentenceTask],
+    seeds: int,
+    intermediate: bool,
+    ensemble: int | None,
+    submission: bool,
+) -> dict[str, Any]:
+    """Fine-tune on the tasks that are asked for, in their order; see `glue`."""
+    names, summaries = list(known), {}
+    for name in names:
+        each = for_task(config, name)
+        if intermediate and name in ("rte", "stsb"):
+            each = after_mnli(each, out)
+        summaries[name] = finetune(each, out / name, seeds)
+    chosen = {name: best_runs(runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names}
+    results: dict[str, Any] = {
+        "config": asdict(config),
+        "seeds": seeds,
+        "intermediate": intermediate,
+        "tasks": summaries,
+        "average": average(summaries),
+        "best_seeds": chosen,
+    }
+    if ensemble is not None:
+        results["ensemble"] = {name: ensemble_scores(known[name], out / name, chosen[name]) for name in names}
+    write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    write_atomically(out / "results.md", markdown(results).encode())
+    show(results)
+    if submission:
+        written, missing = write_submission(known, chosen, out)
+        decided(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
+        if missing:
+            warned(f"the site also wants {', '.join(missing)}: no such run, or no test file in {config.data}")
+    return results
+
+
+def task_names(tasks: Sequence[str], data: str, submission: bool) -> list[str]:
+    """The tasks to run: those that are named, one or several a word with commas between, where ax stands for mnli.
+
+    By default the paper's eight, and WNLI too where files are to be submitted and its data is there.
+
+    Raises:
+        UsageError: there is no such task.
+        DataError: ax is named and has no data.
+    """
+    asked = [name for word in tasks for name in word.replace(",", " ").split()]
+    for name in asked:
+        if name not in (*GLUE, "ax"):
+            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}, ax")
+    if "ax" in asked and not has_split("mnli", data, "diagnostic"):
+        raise DataError(f"{data}: no AX/diagnostic.tsv here")
+    default = [*COLUMNS, *(["wnli"] if submission and has_split("wnli", data, "train") else [])]
+    return list(dict.fromkeys("mnli" if name == "ax" else name for name in asked or default))
+
+
+def for_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
+    """The options of one task; pairs are swapped only where their order has no meaning, WNLI is by candidates."""
+    swap = config.swap_pairs if GLUE[name].symmetric else None
+    return replace(config, task=name, swap_pairs=swap, wnli_candidates=name == "wnli")
+
+
+def checked_tasks(
+    config: FinetuneConfig, names: Sequence[str], seeds: int, intermediate: bool, ensemble: int | None
+) -> dict[str, SentenceTask]:
+    """The tasks by name, after seeing that nothing is missing for the whole grid.
+
+    Raises:
+        UsageError: fewer seeds than the ensemble needs.
+        DataError: a file of a task is missing or broken.
+        ModelError: the model has not the head that WNLI's candidates are scored with.
+    """
+    if ensemble is not None and not 1 <= ensemble <= seeds:
+        raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
+    directory = model_directory(config.model)
+    tokenizer = load_tokenizer(directory)
+    before = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
+    tasks = {
+        name: glue_task(name, config.data or "", tokenizer, skip_bad_rows=config.skip_bad_rows)
+        for name in dict.fromkeys([*names, *before])
+    }
+    try:
+        with console.capture():  # the runs will say it
+            for task in tasks.values():
+                for split in ("train", *task.scored, *task.predicted):
+                    task.read(split)
+            if "wnli" in names:
+                build_task(for_task(config, "wnli"), tokenizer, load_pretrained(directory))
+    except (DataError, ModelError) as error:
+        raise type(error)(f"{error} (choose tasks with --tasks)") from None
+    return tasks
+
+
+def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
+    """The configuration that starts from MNLI's first seed, which is trained if it was not."""
+    mnli = out / "mnli" / f"seed-{config.seed}"
+    with exclusive(out / "mnli", out / "mnli" / LOCK, warned):
+        run_seeds(for_task(config, "mnli"), out / "mnli", [config.seed])
+    given = config.learning_rate
+    rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
+    return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
+
+
+def runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """The results of each seed, which have scores on dev."""
+    results = [read_results(out / f"seed-{seed}") for seed in seeds]
+    for each in results:
+        if each["main_metric"] not in each["metrics"].get("dev", {}):
+            file = out / f"seed-{each['seed']}" / "results.json"
+            raise RunError(f"{file}: metrics.dev.{each['main_metric']} is missing")
+    return results
+
+
+def average(summaries: dict[str, Any]) -> float | None:
+    """The paper's average: of the medians of its eight tasks, if all were run."""
+    if not set(COLUMNS) <= set(summaries):
+        return None
+    return statistics.fmean(main_score(summaries[name])["median"] for name in COLUMNS)
+
+
+def main_score(summary: dict[str, Any]) -> dict[str, Any]:
+    """Median, mean, standard deviation and values of a task's main metric on dev."""
+    return summary["metrics"]["dev"][summary["main_metric"]]
+
+
+def table_rows(results: dict[str, Any]) -> list[list[str]]:
+    """The table's rows: ours, the ensemble's if there is one, the paper's."""
+    names = [*COLUMNS, *(name for name in results["tasks"] if name not in COLUMNS)]
+
+    def cell(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f}"
+
+    def scored(name: str) -> str:
+        summary = results["tasks"].get(name)
+        if summary is None:
+            return ""
+        score = main_score(summary)
+        return cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
+
+    rows = [["", *(COLUMNS.get(name, name.upper()) for name in names), "Avg."]]
+    start = "random weights" if results["config"]["from_scratch"] else "this model"
+    rows.append([f"{start}, median of {results['seeds']}", *map(scored, names), cell(results["average"])])
+    if "ensemble" in results:
+        metric = {name: summary["main_metric"] for name, summary in results["tasks"].items()}
+        values = {name: splits["dev"][metric[name]] for name, splits in results["ensemble"].items()}
+        mean = statistics.fmean(values[name] for name in COLUMNS) if set(COLUMNS) <= set(values) else None
+        size = len(next(iter(results["best_seeds"].values())))
+        rows.append([f"ensemble of the {size} best on dev", *(cell(values.get(name)) for name in names), cell(mean)])
+    extra = [""] * (len(names) - len(COLUMNS))
+    for label, (*scores, mean) in PUBLISHED.items():
+        rows.append([label, *map(cell, scores), *extra, cell(mean)])
+    return rows
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The table as Markdown."""
+    header, *rows = table_rows(results)
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + " ".join(notes(results)) + "\n"
+
+
+def notes(results: dict[str, Any]) -> list[str]:
+    """What a reader has to know of the scores."""
+    told = [
+        "Dev scores in percent: Matthews correlation for CoLA, Spearman for STS, accuracy for the rest; ± is the standard "
+        "deviation over seeds.",
+        "Published rows: the paper's tables, and the released models' dev scores.",
+    ]
+    if results["config"]["select"] == "best":
+        told.append("Each run's epoch was chosen on the dev rows that are scored here, which flatters.")
+    if "ensemble" in results:
+        told.append("The runs of the ensemble were chosen on the dev rows that are scored here, which flatters.")
+    if "wnli" in results["tasks"]:
+        told.append("WNLI is scored by candidate antecedents.")
+    if results["intermediate"]:
+        told.append("RTE and STS start from the model fine-tuned on MNLI.")
+    return told
+
+
+def show(results: dict[str, Any]) -> None:
+    """The table on the terminal, a line a row however narrow that is."""
+    show_rows(table_rows(results))
+    for note in notes(results):
+        console.print(note, markup=False)

@@ -1,0 +1,61 @@
+"""The options of question answering."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from electra.config.parser import check_limits
+from electra.errors import UsageError
+
+HeadKind = Literal["joint", "plain"]
+
+DEFAULT_NULL_THRESHOLDS: dict[HeadKind, float] = {"joint": -2.75, "plain": 0.0}
+"""The joint one is the original code's; the plain head's odds compare two scores, of which the higher should win."""
+
+
+@dataclass(frozen=True)
+class SpanConfig:
+    """How contexts are cut, which head finds the answers and how they are chosen (section 3.1, Appendix C)."""
+
+    max_length: int = 512
+    """Tokens of `[CLS] question [SEP] chunk [SEP]`."""
+    doc_stride: int = 128
+    """Tokens from the start of a chunk of a long context to the start of the next."""
+    max_query_length: int = 64
+    """A longer question loses its last tokens."""
+    max_answer_length: int = 30
+    """Tokens of the longest answer."""
+    n_best_size: int = 20
+    """Answers given for each question, the best first."""
+    beam_size: int = 20
+    """Starts that the joint head looks at, and ends for each of them."""
+    answerable_weight: float = 0.5
+    """Weight of the joint head's loss on whether there is an answer."""
+    head: HeadKind = "joint"
+    """joint: the end depends on the start (the paper's); plain: one linear layer, as in stock models."""
+    null_threshold: float | None = None
+    """Null odds above which there is no answer (squad2 only); by default -2.75 for the joint head, 0 for the plain."""
+
+    def __post_init__(self) -> None:
+        least = dict.fromkeys(("doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size"), 1)
+        for name, minimum in least.items():
+            if getattr(self, name) < minimum:
+                raise UsageError(
+                    f"--span.{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}"
+                )
+        if self.max_length < self.max_query_length + 4:
+            raise UsageError(
+                f"--max-length {self.max_length} has no room for a question of --span.max-query-length "
+                f"{self.max_query_length}, [CLS], two [SEP] and a token of the context"
+            )
+        check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))
+        if self.null_threshold is not None and math.isnan(self.null_threshold):
+            raise UsageError("--span.null-threshold is NaN; it must be a number")
+        check_limits(self, "--span.", answerable_weight=10**6)
+        if self.answerable_weight < 0:
+            raise UsageError(f"--span.answerable-weight is {self.answerable_weight}; it must not be negative")
+
+    @property
+    def threshold(self) -> float:
+        """The null threshold that is used."""
+        return DEFAULT_NULL_THRESHOLDS[self.head] if self.null_threshold is None else self.null_threshold

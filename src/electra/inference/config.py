@@ -1,0 +1,45 @@
+"""The options of predicting."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from electra.config.parser import Parser, parser_for
+from electra.errors import UsageError
+from electra.runtime import RuntimeConfig
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """How inputs are read, and where predictions are made."""
+
+    text: str | None = None
+    """Column of the text, in files that have columns; by default as in the table of fine-tuning, or "sentence"."""
+    text_pair: str | None = None
+    """Column of the second text of a pair; by default likewise, where there was one."""
+    form: Literal["columns", "lines"] = "columns"
+    """Words to tag in a .txt file stand in columns (CoNLL) or as sentences in lines; on standard input, in lines."""
+    null_threshold: float | None = None
+    """Null odds above which a question has no answer; by default what was best on dev in fine-tuning."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    """Device and precision."""
+
+    def __post_init__(self) -> None:
+        if self.null_threshold is not None and math.isnan(self.null_threshold):
+            raise UsageError("--null-threshold is NaN; it must be a number")
+
+
+def options(**about: Any) -> Parser:
+    """A parser of all the fields; `about` names the program and describes it."""
+    return parser_for(PredictConfig, PredictConfig(), **about)
+
+
+def from_options(given: Mapping[str, Any]) -> PredictConfig:
+    """The configuration out of fields by name, nested ones as in `Parser.take`.
+
+    Raises:
+        UsageError: a wrong name or value.
+    """
+    parser = options(prog="electra predict")
+    return PredictConfig(**vars(parser.instantiate(parser.take(given))))

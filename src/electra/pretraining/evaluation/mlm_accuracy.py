@@ -1,0 +1,146 @@
+"""Masked-LM accuracy on held-out text: of an ELECTRA, of its generator alone, and of a BERT (Appendix G)."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int64
+from rich.table import Table
+from torch import Tensor
+
+from electra.console import console, decided, reading_progress
+from electra.data.loader import Batch, evaluation_batches
+from electra.data.shards import PreparedData
+from electra.errors import DataError, ModelError, UsageError
+from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, MaskedLMAlone
+from electra.pretraining.evaluation.fill_mask import load_filler
+from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.run_directory import RunDirectory
+from electra.runtime import Runtime, runtime
+from electra.seeding import Draw, uniform
+from electra.text.tokenizer import Tokenizer
+
+ROWS = 32
+
+# What is measured, in the order in which it is shown.
+MEANINGS = {
+    "electra_accuracy": "ELECTRA, by the formula of Appendix G",
+    "generator_accuracy": "its generator alone",
+    "bert_accuracy": "BERT",
+    "upper_bound": "upper bound: the right token is among the generator's candidates",
+}
+
+
+def evaluate_as_mlm(
+    run: Path, data_directory: Path | None, bert: Path | None, examples: int, candidates: int
+) -> dict[str, float]:
+    """Accuracies where one token of each held-out example is masked, the same for all models; shown and returned.
+
+    Raises:
+        RunError: not a run directory, or not finished.
+        ModelError: a network is missing, or the BERT has another tokenizer.
+        DataError: no such data, prepared with another tokenizer, or longer than a model takes.
+        UsageError: a number is out of range, or a model is of the other kind.
+    """
+    for name, value in (("--examples", examples), ("--candidates", candidates)):
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
+    directory = RunDirectory(run)
+    config = directory.saved()
+    if OBJECTIVES[config.objective].corruption == "generator" and OBJECTIVES[config.objective].prediction != "replaced":
+        raise UsageError(f"{run}: --objective {config.objective} has no discriminator; name an ELECTRA run")
+    electra = load_filler(run)
+    if not isinstance(electra.network, ElectraAsMaskedLM):
+        raise UsageError(f"{run}: a masked language model; name an ELECTRA run, and this one with --bert")
+    other = load_bert(bert, electra.tokenizer) if bert else None
+    with runtime(config.runtime) as where:
+        data = PreparedData.open(data_directory or Path(config.data or directory.data))
+        data.check_tokenizer(electra.tokenizer.fingerprint, electra.tokenizer.vocab_size)
+        for path, network in ((run, electra.network), (bert, other)):
+            if network is not None and network.max_positions < data.manifest.seq_len:
+                raise DataError(
+                    f"{data.path}: prepared with sequences of {data.manifest.seq_len}, "
+                    f"{path} takes {network.max_positions}"
+                )
+        batches = evaluation_batches(
+            data.heldout, batch_size=ROWS, pad_id=electra.tokenizer.pad_id, max_examples=examples
+        )
+        masked = mask_one_each(batches, electra.tokenizer)
+        with reading_progress("scoring", min(examples, len(data.heldout))) as progress:
+            metrics = accuracies(electra.network, other, masked, candidates, where, progress)
+    decided(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
+    show(metrics)
+    return metrics
+
+
+def load_bert(bert: Path, tokenizer: Tokenizer) -> MaskedLMAlone:
+    """The masked language model beside an ELECTRA of this tokenizer."""
+    other = load_filler(bert)
+    if not isinstance(other.network, MaskedLMAlone):
+        raise UsageError(f"--bert {bert}: a discriminator; name a run of --objective mlm")
+    if other.tokenizer.fingerprint != tokenizer.fingerprint:
+        raise ModelError(f"{bert}: its tokenizer is not the ELECTRA's, so their accuracies cannot be compared")
+    return other.network
+
+
+class MaskedExamples(NamedTuple):
+    """A batch with one token of each row masked."""
+
+    batch: Batch
+    positions: Int64[Tensor, " B"]
+    original: Int64[Tensor, " B"]
+
+
+def mask_one_each(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[MaskedExamples]:
+    """Mask one token of each row, any but [PAD], [CLS], [SEP] and [MASK] with the same probability; always the same."""
+    never = torch.tensor(tokenizer.special_ids)
+    for batch in batches:
+        noise = uniform(batch.row_keys, Draw.POSITIONS, batch.input_ids.shape[1])
+        positions = noise.masked_fill(torch.isin(batch.input_ids, never), -1.0).argmax(dim=1)
+        original = batch.input_ids.gather(1, positions[:, None])[:, 0]
+        ids = batch.input_ids.scatter(1, positions[:, None], tokenizer.mask_id)
+        yield MaskedExamples(replace(batch, input_ids=ids), positions, original)
+
+
+def accuracies(
+    electra: ElectraAsMaskedLM,
+    bert: MaskedLMAlone | None,
+    examples: Iterable[MaskedExamples],
+    candidates: int,
+    where: Runtime,
+    progress: Callable[[int, str], None],
+) -> dict[str, float]:
+    """Shares of the examples whose original token is a model's best guess, or among the generator's candidates at all."""
+    electra.to(where.device)
+    if bert is not None:
+        bert.to(where.device)
+    right: Counter[str] = Counter()
+    number = 0
+    for host_batch, host_positions, host_original in examples:
+        batch = host_batch.to(where.device)
+        positions, original = host_positions.to(where.device), host_original.to(where.device)[:, None]
+        with where.autocast():
+            guesses = electra(batch, positions, candidates)
+            guessed = {
+                "electra_accuracy": guesses.tokens[:, :1],
+                "generator_accuracy": guesses.tokens.gather(1, guesses.generator.argmax(dim=1, keepdim=True)),
+                **({"bert_accuracy": bert(batch, positions, 1).tokens} if bert is not None else {}),
+                "upper_bound": guesses.tokens,
+            }
+        right.update({name: int((tokens == original).sum()) for name, tokens in guessed.items()})
+        number += len(original)
+        progress(number, "")
+    return {**{name: count / number for name, count in right.items()}, "examples": number, "candidates": candidates}
+
+
+def show(metrics: Mapping[str, float]) -> None:
+    """The accuracies on the terminal, each with its standard error."""
+    grid = Table(title="masked-LM accuracy", title_justify="left", show_header=False, box=None)
+    for name, meaning in MEANINGS.items():
+        if (share := metrics.get(name)) is not None:
+            grid.add_row(meaning, f"{share:.1%} ± {math.sqrt(share * (1 - share) / metrics['examples']):.1%}")
+    console.print(grid)

@@ -1,0 +1,205 @@
+"""What a finished run leaves: held-out metrics, Hugging Face directories, a report, a summary."""
+
+import platform
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+import electra
+from electra.console import console, counted, decided, warned
+from electra.data.loader import Batch, evaluation_batches, examples_batch
+from electra.data.shards import ExampleSet, PreparedData
+from electra.errors import RunError
+from electra.model.checkpoints import PRETRAINED_LENGTH, save_pretrained
+from electra.model.encoder import EncoderConfig, described, fuse
+from electra.pretraining.build import build_model
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
+from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
+from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
+from electra.pretraining.run_directory import RunDirectory
+from electra.pretraining.warm_start import longest_trained_length
+from electra.runtime import Runtime, runtime
+from electra.seeding import Stream, row_keys
+from electra.storage import writing
+from electra.text.tokenizer import Tokenizer, load_tokenizer
+from electra.train.checkpoint import Checkpoints, TrainingState
+from electra.train.metrics_log import read_metrics
+
+# Held-out examples that are scored: enough for three digits, and seconds.
+MAX_EXAMPLES = 2_000
+EVALUATION_ROWS = 32
+
+
+def finish(
+    config: PretrainConfig,
+    directory: RunDirectory,
+    model: PretrainingModel,
+    data: PreparedData,
+    tokenizer: Tokenizer,
+    state: TrainingState,
+    findings: list[Finding],
+    where: Runtime,
+) -> dict[str, Any]:
+    """Evaluate, save, report and show; the main process does it, the others return at once with nothing."""
+    if not where.is_main:
+        return {}
+    evaluation = score(model, data, tokenizer, where)
+    at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
+    findings = check_vocabulary(data.manifest.coverage) + findings + at_the_end
+    shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
+    save_networks(directory, model, tokenizer, longest_trained_length(config, data.manifest.seq_len))
+    summary = {
+        "step": state.step,
+        "seconds": state.seconds,
+        "tokens": state.tokens,
+        "flops": state.flops,
+        "heldout": evaluation.metrics,
+        "findings": [asdict(finding) for finding in findings],
+        "hardware": described(model, where),
+        "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    report = Report(
+        title=f"{config.objective}, {model.setting.main.num_layers} x {model.setting.main.hidden_size}: {directory.path.name}",
+        facts=facts(config, model, data, summary),
+        rows=list(read_metrics(directory.path / "metrics.jsonl")),
+        evaluation=evaluation,
+        samples=shown_samples,
+        findings=findings,
+    )
+    write_report(report, directory.path)
+    show(evaluation, shown_samples)
+    if model.discriminates and not model.scored_everywhere:
+        decided(
+            f"objective {config.objective} learns from the chosen tokens alone", "of the others it was taught nothing"
+        )
+    for finding in at_the_end:
+        warned(f"{finding.problem}: {finding.advice}")
+    directory.finish(summary)
+    show_results(directory)
+    return summary
+
+
+def show_results(directory: RunDirectory) -> None:
+    """Say where the models and the report of a finished run are."""
+    console.print(f"Checkpoint: {', '.join(map(str, directory.networks()))}", markup=False)
+    console.print(f"Report:     {directory.report}", markup=False)
+
+
+def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, where: Runtime) -> Evaluation:
+    """The held-out metrics."""
+    batches = evaluation_batches(
+        data.heldout, batch_size=EVALUATION_ROWS, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
+    )
+    return evaluate(model, batches, torch.from_numpy(data.unigrams), where)
+
+
+def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
+    """The held-out metrics of a run's newest checkpoint, on its own data or on other data; shown and returned.
+
+    Raises:
+        RunError: not a run directory, or it has no checkpoint yet.
+        DataError: no such data, or prepared with another tokenizer.
+    """
+    directory = RunDirectory(run)
+    config = directory.saved()
+    with runtime(config.runtime) as where:
+        data = PreparedData.open(data_directory or Path(config.data or directory.data))
+        tokenizer = load_tokenizer(directory.tokenizer)
+        data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
+        model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
+        state = Checkpoints(directory.checkpoints, 1, warned).restore(model)
+        if state.step == 0:
+            raise RunError(f"{run}: has no checkpoint yet")
+        fuse(model, where)
+        evaluation = score(model.to(where.device), data, tokenizer, where)
+    decided(
+        f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
+    )
+    show(evaluation, [])
+    return evaluation.metrics
+
+
+def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
+    """The held-out examples that are shown: short enough to read, long enough to say something."""
+    lengths = torch.from_numpy(examples.lengths(range(len(examples))))
+    order = (lengths - 24).abs().argsort(stable=True)[:number].numpy()
+    return examples_batch(examples, order, row_keys(order, Stream.HELDOUT_ROWS), tokenizer.pad_id)
+
+
+def save_networks(
+    directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer, length: int | None = None
+) -> None:
+    """Write the Hugging Face directories of the networks, trained on sequences of up to `length` tokens if known."""
+    more = {} if length is None else {PRETRAINED_LENGTH: length}
+    main = "discriminator" if model.discriminates else "masked_lm"
+    networks = {main: (model.prediction.network, model.prediction.architecture)}
+    if model.generator is not None:
+        networks["generator"] = (model.generator, "ElectraForMaskedLM")
+    for name, (network, architecture) in networks.items():
+        path, aside = directory.path / name, directory.path / f".writing-{name}"
+        with writing(path):
+            shutil.rmtree(aside, ignore_errors=True)
+            save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
+            tokenizer.save(aside, network.config.max_positions)
+            shutil.rmtree(path, ignore_errors=True)
+            aside.rename(path)
+
+
+def facts(
+    config: PretrainConfig, model: PretrainingModel, data: PreparedData, summary: dict[str, Any]
+) -> dict[str, str]:
+    """The head of a report."""
+    minutes, seconds = divmod(round(summary["seconds"]), 60)
+    parameters = sum(p.numel() for p in model.parameters())
+    main, coverage = model.setting.main, data.manifest.coverage
+    generator = {} if model.generator is None else {"generator": format_sizes(model.generator.config)}
+    if model.generator is None and model.setting.objective.corruption == "generator":
+        generator = {"generator": f"{config.generator.kind} draws"}
+    return {
+        "text": ", ".join(config.text) or str(config.data),
+        "data": f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples, {data.train.tokens:,} tokens; "
+        f"{len(data.heldout):,} examples held out",
+        "vocabulary": f"{main.vocab_size:,} tokens" + (f"; {coverage}" if coverage else ""),
+        "encoder": format_sizes(main),
+        **generator,
+        "parameters": f"{parameters / 1e6:.2f} M",
+        "trained": f"{summary['step']:,} steps, {summary['tokens']:,.0f} tokens, {summary['flops']:.3g} FLOPs, "
+        f"{minutes} min {seconds} s",
+        "budget": str(config.recipe().budget),
+        "options start from": f"preset {config.preset}",
+        "peak learning rate": f"{config.optimizer.learning_rate:g}",
+        "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
+        "masked": f"{config.masking.fraction:.0%} of the tokens",
+        **({"loss weight": f"{model.setting.objective.weight:g}"} if model.setting.objective.weight != 1 else {}),
+        "seed": str(config.seed),
+        "hardware": summary["hardware"],
+    }
+
+
+def format_sizes(encoder: EncoderConfig) -> str:
+    """An encoder's sizes in words."""
+    return (
+        f"{counted(encoder.num_layers, 'layer')}, width {encoder.hidden_size:,}, {counted(encoder.num_heads, 'head')}, "
+        f"feed-forward {encoder.ffn_size:,}, embeddings of {encoder.embedding_size:,}"
+    )
+
+
+def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
+    """The held-out metrics and the sentences, on the terminal."""
+    grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
+    for row in table(evaluation.metrics):
+        grid.add_row(*row)
+    console.print(grid)
+    if shown_samples:
+        console.print(
+            "Held-out sentences: each token with the probability that it was replaced; replaced ones are marked."
+        )
+    for sample in shown_samples:
+        console.print(sentence_markup(sample))
+        console.print()

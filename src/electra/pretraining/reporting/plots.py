@@ -1,0 +1,163 @@
+"""The pictures of a report: how training went, how well replacements are found, what single sentences look like."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from electra.plotting import Axes, Figure, Patch
+from electra.pretraining.evaluation.held_out import Evaluation, Sample
+from electra.pretraining.objectives.detection_metrics import BINS, WIDTH
+
+REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
+Rows = Sequence[Mapping[str, Any]]
+
+
+def draw(rows: Rows, evaluation: Evaluation, samples: Sequence[Sample]) -> dict[str, Figure]:
+    """The pictures by name, those that the run's metrics allow."""
+    figures = {}
+    if rows:
+        figures["training"] = draw_training(rows, evaluation.metrics)
+    if evaluation.histograms:
+        figures["detection"] = draw_detection(evaluation)
+    if any(sample.tokens for sample in samples):
+        figures["sentences"] = draw_sentences(samples)
+    return figures
+
+
+LOSSES = {
+    "loss": "total",
+    "generator_loss": "generator",
+    "weighted_loss": "discriminator, weighted",
+    "mlm_loss": "masked LM",
+    "all_tokens_loss": "all tokens",
+    "policy_loss": "generator's policy",
+    "sentence_loss": "sentence",
+    "strategy_loss": "expected losses",
+}
+ACCURACIES = {"mlm_accuracy": "accuracy", "all_tokens_accuracy": "accuracy", "restored": "replaced tokens restored"}
+SHARES = {
+    "generator_accuracy": "generator accuracy",
+    "sampled_accuracy": "samples correct",
+    "replaced": "tokens replaced",
+}
+
+
+def present(rows: Rows, names: Mapping[str, str]) -> dict[str, str]:
+    """Those of the metrics that a run has."""
+    return {name: label for name, label in names.items() if name in rows[-1]}
+
+
+def draw_training(rows: Rows, heldout: Mapping[str, float]) -> Figure:
+    """Losses, accuracies and the optimisation over the steps."""
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    (a, b), (c, d) = figure.subplots(2, 2)
+    losses = present(rows, LOSSES)
+    plot(a, rows, losses if len(losses) > 2 else dict(list(losses.items())[1:]), "loss")  # one loss is no total
+    if "auc" in rows[-1]:
+        names = {name: name for name in ("precision", "recall", "accuracy")}
+        plot(b, rows, {"auc": "AUC", **names, "majority": "majority rate"}, "discriminator")
+        baseline = {"color": NEUTRAL, "linestyle": ":", "label": "AUC of token frequency (held-out)"}
+        b.axhline(heldout["frequency_auc"], **baseline)
+        b.legend(fontsize=8)
+    else:
+        plot(b, rows, present(rows, ACCURACIES), "predicted tokens")
+    if shares := present(rows, SHARES):
+        plot(c, rows, shares, "what stands at the chosen positions")
+    else:
+        plot(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
+    plot(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
+    rate = d.twinx()
+    rates = [row.get("learning_rate", math.nan) for row in rows]
+    steps = [row["step"] for row in rows]
+    rate.plot(steps, rates, color=NEUTRAL, linestyle="--", linewidth=1, label="learning rate (right)")
+    rate.set_ylabel("learning rate", color=NEUTRAL)
+    d.legend(handles=[*d.get_lines(), *rate.get_lines()], fontsize=8)
+    return figure
+
+
+def plot(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -> None:
+    """Metrics over the steps."""
+    steps = [row["step"] for row in rows]
+    for name, label in names.items():
+        axes.plot(steps, [row.get(name, math.nan) for row in rows], label=label, linewidth=1.4)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("step")
+    axes.grid(alpha=0.25)
+    if names:
+        axes.legend(fontsize=8)
+
+
+def draw_detection(evaluation: Evaluation) -> Figure:
+    """Held-out scores of replaced and original tokens, and the ROC curve."""
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    draw_scores(left, evaluation.histograms)
+    draw_roc(right, evaluation)
+    return figure
+
+
+def draw_scores(axes: Axes, histograms: Mapping[str, Sequence[float]]) -> None:
+    """How the discriminator's probabilities spread, for each kind of token."""
+    probabilities = 1 / (1 + np.exp(-(np.arange(BINS) - BINS / 2 + 0.5) * WIDTH))
+    for label, color in (("original", ORIGINAL), ("replaced", REPLACED)):
+        counts = np.array(histograms[f"scores_{label}"])
+        share = counts / max(counts.sum(), 1)
+        axes.hist(probabilities, bins=50, range=(0, 1), weights=share, color=color, alpha=0.6, label=label)
+    axes.set_title("held-out tokens by the discriminator's probability of “replaced”", fontsize=10)
+    axes.set_xlabel("discriminator's probability of “replaced”")
+    axes.set_ylabel("share of the tokens of a kind")
+    axes.set_yscale("log")
+    axes.legend(fontsize=8)
+
+
+def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
+    """The ROC curve of the discriminator, beside that of token frequency and of guessing."""
+    metrics, histograms = evaluation.metrics, evaluation.histograms
+    alarms, hits = roc(histograms["scores_replaced"], histograms["scores_original"])
+    axes.plot(alarms, hits, color=REPLACED, label=f"discriminator, AUC {metrics['auc']:.3f}")
+    alarms, hits = roc(histograms["rarity_replaced"], histograms["rarity_original"])
+    if (np.diff(alarms) * (hits[1:] + hits[:-1])).sum() / 2 < 0.5:  # replaced tokens are the more frequent ones here
+        alarms, hits = 1 - alarms, 1 - hits
+    label = f"token frequency, AUC {metrics['frequency_auc']:.3f}"
+    axes.plot(alarms, hits, color=ORIGINAL, linewidth=1, label=label)
+    axes.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="guessing")
+    axes.set_title("ROC curve on held-out text", fontsize=10)
+    axes.set_xlabel("share of original tokens called replaced")
+    axes.set_ylabel("share of replaced tokens found")
+    axes.legend(fontsize=8)
+
+
+def roc(positive: Sequence[float], negative: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates over falling thresholds, from histograms of the scores."""
+    rates = [np.append(0, np.array(counts)[::-1].cumsum()) / max(sum(counts), 1) for counts in (negative, positive)]
+    return rates[0], rates[1]
+
+
+def draw_sentences(samples: Sequence[Sample]) -> Figure:
+    """Sentences as bars of probability over their tokens; replaced tokens in red, with the original above."""
+    figure = Figure(figsize=(11, 2.6 * len(samples)), layout="constrained")
+    for axes, sample in zip(np.atleast_1d(figure.subplots(len(samples), 1)), samples, strict=True):
+        places = range(len(sample.tokens))
+        colors = [ORIGINAL if each is None else REPLACED for each in sample.originals]
+        axes.bar(places, sample.probabilities, color=colors)
+        axes.set_xticks(
+            places, [token.replace("$", r"\$") for token in sample.tokens], rotation=60, ha="right", fontsize=8
+        )
+        for label, color in zip(axes.get_xticklabels(), colors, strict=True):
+            label.set_color(color)
+        for place, original in enumerate(sample.originals):
+            if original is not None:
+                text = original.replace("$", r"\$")
+                axes.text(place, sample.probabilities[place] + 0.03, text, ha="center", fontsize=7, color=NEUTRAL)
+        axes.set_ylim(0, 1.15)
+        axes.set_ylabel("P(replaced)")
+    figure.suptitle("Held-out sentences: the discriminator's probability that each token was replaced", fontsize=10)
+    kinds = {"original token": ORIGINAL, "replaced token; what stood there is written above": REPLACED}
+    figure.legend(
+        handles=[Patch(color=color, label=label) for label, color in kinds.items()],
+        fontsize=8,
+        loc="outside lower right",
+    )
+    return figure

@@ -1,0 +1,155 @@
+"""The report of a run: one HTML file with pictures, held-out metrics, findings, sentences; the pictures as PNG too."""
+
+import base64
+import html
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from electra.pretraining.evaluation.held_out import Evaluation, Sample
+from electra.pretraining.reporting.diagnostics import Finding
+from electra.pretraining.reporting.plots import draw
+from electra.storage import writing
+
+# What the metrics mean, in the order in which they are shown.
+MEANINGS = {
+    "loss": "total loss, the generator's and the main network's",
+    "weighted_loss": "... the main network's part of it",
+    "generator_loss": "generator: -log probability of the original token",
+    "generator_accuracy": "generator: accuracy at the chosen tokens, those it sees counted",
+    "generator_accuracy_without_unk": "... at those that are not [UNK]",
+    "sampled_accuracy": "generator: share of samples that are the original token",
+    "mlm_loss": "masked-LM loss: -log probability of the original token",
+    "mlm_accuracy": "accuracy at the chosen tokens, those it sees counted",
+    "mlm_accuracy_without_unk": "... at those that are not [UNK]",
+    "all_tokens_loss": "all-tokens loss: -log probability of the original token",
+    "all_tokens_accuracy": "share of all tokens said correctly",
+    "restored": "share of the replaced tokens restored",
+    "policy_loss": "adversarial generator: policy loss",
+    "baseline_loss": "adversarial generator: the baseline's cross-entropy",
+    "reward": "adversarial generator: reward per sample",
+    "sentence_loss": 'sentence task: cross-entropy of "anything replaced?"',
+    "strategy_loss": "masking strategy: error of the expected losses",
+    "replaced": "share of tokens replaced",
+    "discriminator_loss": "discriminator: cross-entropy per token that it is scored at",
+    "accuracy": "discriminator: accuracy over all tokens",
+    "majority": "... majority rate (always the more frequent answer)",
+    "precision": "discriminator: precision",
+    "recall": "discriminator: recall",
+    "auc": "discriminator: area under the ROC curve",
+    "frequency_auc": "... of token frequency alone",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a report shows."""
+
+    title: str
+    facts: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+    """The run's `metrics.jsonl`."""
+    evaluation: Evaluation
+    samples: Sequence[Sample]
+    findings: Sequence[Finding]
+
+
+def write_report(report: Report, directory: Path) -> Path:
+    """Write `report.html`, which holds everything, and its pictures in `pictures/`; returns the HTML file."""
+    with writing(directory):
+        pictures = directory / "pictures"
+        pictures.mkdir(exist_ok=True)
+        images = []
+        for name, figure in draw(report.rows, report.evaluation, report.samples).items():
+            buffer = io.BytesIO()
+            with warnings.catch_warnings():
+                # Where no font has the letters of a script, boxes are drawn; the page itself has the text.
+                warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+                figure.savefig(buffer, format="png", dpi=110)
+            (pictures / f"{name}.png").write_bytes(buffer.getvalue())
+            images.append(
+                f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+            )
+        path = directory / "report.html"
+        path.write_text(page(report, images), encoding="utf-8")
+    return path
+
+
+def shown(name: str, value: float) -> str:
+    """A metric as people read it."""
+    plain = any(kind in name for kind in ("loss", "auc", "reward"))
+    return f"{value:.3f}" if plain else f"{value:.1%}"
+
+
+def table(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """The metrics in words and figures. Where there is one loss only, it is not called a total."""
+    for name, meaning in MEANINGS.items():
+        if name in metrics and not (name == "loss" and "generator_loss" not in metrics and "mlm_loss" in metrics):
+            yield meaning, shown(name, metrics[name])
+
+
+def when(finding: Finding, last_step: int) -> str:
+    """From when to when it was so, in a run whose last row of metrics is of `last_step`."""
+    if finding.last_step is None:
+        return "at the end" if finding.step else "from the start"
+    if finding.last_step == last_step:
+        return f"step {finding.step:,} to the end"
+    until = f" to {finding.last_step:,}" if finding.last_step > finding.step else ""
+    return f"step {finding.step:,}{until}, not after that"
+
+
+def page(report: Report, images: Sequence[str]) -> str:
+    """The report as one HTML page."""
+    facts = "".join(f"<tr><td>{html.escape(k)}<td>{html.escape(v)}" for k, v in report.facts.items())
+    metrics = "".join(
+        f"<tr><td>{html.escape(meaning)}<td class=n>{value}" for meaning, value in table(report.evaluation.metrics)
+    )
+    last_step = report.rows[-1]["step"] if report.rows else 0
+    findings = "".join(
+        f"<li><b>{html.escape(f.problem)}</b> ({when(f, last_step)}): {html.escape(f.advice)}" for f in report.findings
+    )
+    sentences = "".join(f"<p class=s>{sentence_html(sample)}" for sample in report.samples)
+    explained = (
+        "<p>Each token is shaded by the discriminator's probability that it was replaced. "
+        "Underlined: really replaced; the original stands in brackets."
+    )
+    return f"""<!doctype html><meta charset="utf-8"><title>{html.escape(report.title)}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
+table {{ border-collapse: collapse }} td {{ padding: .15rem 1rem .15rem 0; border-bottom: 1px solid #ddd }}
+.n {{ text-align: right; font-variant-numeric: tabular-nums }} img {{ max-width: 100% }}
+.s span {{ padding: .05rem .15rem; border-radius: .2rem }} .r {{ text-decoration: underline }} small {{ color: #777 }}
+</style>
+<h1>{html.escape(report.title)}</h1>
+<table>{facts}</table>
+<h2>Held-out text</h2><table>{metrics}</table>
+<h2>Health</h2>{f"<ul>{findings}</ul>" if findings else "<p>Nothing unusual was seen."}
+{"<h2>Three held-out sentences</h2>" + explained + sentences if sentences else ""}
+<h2>Pictures</h2>{"".join(f"<p>{image}" for image in images)}
+"""
+
+
+def sentence_html(sample: Sample) -> str:
+    """A sentence with each token shaded by its probability."""
+    parts = []
+    for token, original, p in zip(sample.tokens, sample.originals, sample.probabilities, strict=True):
+        word = f'<span style="background: rgb(200 68 45 / {p:.2f})" title="{p:.3f}">{html.escape(token)}</span>'
+        parts.append(word if original is None else f"<u>{word}</u> <small>[{html.escape(original)}]</small>")
+    return " ".join(parts)
+
+
+def sentence_markup(sample: Sample) -> str:
+    """A sentence for a terminal: every token with its probability, replaced ones in red with what stood there."""
+    parts = []
+    for token, original, p in zip(sample.tokens, sample.originals, sample.probabilities, strict=True):
+        shade = "bold red" if p >= 0.5 else "yellow" if p >= 0.2 else "dim"
+        word, score = escape(token), f"[{shade}]{p:.2f}[/{shade}]"
+        parts.append(
+            f"{word} {score}" if original is None else f"[red underline]{word}[/] (was {escape(original)}) {score}"
+        )
+    return "  ".join(parts)

@@ -1,0 +1,45 @@
+"""Options that change nothing beside the others."""
+
+from collections.abc import Iterable, Iterator
+
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.model import OBJECTIVES
+
+
+def without_effect(names: Iterable[str], config: PretrainConfig) -> Iterator[str]:
+    """The options among `names` that have no effect in a configuration, each with the reason."""
+    for name in names:
+        for beginning, reason in reasons(config).items():
+            if name.startswith(beginning):
+                yield f"--{name.replace('_', '-')} has no effect: {reason}"
+
+
+def reasons(config: PretrainConfig) -> dict[str, str]:
+    """By the beginning of an option's name, why it has no effect."""
+    row, objective = OBJECTIVES[config.objective], f"--objective {config.objective}"
+    generator, masking = config.generator, config.masking
+    found: dict[str, str] = {}
+    if row.corruption != "generator":
+        found |= dict.fromkeys(("generator.", "loss_weight", "masking.generator_mask"), f"{objective} has no generator")
+    else:
+        found["masking.mlm_"] = f"{objective} masks nothing that the main network sees"
+        if generator.kind != "masked-lm":
+            network = ("size", "depth", "heads", "ffn", "tying", "learning", "initializer_range")
+            no_network = f"generator.kind {generator.kind} is no network"
+            found |= {f"generator.{name}": no_network for name in network}
+        if generator.kind == "uniform":
+            found["generator.temperature"] = "uniform draws stay uniform at any temperature"
+    if config.procedure != "joint":
+        found["generator.tying"] = f"--procedure {config.procedure} ties no weights"
+    if config.copy is False and row.prediction != "every-token":
+        found["copy"] = f"{objective} has no copy mechanism"
+    if masking.strategy != "rare":
+        found["masking.rarity"] = f"masking.strategy is {masking.strategy}"
+    if not config.contrast.weight:
+        found["contrast.unchanged"] = "contrast.weight is 0"
+    if not config.length_warmup.steps:
+        found["length_warmup.length"] = "length_warmup.steps is 0"
+    if config.steps is None:
+        budget = "--hours" if config.hours is not None else "--flops"
+        found["schedule.warmup_steps"] = f"with {budget}, schedule.max_warmup says how much of the run warms up"
+    return found

@@ -1,1 +1,0 @@
-"""What comes after training: predicting with fine-tuned models."""

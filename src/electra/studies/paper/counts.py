@@ -1,0 +1,105 @@
+"""What a pre-training run costs: FLOPs by network and part, and parameters. Nothing is trained, or held in memory."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from electra.console import console, show_rows
+from electra.errors import UsageError
+from electra.model.flops import inference_flops
+from electra.presets import PRESETS
+from electra.pretraining.build import build_shapes
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.masking import num_chosen_of
+
+
+def preset_config(
+    preset: str, objective: str | None, seq_len: int | None, steps: int | None, batch_size: int | None
+) -> PretrainConfig:
+    """A preset, with whatever else is given in place of its own.
+
+    Raises:
+        UsageError: there is no such preset or objective, or a number is out of its range.
+    """
+    if preset not in PRESETS:
+        raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+    config = PRESETS[preset]()
+    if seq_len is not None and seq_len > config.model.max_positions:
+        raise UsageError(f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}")
+    if batch_size is not None:
+        config = replace(config, training=replace(config.training, batch_size=batch_size))
+    given: dict[str, Any] = {"objective": objective, "seq_len": seq_len, "steps": steps}
+    return replace(config, **{name: value for name, value in given.items() if value is not None})
+
+
+def counts(config: PretrainConfig) -> dict[str, Any]:
+    """FLOPs and parameters of a run in one stage, as the training loop counts them (Appendix E).
+
+    Args:
+        config: The run; its budget is a number of steps.
+
+    Returns:
+        "networks": forward of one sequence of `seq_len` tokens, by network and part; "inference_flops": the same through
+        the main network's encoder and a small head; "forward_flops" and "backward_flops" of one update; "train_flops"
+        of all of them. "parameters": of the main network, of whatever stands beside it, and of both. "masked": how
+        many positions of a sequence are chosen.
+    """
+    assert config.steps is not None, "a budget in hours has no FLOPs before it is spent"
+    assert config.procedure == "joint", "stages differ in what learns"
+    model = build_shapes(config)
+    costs, batch = model.row_costs(config.seq_len), config.training.batch_size
+    forward = batch * sum(sum(cost.forward.values()) for cost in costs.values())
+    step = batch * model.row_flops(config.seq_len)
+    main, everything = parameters(model.prediction), parameters(model)
+    return {
+        "preset": config.preset,
+        "objective": config.objective,
+        "seq_len": config.seq_len,
+        "batch_size": batch,
+        "steps": config.steps,
+        "masked": num_chosen_of(config.seq_len, config.masking.fraction),
+        "parameters": {"main network": main, "beside": everything - main, "all": everything},
+        "networks": {network: cost.forward for network, cost in costs.items()},
+        "inference_flops": inference_flops(config.model, config.seq_len),
+        "forward_flops": forward,
+        "backward_flops": step - forward,
+        "train_flops": config.steps * step,
+    }
+
+
+def parameters(network: nn.Module) -> int:
+    """How many numbers a network learns; those of shared modules count once."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def short(flops: float | int) -> str:
+    """FLOPs to three digits, written as the paper does: 1.42e18."""
+    mantissa, exponent = f"{flops:.2e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def show_counts(counted: dict[str, Any]) -> None:
+    """The counts of a run on the terminal: a row a part, then the run as a whole."""
+    networks, length = counted["networks"], counted["seq_len"]
+    whole = sum(sum(parts.values()) for parts in networks.values())
+    rows = [["FLOPs of a sequence, forward", *networks, "share"]]
+    for part in dict.fromkeys(part for parts in networks.values() for part in parts):
+        each = [parts.get(part, 0) for parts in networks.values()]
+        rows.append([part, *(short(flops) if flops else "-" for flops in each), f"{sum(each) / whole:.1%}"])
+    rows.append(["all", *(short(sum(parts.values())) for parts in networks.values()), "100.0%"])
+    size = {name: f"{number / 1e6:.{1 if number > 1e6 else 2}f} M" for name, number in counted["parameters"].items()}
+    beside = f", and {size['beside']} of the generator beside it" if counted["parameters"]["beside"] else ""
+    forward, backward = (short(counted["steps"] * counted[name]) for name in ("forward_flops", "backward_flops"))
+    console.print(
+        f"{counted['preset']}, objective {counted['objective']}: {counted['steps']:,} updates of "
+        f"{counted['batch_size']:,} sequences of {length} tokens, {counted['masked']} of them masked",
+        markup=False,
+    )
+    show_rows(rows)
+    for line in (
+        f"training: {short(counted['train_flops'])} FLOPs, {forward} of them forward and {backward} backward",
+        f"inference: {short(counted['inference_flops'])} FLOPs for one sequence of {length} tokens",
+        f"parameters: {size['main network']} of the main network{beside}",
+    ):
+        console.print(line, markup=False)

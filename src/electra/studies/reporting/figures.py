@@ -1,0 +1,210 @@
+"""A study's figure: scores with their spread over seeds, and the paper's numbers in a panel of their own."""
+
+import io
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from electra.console import counted
+from electra.plotting import Axes, Figure, LogLocator, NullFormatter, rc_context
+from electra.storage import write_atomically
+from electra.studies.reporting.results import (
+    Number,
+    Outcome,
+    Results,
+    Spread,
+    average,
+    best_probe,
+    best_tags,
+    finetuned,
+    last_probe,
+)
+from electra.studies.study import Axis, Study
+
+COLORS = ("#c8442d", "#2c6fa6", "#4f9153", "#b58900", "#7a5195", "#3b8ea5")
+NEUTRAL = "#777777"
+MARKERS = ("o", "s", "^", "D", "v", "P")
+PANELS = {
+    "fine-tuned": finetuned,
+    "linear probe, best layer": best_probe,
+    "linear probe, last layer": last_probe,
+}
+TAGS = "linear probe of words' tags, best layer"
+WIDTH, HEIGHT = 4.6, 3.8
+
+
+def write_figures(results: Results, directory: Path) -> None:
+    """`figure.png` and `figure.svg`."""
+    figure = draw(results)
+    # Without a date and with fixed ids, the same results make the same file.
+    with rc_context({"svg.hashsalt": results.study.name, "svg.fonttype": "none"}):
+        for form, more in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None}})):
+            file = io.BytesIO()
+            figure.savefig(file, format=form, **more)
+            write_atomically(directory / f"figure.{form}", file.getvalue())
+
+
+def draw(results: Results) -> Figure:
+    """A panel for each kind of score there is, one for differences where two lines are compared, one for the paper."""
+    study = results.study
+    numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()} | {TAGS: best_tags}
+    found = {title for title in numbers if any(each.spread(numbers[title]) for each in results.outcomes)}
+    panels: list[Callable[[Axes], None]] = [
+        partial(draw_scores, results=results, title=title, number=numbers[title])
+        for title in numbers
+        if title in (found or PANELS)
+    ]
+    if study.compared is not None:
+        panels.append(partial(draw_difference, results=results))
+    if study.published.lines or any(variant.published is not None for variant in study.variants):
+        panels.append(partial(draw_published, study=study))
+    across = 2 if len(panels) == 4 else min(len(panels), 3)
+    down = -(-len(panels) // across)
+    height = HEIGHT if study.axis is not None else 1.5 + 0.36 * len(study.variants)
+    figure = Figure(figsize=(WIDTH * across, height * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flat
+    for panel, axes in zip(panels, grid, strict=False):
+        panel(axes)
+        axes.grid(alpha=0.25)
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    seeds = max((len(outcome.records) for outcome in results.outcomes), default=0)
+    spread = f"means and standard deviations over up to {seeds} seeds, each a dot" if seeds > 1 else "one seed"
+    figure.suptitle(f"{study.title}: scale {results.scale}, {spread}", fontsize=11)
+    return figure
+
+
+def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
+    """One kind of score, over the study's axis or a row for each variant."""
+    axes.set_title(title, fontsize=10)
+    score = (
+        "words whose tag is found, %"
+        if title == TAGS
+        else f"average of {counted(len(results.tasks), 'GLUE task')}, dev"
+    )
+    if results.study.axis is None:
+        draw_rows(axes, results.outcomes, number)
+        axes.set_xlabel(score)
+        return
+    for style, name in enumerate(line_names(results.study)):
+        points = {
+            place_of(outcome): outcome.values(number)
+            for outcome in results.outcomes
+            if outcome.variant.line == name and (outcome.variant.x is not None or outcome.values(number))
+        }
+        draw_line(axes, points, name, style)
+    axes.set_ylabel(score)
+    label_axis(axes, results.study.axis)
+
+
+def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
+    """A row for each variant, its mean with the spread, and its seeds."""
+    for row, outcome in enumerate(outcomes):
+        values, spread = outcome.values(number), outcome.spread(number)
+        if spread is not None:
+            axes.plot(values, [row] * len(values), ".", color=NEUTRAL, alpha=0.6, markersize=5)
+            axes.errorbar(spread.mean, row, xerr=spread.std or 0.0, fmt="o", color=COLORS[0], capsize=3)
+        else:
+            axes.text(
+                0.5, row, "no result", ha="center", va="center", color=NEUTRAL, transform=axes.get_yaxis_transform()
+            )
+    axes.set_yticks(range(len(outcomes)), [outcome.variant.label for outcome in outcomes])
+    axes.set_ylim(len(outcomes) - 0.5, -0.5)
+
+
+def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, style: int) -> None:
+    """Means joined by a line, with the spread of the values at each place and the values themselves.
+
+    Where a place has no values, the line has a gap.
+    """
+    color, marker = COLORS[style % len(COLORS)], MARKERS[style % len(MARKERS)]
+    places = sorted(points)
+    for place in places:
+        axes.plot([place] * len(points[place]), points[place], marker, color=color, alpha=0.4, markersize=3)
+    spreads = [Spread.of(points[place]) or Spread(math.nan, None) for place in places]
+    deviations = [spread.std or 0.0 for spread in spreads]
+    means = [spread.mean for spread in spreads]
+    if any(points.values()):
+        bars = axes.errorbar(places, means, deviations, color=color, linewidth=1.4, capsize=3, label=name)
+        bars.lines[0].set(marker=marker, markersize=5)
+
+
+def draw_difference(axes: Axes, results: Results) -> None:
+    """How much better one line is than the other at the same place, seed by seed, for two kinds of score."""
+    assert results.study.axis is not None
+    assert results.study.compared is not None
+    first, second = results.study.compared
+    for style, title in enumerate(list(PANELS)[:2]):
+        draw_line(axes, gains(results, average(PANELS[title], results.tasks)), title, style)
+    axes.axhline(0, color=NEUTRAL, linewidth=1)
+    axes.set_title(f"{first} minus {second}", fontsize=10)
+    axes.set_ylabel("points")
+    label_axis(axes, results.study.axis)
+
+
+def gains(results: Results, number: Number) -> dict[float, list[float]]:
+    """By place, how much better the first of the compared lines is than the second, for each seed that both have."""
+    assert results.study.compared is not None
+    better, worse = (
+        {pairing(outcome): outcome for outcome in results.outcomes if outcome.variant.line == line}
+        for line in results.study.compared
+    )
+    points = {}
+    for key in [key for key in better if key in worse]:
+        above, below = (
+            {record["seed"]: value for record in each.records if (value := number(record)) is not None}
+            for each in (better[key], worse[key])
+        )
+        if differences := [above[seed] - below[seed] for seed in above if seed in below]:
+            points[place_of(better[key])] = differences
+    return points
+
+
+def draw_published(axes: Axes, study: Study) -> None:
+    """What the paper prints."""
+    axes.set_title(f"the paper: {study.published.source}", fontsize=10)
+    score = "GLUE score, dev"
+    if study.axis is None:
+        scores = [(variant.label, variant.published) for variant in study.variants if variant.published is not None]
+        axes.plot([score for _, score in scores], range(len(scores)), "o", color=COLORS[1])
+        axes.set_yticks(range(len(scores)), [label for label, _ in scores])
+        axes.set_ylim(len(scores) - 0.5, -0.5)
+        axes.set_xlabel(score)
+        return
+    for style, (name, points) in enumerate(study.published.lines):
+        draw_line(axes, {place: [value] for place, value in points}, name, style)
+    axes.set_ylabel(score)
+    label_axis(axes, study.axis)
+
+
+def line_names(study: Study) -> list[str]:
+    """The lines of a study, in the order of their variants."""
+    return list(dict.fromkeys(variant.line for variant in study.variants))
+
+
+def place_of(outcome: Outcome) -> float:
+    """Where a variant stands on the axis: its own place, or what it has spent."""
+    if outcome.variant.x is not None:
+        return outcome.variant.x
+    return statistics.fmean(outcome.values(lambda record: record["flops"]))
+
+
+def pairing(outcome: Outcome) -> tuple[float | None, float]:
+    """What two variants have in common that are compared: the place, and the share of the budget."""
+    return outcome.variant.x, outcome.variant.share
+
+
+def label_axis(axes: Axes, axis: Axis) -> None:
+    """Name the horizontal axis and its places."""
+    axes.set_xlabel(axis.label)
+    if axis.flops and axes.get_lines():
+        axes.set_xscale("log")
+        least, most = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if most / least > 100 else (1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    if axis.ticks:
+        axes.set_xticks(range(len(axis.ticks)), axis.ticks)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=8)

@@ -1,0 +1,75 @@
+"""Tiny models and batches for the tests of this folder."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from electra.data.loader import Batch
+from electra.model.encoder import EncoderConfig
+from electra.pretraining.objectives.masking import Chosen, MaskingConfig, choose_positions, num_chosen, ordinary_tokens
+from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.targets import ContrastConfig
+from electra.seeding import Stream, row_keys
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+SPECIAL = (PAD, CLS, SEP, MASK)
+VOCAB = 64
+ENCODER = EncoderConfig(
+    vocab_size=VOCAB, embedding_size=16, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64, max_positions=64
+)
+
+
+def model(
+    objective: str = "electra",
+    masking: MaskingConfig | None = None,
+    encoder: EncoderConfig = ENCODER,
+    size: float = 0.25,
+    seed: int = 0,
+    generator: GeneratorConfig | None = None,
+    contrast: ContrastConfig | None = None,
+    copies: bool = True,
+) -> PretrainingModel:
+    """A model of any objective; `size` is the generator's, if nothing else is said of it. Counts: id 5 once, 6 twice, ..."""
+    torch.manual_seed(seed)
+    unigrams = (torch.arange(encoder.vocab_size) - 4).clamp(min=0)
+    return PretrainingModel(
+        Setting(
+            OBJECTIVES[objective],
+            encoder,
+            generator or GeneratorConfig(size=size),
+            masking or MaskingConfig(),
+            Vocabulary(encoder.vocab_size, MASK, SPECIAL),
+            unigrams,
+            contrast or ContrastConfig(),
+            copies,
+        )
+    )
+
+
+def choose(inputs: Batch, config: MaskingConfig) -> Chosen:
+    """Positions drawn as a model draws them."""
+    candidates = ordinary_tokens(inputs.input_ids, SPECIAL)
+    return choose_positions(candidates, num_chosen(inputs.lengths, config.fraction), config, inputs.row_keys)
+
+
+def redraw(inputs: Batch, seed: int) -> Batch:
+    """The same rows with other keys, so that everything is drawn anew."""
+    return replace(inputs, keys=torch.from_numpy(row_keys(np.arange(len(inputs.lengths)), Stream.ROWS, seed)))
+
+
+def batch(lengths: tuple[int, ...] = (40, 40, 23, 7), seed: int = 1, vocab: int = VOCAB) -> Batch:
+    """Rows `[CLS] a [SEP] b [SEP]` of random tokens, padded, with keys."""
+    generator = torch.Generator().manual_seed(seed)
+    longest = max(lengths)
+    ids = torch.full((len(lengths), longest), PAD)
+    types = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.randint(5, vocab, (length,), generator=generator)
+        middle = length // 2
+        ids[row, 0], ids[row, middle], ids[row, length - 1] = CLS, SEP, SEP
+        types[row, middle + 1 : length] = 1
+    counts = torch.tensor(lengths)
+    mask = torch.arange(longest) < counts[:, None]
+    return redraw(Batch(ids, types, counts, None if mask.all() else mask), seed)

@@ -1,0 +1,193 @@
+"""A tiny model directory and toy tasks that it can learn in a second."""
+
+import json
+import random
+from pathlib import Path
+
+import torch
+
+from electra.finetuning.config import FinetuneConfig
+from electra.model.checkpoints import save_pretrained
+from electra.model.encoder import EncoderConfig, initialise
+from electra.pretraining.objectives.networks import Discriminator
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+
+ANIMALS, THINGS = ["cat", "dog", "fox", "owl"], ["mice", "milk", "birds", "sleep"]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "fox",
+    "owl",
+    "sees",
+    "likes",
+    "hunts",
+    "fears",
+    "mice",
+    "milk",
+    "birds",
+    "sleep",
+    "good",
+    "bad",
+    "fine",
+    "awful",
+    "is",
+    "was",
+    "not",
+    "very",
+    ".",
+    ",",
+    "1",
+    "2",
+]
+TINY = EncoderConfig(
+    vocab_size=len(SPECIAL_TOKENS) + len(WORDS),
+    embedding_size=16,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=2,
+    ffn_size=64,
+    max_positions=64,
+    dropout=0.1,
+    attention_dropout=0.1,
+    initializer_range=0.15,
+)
+
+
+def toy_tokenizer() -> Tokenizer:
+    return Tokenizer((*SPECIAL_TOKENS, *WORDS), Normalisation())
+
+
+def save_model(directory: Path, config: EncoderConfig = TINY) -> Path:
+    """A discriminator of random weights, as pre-training would leave it."""
+    torch.manual_seed(0)
+    model = Discriminator(config)
+    initialise(model, config.initializer_range)
+    tokenizer = toy_tokenizer()
+    save_pretrained(directory, model.state_dict(), config, "ElectraForPreTraining", tokenizer.pad_id)
+    tokenizer.save(directory)
+    return directory
+
+
+def sentence(draw: random.Random) -> tuple[str, bool]:
+    """A sentence, and whether it is a kind one."""
+    kind = draw.random() < 0.5
+    adjective = draw.choice(["good", "fine"] if kind else ["bad", "awful"])
+    extra = draw.choice(["", "very ", "not very likely, "]) if kind else draw.choice(["", "very "])
+    return f"the {draw.choice(['cat', 'dog', 'fox', 'owl'])} is {extra}{adjective} .", kind
+
+
+def pair(draw: random.Random) -> tuple[str, str, bool]:
+    """Two sentences, and whether both are about the same animal."""
+    first = draw.choice(["cat", "dog"])
+    second = draw.choice(["cat", "dog"])
+    return f"the {first} sleeps", f"a {second} hunts mice", first == second
+
+
+def write_glue(folder: Path, rows: int = 64) -> Path:
+    """A folder in GLUE's layout with small SST-2, MRPC, STS-B, RTE and MNLI."""
+    for split, number, seed in (("train", rows, 1), ("dev", rows // 2, 2), ("test", rows // 4, 3)):
+        draw = random.Random(seed)
+        labelled = split != "test"
+        sst, mrpc, sts, rte = [], [], [], []
+        for i in range(number):
+            text, kind = sentence(draw)
+            sst.append(f"{text}\t{int(kind)}" if labelled else f"{i}\t{text}")
+            a, b, same = pair(draw)
+            mrpc.append("\t".join([str(int(same)) if labelled else str(i), "7", "8", a, b]))
+            score = f"{5.0 * same:.3f}"
+            sts.append("\t".join([str(i), "g", "f", "y", "o", "s", "s", a, b, *([score] if labelled else [])]))
+            verdict = "entailment" if same else "not_entailment"
+            rte.append("\t".join([str(i), a, b, *([verdict] if labelled else [])]))
+        write_tsv(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel" if labelled else "index\tsentence", sst)
+        write_tsv(folder / "MRPC" / f"{split}.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", mrpc)
+        label = "\tscore" if labelled else ""
+        header = f"index\tgenre\tfilename\tyear\told\ts1\ts2\tsentence1\tsentence2{label}"
+        write_tsv(folder / "STS-B" / f"{split}.tsv", header, sts)
+        label = "\tlabel" if labelled else ""
+        write_tsv(folder / "RTE" / f"{split}.tsv", f"index\tsentence1\tsentence2{label}", rte)
+    write_mnli(folder, rows)
+    return folder
+
+
+def write_mnli(folder: Path, rows: int) -> None:
+    draw = random.Random(5)
+    for file, columns in (("train", 12), ("dev_matched", 16), ("dev_mismatched", 16), ("test_matched", 10)):
+        lines = []
+        for i in range(rows // 2):
+            a, b, same = pair(draw)
+            row = [str(i), *["n/a"] * 7, a, b, *["n/a"] * (columns - 11), "entailment" if same else "neutral"]
+            lines.append("\t".join(row[:columns]))
+        write_tsv(folder / "MNLI" / f"{file}.tsv", "\t".join(f"c{i}" for i in range(columns)), lines)
+    write_tsv(folder / "AX" / "diagnostic.tsv", "index\tsentence1\tsentence2", ["0\tthe cat sleeps\ta cat hunts mice"])
+
+
+def write_wnli(folder: Path) -> Path:
+    rows = [
+        "0\tThe cat likes the dog because he is good.\tThe cat is good.\t1",
+        "1\tThe cat likes the dog because he is good.\tThe dog is good.\t0",
+        "2\tThe fox fears the owl because it is bad.\tThe owl is bad.\t1",
+    ]
+    for split in ("train", "dev"):
+        write_tsv(folder / "WNLI" / f"{split}.tsv", "index\tsentence1\tsentence2\tlabel", rows)
+    write_tsv(folder / "WNLI" / "test.tsv", "index\tsentence1\tsentence2", [row[:-2] for row in rows])
+    return folder
+
+
+def write_tsv(path: Path, header: str, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([header, *lines]) + "\n")
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_conll(path: Path, sentences: int, seed: int, tags: bool = True) -> Path:
+    draw = random.Random(seed)
+    blocks = []
+    for _ in range(sentences):
+        rows = [("the", "B-A"), (draw.choice(ANIMALS), "I-A"), ("likes", "O"), (draw.choice(THINGS), "B-T"), (".", "O")]
+        blocks.append("\n".join(f"{word} {tag}" if tags else word for word, tag in rows))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(blocks) + "\n")
+    return path
+
+
+def write_neighbours(path: Path, sentences: int, seed: int) -> None:
+    """Sentences in which the last word's tag is told by the one before it alone; words of one token, not by their place."""
+    draw = random.Random(seed)
+    blocks = []
+    for _ in range(sentences):
+        verb, tag = draw.choice([("sees", "A"), ("likes", "B")])
+        blocks.append(f"{draw.choice(ANIMALS)} O\n{verb} O\n{draw.choice(THINGS)} {tag}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(blocks) + "\n")
+
+
+def write_questions(path: Path, number: int, seed: int, impossible: bool = False) -> Path:
+    draw = random.Random(seed)
+    paragraphs = []
+    for i in range(number):
+        context = f"the {draw.choice(ANIMALS)} likes {draw.choice(THINGS)} ."
+        thing = context.split()[3]
+        none = impossible and i % 4 == 0
+        answers = [] if none else [{"text": thing, "answer_start": context.index(thing)}]
+        question = "was fine" if none else "likes very"
+        qa = {
+            "id": f"q{i}",
+            "question": question,
+            "answers": answers,
+            **({"is_impossible": none} if impossible else {}),
+        }
+        paragraphs.append({"context": context, "qas": [qa]})
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+def finetune_settings(model: Path, task: str, **more) -> FinetuneConfig:
+    return FinetuneConfig(
+        task=task, model=str(model), **{"epochs": 8.0, "learning_rate": 1e-2, "batch_size": 8, **more}
+    )

@@ -1,0 +1,122 @@
+"""The structure of the package: layers that import downwards only, no cycles, folders and files of a readable size."""
+
+import ast
+import re
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import electra
+
+PACKAGE = Path(electra.__file__).parent
+ROOT = Path(__file__).parents[1]
+LAYERS = [
+    {"errors"},
+    {"external"},
+    {"config", "runtime", "console", "storage", "seeding", "schema", "plotting"},
+    {"text", "model", "train"},
+    {"data"},
+    {"pretraining", "finetuning"},
+    {"inference"},
+    {"presets"},
+    {"studies"},
+    {"commands"},
+    {"cli"},
+    {"__main__"},
+]
+"""Modules and sub-packages of `electra`; each imports from those above it in this list."""
+
+SUBPACKAGES = {
+    "model": [{"cpu"}],
+    "pretraining": [{"objectives"}, {"evaluation"}, {"reporting"}],
+    "finetuning": [{"classification", "qa", "tagging"}, {"benchmark"}],
+    "studies": [{"paper", "probing"}, {"reporting"}],
+}
+"""The same inside a package, for its own sub-packages."""
+
+MAX_FILES, MAX_LINES, MAX_FUNCTION_LINES = 14, 300, 60
+LONG_FILES: dict[str, str] = {
+    "cli.py": "to be split",
+    "config/parser.py": "to be split",
+    "runtime.py": "to be split",
+    "finetuning": "to be split",
+}
+"""Files, and folders with many files, that are larger than that, and why."""
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """The name of a module, without `electra`; a package is called by its own name."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports_of(path: Path) -> frozenset[str]:
+    """The modules of the package that a module imports, lazily and for types too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                found.add(module if module.removeprefix("electra.") in map(name_of, MODULES) else node.module or "")
+    return frozenset(name.removeprefix("electra.") for name in found if name.startswith("electra."))
+
+
+def depth_of(name: str, layers: list[set[str]]) -> int:
+    return next(depth for depth, layer in enumerate(layers) if name in layer)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down_only(path: Path) -> None:
+    name = name_of(path)
+    if not name:
+        return  # the root imports the public names when they are used, from the commands alone
+    here, *inner = name.split(".")
+    for there in imports_of(path):
+        other, *others = there.split(".")
+        assert other == here or depth_of(other, LAYERS) < depth_of(here, LAYERS), f"{name} imports {there}"
+        layers = SUBPACKAGES.get(here, [])
+        names = set().union(*layers)
+        if other == here and inner and others and inner[0] in names and others[0] in names and inner[0] != others[0]:
+            assert depth_of(others[0], layers) < depth_of(inner[0], layers), f"{name} imports {there}"
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    TopologicalSorter({name_of(path): imports_of(path) for path in MODULES if name_of(path)}).prepare()
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {name_of(path).split(".")[0] for path in MODULES} - {""} == set().union(*LAYERS)
+    for package, layers in SUBPACKAGES.items():
+        folders = {path.parent.name for path in (PACKAGE / package).glob("*/__init__.py")}
+        assert folders == set().union(*layers)
+
+
+def test_folders_are_small() -> None:
+    for folder in {path.parent for path in MODULES}:
+        files = [path for path in folder.iterdir() if path.is_file()]
+        assert len(files) <= MAX_FILES or str(folder.relative_to(PACKAGE)) in LONG_FILES, folder
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_LINES or str(path.relative_to(PACKAGE)) in LONG_FILES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            docstring = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
+            first = node.body[1 if docstring and len(node.body) > 1 else 0]
+            assert (node.end_lineno or 0) - first.lineno < MAX_FUNCTION_LINES, f"{path}: {node.name}"
+
+
+def test_pages_are_finished() -> None:
+    """There is no marker where text was to be put in."""
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        assert not re.findall(r"^[A-Z]+[-_][A-Z_-]+$", page.read_text(), re.MULTILINE), page
