@@ -18,9 +18,11 @@ from support import toy_tasks
 from support.toy import TINY_RUN, sentences
 
 import electra
+from electra.console import show_log
 from electra.finetuning.run import finetune
 
 torch.set_num_threads(1)
+show_log()
 
 
 @pytest.fixture(scope="session")

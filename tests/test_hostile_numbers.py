@@ -175,7 +175,10 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_rank_that_is_no_number_silences_nothing() -> None:
-    done = python("from electra.console import decided; decided('here')", RANK="x")
+    done = python(
+        "import logging; from electra.console import show_log; show_log(); logging.getLogger('electra.x').info('here')",
+        RANK="x",
+    )
     assert (done.returncode, done.stdout) == (0, "· here\n"), done.stderr
 
 
@@ -197,4 +200,4 @@ def test_only_drawing_imports_matplotlib() -> None:
         for path in package.rglob("*.py")
         if "from matplotlib" in path.read_text() or "import matplotlib" in path.read_text()
     }
-    assert found == {"drawing.py"}
+    assert found == {"plotting.py"}

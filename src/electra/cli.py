@@ -76,8 +76,9 @@ def run(words: list[str]) -> None:
         print(f"electra {__version__}")
         return
     function = command(words[0])
-    from electra.console import console
+    from electra.console import console, show_log
 
+    show_log()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding than UTF-8 has no "·"
 

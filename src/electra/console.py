@@ -4,6 +4,7 @@ Where nobody reads it any more (`| head`, a closed terminal, a full disk), the w
 commands whose output is their result.
 """
 
+import logging
 import os
 import sys
 import time
@@ -124,14 +125,26 @@ console = Terminal(quiet=not is_main_process(), highlight=False, soft_wrap=True)
 LINE_EVERY = 15.0
 
 
-def decided(what: str, why: str = "") -> None:
-    """One line that says what was decided, and why."""
-    console.print(f"[bold]·[/bold] {escape(what)}" + (f" [dim]({escape(why)})[/dim]" if why else ""))
+class ConsoleHandler(logging.Handler):
+    """Prints each record of the loggers `electra.*` as one line of `console`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = escape(record.getMessage())
+        if record.levelno >= logging.WARNING:
+            console.print(f"[yellow]! {message}[/yellow]")
+        else:
+            console.print(f"[bold]·[/bold] {message}")
 
 
-def warned(text: str) -> None:
-    """One line that deserves attention."""
-    console.print(f"[yellow]! {escape(text)}[/yellow]")
+def show_log(level: int = logging.INFO) -> None:
+    """Show what `electra` logs from `level` on, in the main process; a program that calls its functions may log as it likes.
+
+    Called again, it changes the level only.
+    """
+    root = logging.getLogger("electra")
+    root.setLevel(level)
+    if not any(isinstance(handler, ConsoleHandler) for handler in root.handlers):
+        root.addHandler(ConsoleHandler())
 
 
 def counted(number: int, thing: str) -> str:

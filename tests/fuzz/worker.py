@@ -201,7 +201,8 @@ def judge(status: int, shown: str, errors: str, case: Case, folder: Path) -> tup
         return "traceback", last
     if code not in (0, 2, 128 + signal.SIGTERM):
         return "crash", f"exit status {code}: {last}"
-    if any(
+    colored = "FORCE_COLOR" in case.env  # which asks for control codes
+    if not colored and any(
         UNPRINTABLE.search(line)
         for line in (shown if case.words[:1] != ["predict"] else "").split("\n") + errors.split("\n")
     ):

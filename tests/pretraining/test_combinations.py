@@ -7,7 +7,6 @@ import pytest
 
 import electra
 from electra import cli
-from electra.commands import pretraining as commands
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
 
@@ -160,30 +159,28 @@ EFFECTIVE = (
 
 
 @pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """What `electra pretrain` warns of before it trains, which it does not here."""
-    said: list[str] = []
-    monkeypatch.setattr(commands, "warned", said.append)
     monkeypatch.setattr(run, "pretrain", lambda config, out: {})
-    return said
+    return caplog
 
 
 @pytest.mark.parametrize(("options", "message"), IDLE)
-def test_options_without_effect_are_told(options: str, message: str, warnings: list[str]) -> None:
+def test_options_without_effect_are_told(options: str, message: str, warnings: pytest.LogCaptureFixture) -> None:
     cli.main(["pretrain", "builtin", "--out", "nowhere", "--preset", "tiny", *shlex.split(options)])
-    (line,) = warnings
+    (line,) = warnings.messages
     assert line.startswith(message)
 
 
 @pytest.mark.parametrize("options", EFFECTIVE)
-def test_options_with_an_effect_are_not(options: str, warnings: list[str]) -> None:
+def test_options_with_an_effect_are_not(options: str, warnings: pytest.LogCaptureFixture) -> None:
     cli.main(["pretrain", "builtin", "--out", "nowhere", "--preset", "tiny", *shlex.split(options)])
-    assert warnings == []
+    assert warnings.messages == []
 
 
-def test_keyword_arguments_without_effect_are_told_too(warnings: list[str]) -> None:
+def test_keyword_arguments_without_effect_are_told_too(warnings: pytest.LogCaptureFixture) -> None:
     electra.pretrain("builtin", out="nowhere", preset="tiny", masking={"rarity": 2.0})
-    assert warnings == ["--masking.rarity has no effect: masking.strategy is uniform"]
+    assert [record.getMessage() for record in warnings.records if record.levelname == "WARNING"] == ["--masking.rarity has no effect: masking.strategy is uniform"]
 
 
 def test_a_run_says_in_what_it_differs_from_its_preset(

@@ -1,5 +1,6 @@
 """From text to an encoder: tokenizer, prepare, pretrain, evaluate."""
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
@@ -8,7 +9,6 @@ from typing import Any, Literal
 
 from electra.config.hints import check_local
 from electra.config.parser import Parser, flat, load
-from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import UsageError
 from electra.external import output_path
@@ -18,6 +18,8 @@ from electra.pretraining.unused_options import without_effect
 from electra.pretraining.warm_start import read_initial_sizes
 from electra.storage import PathLike, owner_only
 from electra.train.schedule import Budget
+
+log = logging.getLogger(__name__)
 
 
 def tokenizer(
@@ -90,7 +92,6 @@ def prepare(
     Returns:
         The directory.
     """
-    from electra.console import decided
     from electra.pretraining.inputs import describe, prepare_with_progress, readable_corpus
     from electra.text.tokenizer import load_tokenizer
 
@@ -101,7 +102,7 @@ def prepare(
     describe(corpus)
     with owner_only(private):
         prepare_with_progress(corpus, known, directory, seq_len=seq_len, workers=workers, seed=seed)
-    decided(f"prepared data in {out}", f"electra pretrain --data {out} --out RUN")
+    log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)")
     return directory
 
 
@@ -145,7 +146,7 @@ def pretrain(
 def warn_of_idle(names: Iterable[str], config: PretrainConfig) -> None:
     """Say which of the options that were given change nothing."""
     for line in without_effect(names, config):
-        warned(line)
+        log.warning(line)
 
 
 def tell_settings(config: PretrainConfig) -> None:
@@ -153,7 +154,7 @@ def tell_settings(config: PretrainConfig) -> None:
     theirs, ours = (flat(asdict(each)) for each in (PRESETS[config.preset](), config))
     where_from = ("preset", "text", "data", "tokenizer")
     changed = [f"{name} {value}" for name, value in ours.items() if value != theirs[name] and name not in where_from]
-    decided(f"preset {config.preset}", ", ".join(changed) or "as it is")
+    log.info(f"preset {config.preset} ({', '.join(changed) or 'as it is'})")
 
 
 def sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:

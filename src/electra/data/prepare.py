@@ -4,6 +4,7 @@ Chunk j becomes shard j of each split and `chunks/j.json`, which says what was m
 interrupted preparation has finished is not done again, and the number of workers changes nothing.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from electra.console import decided, warned
 from electra.data.chunks import Chunk, read_chunks
 from electra.data.directory import (
     begin,
@@ -33,6 +33,9 @@ from electra.text.cached_encoder import LineEncoder
 from electra.text.corpus import Corpus
 from electra.text.coverage import Coverage
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 HELDOUT = 0.01
 """Share of the documents that are held out."""
@@ -96,7 +99,7 @@ def prepare(
     )
     if is_finished(out, settings):
         return _finished(corpus, out, settings)
-    with exclusive(out, out / LOCK, warned):
+    with exclusive(out, out / LOCK, log.warning):
         if is_finished(out, settings):  # by another process, before it let go of the lock
             return _finished(corpus, out, settings)
         return _prepare(corpus, tokenizer, out, settings, workers, on_progress or (lambda progress: None))
@@ -113,7 +116,7 @@ def _finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
     """
     stamps = corpus.stamps()
     if files := touched(out, stamps):
-        decided(f"{files[0]} may have changed since {out} was prepared", "it is read again and compared")
+        log.info(f"{files[0]} may have changed since {out} was prepared (it is read again and compared)")
         if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
             raise DataError(
                 f"{out}: prepared from other text: {files[0]} has the same size and another content than then; "
@@ -138,7 +141,9 @@ def _prepare(
     if first is None:
         raise TextError(f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
     if (out / SETTINGS).exists() and (files := touched(out, corpus.stamps())):
-        warned(f"{files[0]} may have changed since preparing began: parts of the text that differ are prepared anew")
+        log.warning(
+            f"{files[0]} may have changed since preparing began: parts of the text that differ are prepared anew"
+        )
     begin(out, settings, corpus.stamps(), tokenizer)
     try:
         records = _write_chunks(

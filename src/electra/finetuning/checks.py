@@ -1,11 +1,12 @@
 """What is reported of a task's data and head before training begins."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
 
-from electra.console import counted, decided, warned
+from electra.console import counted
 from electra.finetuning.batching import Features
 from electra.finetuning.export import stock_head
 from electra.finetuning.qa.heads import JointSpanHead
@@ -13,6 +14,9 @@ from electra.finetuning.task import Task
 from electra.model.checkpoints import read_pretrained_length
 from electra.text.coverage import Coverage, CoverageCounter, report_coverage
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 OTHER_MODEL = "take a model that was pre-trained on text of this language"
 FEW_SCORED = 50
@@ -33,7 +37,7 @@ def warn_of_few_scored(task: Task, features: Mapping[str, Features]) -> None:
     for split in task.scored:
         number = features[split].notes.get("questions", len(features[split]))
         if number < FEW_SCORED:
-            warned(
+            log.warning(
                 f"{task.name}: only {counted(number, 'example')} in {split}: each moves an accuracy by {1 / number:.0%}, so "
                 "scores are rough; more examples help (a larger --dev file, or --dev-share)"
             )
@@ -47,7 +51,7 @@ def warn_of_untrained_positions(directory: Path, task: Task, features: Mapping[s
     longer = {split: sum(len(ids) > length for ids in each.ids) for split, each in features.items()}
     if any(longer.values()):
         shares = ", ".join(f"{number:,} of {len(features[split]):,} in {split}" for split, number in longer.items())
-        warned(
+        log.warning(
             f"{task.name}: examples longer than the {length} tokens of the sequences that {directory} was pre-trained on: "
             f"{shares}; its later positions were never trained in pre-training. Use --max-length {length}, or a model "
             "pre-trained with a larger --seq-len"
@@ -61,4 +65,4 @@ def report_head(head: nn.Module, task: Task) -> None:
     advice = (
         "--span.head plain has one" if isinstance(head, JointSpanHead) else "more labels than half of the hidden size"
     )
-    decided(f"{task.name}: Hugging Face has no stock class for this head; electra predict reads the model", advice)
+    log.info(f"{task.name}: Hugging Face has no stock class for this head; electra predict reads the model ({advice})")

@@ -1,12 +1,12 @@
 """A fine-tuned model as a Hugging Face directory, with what `electra predict` needs to know of its task."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from electra.console import decided
 from electra.finetuning.classification.heads import SentenceHead, as_hugging_face_classifier
 from electra.finetuning.classification.wnli import WnliHead
 from electra.finetuning.model import FinetunedModel
@@ -16,6 +16,9 @@ from electra.finetuning.task import Task
 from electra.model.checkpoints import save_pretrained
 from electra.storage import write_atomically, write_tensors
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 HEAD_FILE = "head.safetensors"
 PROBLEMS = {
@@ -39,7 +42,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, tokenizer
     tokenizer.save(directory, model.encoder.config.max_positions)
     settings = {"task": task.name, **task.settings()}
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
-    decided(f"model saved in {directory}", architecture)
+    log.info(f"model saved in {directory} ({architecture})")
 
 
 def stock_head(head: nn.Module, task: Task) -> tuple[str, dict[str, Any], dict[str, Any]]:

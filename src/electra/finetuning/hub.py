@@ -1,12 +1,15 @@
 """Models and labelled data sets of the Hugging Face hub; both need the extra `electra[hub]`."""
 
 import importlib.util
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from electra.console import decided
 from electra.errors import DataError, ModelError, UsageError
+
+log = logging.getLogger(__name__)
+
 
 MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
 
@@ -47,7 +50,7 @@ def model_directory(model: str) -> Path:
         if (candidate / "config.json").exists():
             return candidate
     if seeds := sorted(path.glob("seed-*/model/config.json"), key=lambda found: (len(str(found)), found)):
-        decided(f"{seeds[0].parent}", f"the first of {len(seeds)} seeds; name another one's directory to take that")
+        log.info(f"{seeds[0].parent} (the first of {len(seeds)} seeds; name another one's directory to take that)")
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
         raise ModelError(f"{model}: not a model directory, it has no config.json")

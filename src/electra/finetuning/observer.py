@@ -1,5 +1,6 @@
 """What is shown and written while a model is fine-tuned; and which epoch's weights are kept."""
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +9,14 @@ from rich.progress import TaskID
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from electra.console import LINE_EVERY, console, decided, training_progress
+from electra.console import LINE_EVERY, console, training_progress
 from electra.errors import RunError
 from electra.schema import check_file, read_tensors
 from electra.storage import write_tensors
 from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import MetricsLog
+
+log = logging.getLogger(__name__)
 
 
 class FinetuneObserver:
@@ -37,7 +40,7 @@ class FinetuneObserver:
         """Open the log where the run stands, and the display."""
         self.log = MetricsLog(self.directory, state.step)
         if state.step:
-            decided(f"going on from step {state.step:,} of {self.steps:,}")
+            log.info(f"going on from step {state.step:,} of {self.steps:,}")
         if console.is_terminal:
             self.progress.start()
         self.task = self.progress.add_task(self.name, total=self.steps, detail="")

@@ -1,9 +1,9 @@
 """What the runs of all seeds share: task, encoded splits and pre-trained encoder, read and checked before training begins."""
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from electra.console import decided
 from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning.batching import Features
 from electra.finetuning.checks import (
@@ -19,6 +19,8 @@ from electra.finetuning.task import Task
 from electra.model.checkpoints import Pretrained, load_pretrained
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.text.tokenizer import Tokenizer, load_tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
     encoder = Encoder(sizes)
     state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("ElectraModel").items()}
     encoder.load_state_dict(state)
-    decided(
-        f"{'sizes' if config.from_scratch else 'encoder'} of {directory}",
-        f"{sizes.num_layers} layers of {sizes.hidden_size}" + (", random weights" if config.from_scratch else ""),
+    log.info(
+        f"{'sizes' if config.from_scratch else 'encoder'} of {directory} "
+        f"({sizes.num_layers} layers of {sizes.hidden_size}{', random weights' * config.from_scratch})"
     )
     return encoder

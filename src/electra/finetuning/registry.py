@@ -1,11 +1,11 @@
 """From a configuration to its task."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from electra.console import decided, warned
 from electra.errors import DataError, UsageError
 from electra.finetuning.classification.glue import GLUE, glue_task
 from electra.finetuning.classification.table import check_columns, table_task
@@ -20,6 +20,9 @@ from electra.finetuning.task import Task
 from electra.model.checkpoints import Pretrained
 from electra.seeding import Stream, numpy_generator
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 SPANS = ("squad1", "squad2", "mrqa")
 TAGGING = ("chunk", "ner", "pos", "tagging")
@@ -72,7 +75,7 @@ def glue_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> 
     if swap and not GLUE[name].symmetric:
         raise UsageError(f"--swap-pairs: in {name} the order of a pair has a meaning")
     if name == "mnli" and "dev_mismatched" not in task.scored:
-        warned(f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone")
+        log.warning(f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone")
     if config.task == "ax":
         task = replace(task, predicted=("diagnostic",))
     return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=swap)
@@ -128,9 +131,9 @@ def tags_over(config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> 
         places = [sentence.place for sentence in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], places, config, "sentences")
     task = Tagging(config.task, splits, tokenizer, TaggingConfig(max_length))
-    decided(f"{len(task.labels)} labels, {task.scheme}", f"found in {paths['train']}")
+    log.info(f"{len(task.labels)} labels, {task.scheme} (found in {paths['train']})")
     if task.scored == ("test",):
-        decided("there is no dev file, so the scores are those of the test file")
+        log.info("there is no dev file, so the scores are those of the test file")
     return task
 
 
@@ -162,5 +165,5 @@ def hold_out(
     chosen = {names[i] for i in order[:number]}
     kept = [item for item, group in zip(items, groups, strict=True) if group not in chosen]
     held = [item for item, group in zip(items, groups, strict=True) if group in chosen]
-    decided(f"{len(held):,} of {len(items):,} {what} are held out as dev", "no --dev was given")
+    log.info(f"{len(held):,} of {len(items):,} {what} are held out as dev (no --dev was given)")
     return kept, held

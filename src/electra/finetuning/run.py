@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import platform
 import shutil
 import signal
@@ -17,7 +18,7 @@ import torch
 
 import electra
 from electra.config.parser import to_yaml
-from electra.console import console, counted, decided, warned
+from electra.console import console, counted
 from electra.errors import DivergedError, RunError, UsageError
 from electra.finetuning.batching import FeatureLoader
 from electra.finetuning.config import TASKS, FinetuneConfig
@@ -36,6 +37,9 @@ from electra.train.checkpoint import Checkpoints
 from electra.train.loop import Recipe, TrainingConfig, train
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
+
+log = logging.getLogger(__name__)
+
 
 EVALUATION_ROWS = 64
 
@@ -74,7 +78,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
         raise UsageError(f"no task is named; there are {', '.join(TASKS)}")
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
-    with exclusive(out, out / LOCK, warned):
+    with exclusive(out, out / LOCK, log.warning):
         summary = summarise(run_seeds(config, out, range(config.seed, config.seed + seeds)))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
@@ -121,7 +125,7 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
     """One run, in `out`: a model directory, predictions, `results.json` written last."""
     inputs.check(out, config)
     if (out / "results.json").exists():
-        decided(f"{out} is finished")
+        log.info(f"{out} is finished")
         remove_leftovers(out)
         return read_results(out)
     with runtime(config.runtime) as where:
@@ -179,14 +183,14 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
         SystemExit: a signal asked to stop; 128 plus its number, as shells do.
     """
     config, protocol, steps = run.config, run.prepared.protocol, recipe.budget.steps or 0
-    decided(
+    log.info(
         f"{config.task}: {counted(len(run.prepared.features['train']), 'example')}, {protocol.epochs:g} epochs, "
-        f"{counted(steps, 'step')} of {config.batch_size}",
-        f"rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed}",
+        f"{counted(steps, 'step')} of {config.batch_size} "
+        f"(rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed})"
     )
     best = BestEpoch(run.out, run.model, run.dev_score) if config.select == "best" else None
     observer = FinetuneObserver(run.out, config.task, steps, loader.steps_per_epoch, best)
-    checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints, warned)
+    checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints, log.warning)
     with stop_on_signal() as stop_signal:
         try:
             state = train(

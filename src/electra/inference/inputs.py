@@ -1,12 +1,12 @@
 """What is to be predicted, as a stream out of a file or standard input."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra.console import decided
 from electra.errors import DataError
 from electra.external import is_unicode
 from electra.finetuning.classification.rows import READERS, stream_rows, suffix_of
@@ -14,6 +14,9 @@ from electra.finetuning.lines import json_record, numbered_lines, row_id
 from electra.finetuning.qa.data import Question, read_squad
 from electra.finetuning.tagging.data import Sentence, stream_sentences
 from electra.text.files import MAX_LINE_BYTES
+
+log = logging.getLogger(__name__)
+
 
 STANDARD_INPUT = "-"
 COLUMN_HINT = " (see --text and --text-pair)"
@@ -79,7 +82,7 @@ def lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
         for number, line in numbered_lines(Path(source)):
             yield f"{source}:{number}", line
         return
-    decided(f"standard input is read as lines, {meaning}")
+    log.info(f"standard input is read as lines, {meaning}")
     number = 0
     try:
         while line := sys.stdin.readline(MAX_LINE_BYTES + 1):

@@ -1,6 +1,7 @@
 """Predictions of a fine-tuned model for a stream of inputs."""
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import ExitStack
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from electra.config.hints import check_local
-from electra.console import warned
 from electra.errors import DataError, UsageError
 from electra.external import output_file
 from electra.finetuning.batching import Features
@@ -33,6 +33,9 @@ from electra.model.encoder import fuse
 from electra.runtime import Runtime, runtime
 from electra.storage import check_writable, exclusive, owner_only, writing
 from electra.text.coverage import CoverageMonitor
+
+log = logging.getLogger(__name__)
+
 
 FILE_ROWS = 512
 """Inputs of a file that are sorted by length and predicted together."""
@@ -84,7 +87,7 @@ class Predictor:
         if out is not None:
             check_writable(output_file(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
-            warned(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
+            log.warning(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
         if isinstance(input, os.PathLike):
             records = self._predict_file(os.fspath(input))
         else:
@@ -219,7 +222,7 @@ def written(records: Iterable[Record], out: Path, private: bool) -> Iterator[Rec
     aside = out.with_name(f".{out.name}.partial")
     with ExitStack() as opened, writing(out):
         with owner_only(private):  # no longer: what the caller writes between two records is not meant
-            opened.enter_context(exclusive(out, out.with_name(f".{out.name}.lock"), warned))
+            opened.enter_context(exclusive(out, out.with_name(f".{out.name}.lock"), log.warning))
             opened.callback(aside.unlink, missing_ok=True)
             file = opened.enter_context(aside.open("w", encoding="utf-8"))
         for record in records:
@@ -242,7 +245,7 @@ def labelled(finetuned: Finetuned, texts: list[Text], where: Runtime) -> list[Re
     second = None if texts[0].second is None else [text.second or "" for text in texts]
     ids, segment_a, cut = encode_pairs(finetuned.tokenizer, first, second, settings["max_length"])
     if cut:
-        warned(f"{cut:,} texts from {texts[0].place} on are cut at {settings['max_length']} tokens")
+        log.warning(f"{cut:,} texts from {texts[0].place} on are cut at {settings['max_length']} tokens")
     said = outputs(finetuned, Features(ids, segment_a, {}), where)
     return [
         {"id": text.id, **readable(settings["kind"], settings["labels"], output["logits"])}

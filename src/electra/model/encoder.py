@@ -1,5 +1,6 @@
 """The encoder: embeddings, a projection where embedding and hidden sizes differ, and a stack of layers."""
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,6 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.config.parser import check_limits
-from electra.console import decided
 from electra.errors import UsageError
 from electra.model.cpu.dropout import Dropout
 from electra.model.cpu.fused_layers import kernels_precision
@@ -18,6 +18,8 @@ from electra.model.cpu.library import why_no_kernels
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
 from electra.model.packing import Line, Rows
 from electra.runtime import Runtime, main_process_first
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def fuse(module: nn.Module, where: Runtime) -> bool:
     with main_process_first(where):  # which compiles them
         reason = why_no_kernels()
     if reason is not None:
-        decided("layers without C++ kernels", reason)
+        log.info(f"layers without C++ kernels ({reason})")
         return False
     for part in module.modules():
         if isinstance(part, TransformerLayer):

@@ -1,14 +1,18 @@
 """What a run makes of its device: how many rows at once, what is compiled, what is recorded."""
 
+import logging
+
 import torch
 
-from electra.console import warned
 from electra.errors import DeviceError, UsageError
 from electra.model.layers import TransformerLayer
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM
 from electra.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
 
 CPU_ROWS = 64
 """Sequences that pass the model at once on a CPU, where larger micro-batches take memory and gain little."""
@@ -32,7 +36,7 @@ def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> i
     """
     rows = config.training.micro_batch_size or micro_batch_size_for(config, where, recorded)
     if recorded not in (0, rows):
-        warned(
+        log.warning(
             f"micro-batches of {rows} sequences, {recorded} before: dropout differs from that of an undisturbed run from "
             "here on"
         )

@@ -1,5 +1,6 @@
 """What a finished run leaves: held-out metrics, Hugging Face directories, a report, a summary."""
 
+import logging
 import platform
 import shutil
 from dataclasses import asdict
@@ -10,7 +11,7 @@ import torch
 from rich.table import Table
 
 import electra
-from electra.console import console, counted, decided, warned
+from electra.console import console, counted
 from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
@@ -30,6 +31,9 @@ from electra.storage import writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.metrics_log import read_metrics
+
+log = logging.getLogger(__name__)
+
 
 # Held-out examples that are scored: enough for three digits, and seconds.
 MAX_EXAMPLES = 2_000
@@ -75,11 +79,11 @@ def finish(
     write_report(report, directory.path)
     show(evaluation, shown_samples)
     if model.discriminates and not model.scored_everywhere:
-        decided(
-            f"objective {config.objective} learns from the chosen tokens alone", "of the others it was taught nothing"
+        log.info(
+            f"objective {config.objective} learns from the chosen tokens alone (of the others it was taught nothing)"
         )
     for finding in at_the_end:
-        warned(f"{finding.problem}: {finding.advice}")
+        log.warning(f"{finding.problem}: {finding.advice}")
     directory.finish(summary)
     show_results(directory)
     return summary
@@ -113,12 +117,12 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
-        state = Checkpoints(directory.checkpoints, 1, warned).restore(model)
+        state = Checkpoints(directory.checkpoints, 1, log.warning).restore(model)
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
         fuse(model, where)
         evaluation = score(model.to(where.device), data, tokenizer, where)
-    decided(
+    log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
     )
     show(evaluation, [])

@@ -1,9 +1,10 @@
 """From what the user gave to prepared data and a tokenizer: text or data, a tokenizer given, taken over or trained."""
 
+import logging
 from pathlib import Path
 from typing import Literal
 
-from electra.console import counted, decided, reading_progress, warned
+from electra.console import counted, reading_progress
 from electra.data.manifest import MANIFEST, is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
@@ -17,6 +18,9 @@ from electra.text.coverage import report_coverage
 from electra.text.files import file_format
 from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
 from electra.text.vocabulary import train_tokenizer
+
+log = logging.getLogger(__name__)
+
 
 # Held-out tokens below which chance moves the third digit of an accuracy, and much more the recall of rare replacements.
 FEW_TOKENS = 20_000
@@ -50,7 +54,7 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
         data = PreparedData.open(directory.data)
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
-        warned(f"{error}; it is not needed any more: all of the text is prepared in {directory.data}")
+        log.warning(f"{error}; it is not needed any more: all of the text is prepared in {directory.data}")
         return enough(data, config), tokenizer
     describe(corpus)
     tokenizer = chosen_tokenizer(config, corpus, directory)
@@ -90,7 +94,9 @@ def enough(data: PreparedData, config: PretrainConfig) -> PreparedData:
     if not len(data.heldout):
         raise DataError(f"{data.path}: too little text to hold any out for evaluation; add text")
     if data.heldout.tokens < FEW_TOKENS:
-        warned(f"only {data.heldout.tokens:,} tokens are held out: the held-out figures will be rough; more text helps")
+        log.warning(
+            f"only {data.heldout.tokens:,} tokens are held out: the held-out figures will be rough; more text helps"
+        )
     return data
 
 
@@ -109,9 +115,9 @@ def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Token
             f"--seq-len is {config.seq_len}, but {path} was prepared with sequences of {data.manifest.seq_len}; "
             "leave --seq-len out, or prepare the text again"
         )
-    decided(
-        f"data of {path}: {counted(data.manifest.documents, 'document')}, {len(data.train):,} examples",
-        f"sequence length {data.manifest.seq_len}, that of the prepared data",
+    log.info(
+        f"data of {path}: {counted(data.manifest.documents, 'document')}, {len(data.train):,} examples "
+        f"(sequence length {data.manifest.seq_len}, that of the prepared data)"
     )
     report_vocabulary(data, str(path))
     return data, tokenizer
@@ -121,9 +127,9 @@ def describe(corpus: Corpus) -> None:
     """Say what text there is."""
     size = corpus.total_bytes()
     amount = "a data set of the hub" if size is None else f"{size / 1e6:,.1f} MB on disk"
-    decided(f"text: {', '.join(corpus.sources)}", f"{amount}, {counted(len(corpus.describe()), 'source')}")
+    log.info(f"text: {', '.join(corpus.sources)} ({amount}, {counted(len(corpus.describe()), 'source')})")
     if skipped := corpus.skipped():
-        warned(f"left out, not text of a known kind: {counted(len(skipped), 'file')}, {skipped[0]} for one")
+        log.warning(f"left out, not text of a known kind: {counted(len(skipped), 'file')}, {skipped[0]} for one")
 
 
 def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirectory) -> Tokenizer:
@@ -131,13 +137,14 @@ def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirec
     given = config.tokenizer or (str(discriminator_directory(Path(config.init))) if config.init else None)
     if given is not None:
         tokenizer = load_tokenizer(given)
-        decided(
-            f"tokenizer {given}, {tokenizer.vocab_size:,} entries", "" if config.tokenizer else "it belongs to --init"
+        log.info(
+            f"tokenizer {given}, {tokenizer.vocab_size:,} entries"
+            + ("" if config.tokenizer else " (it belongs to --init)")
         )
         tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():
-        decided("the tokenizer trained before for this run is used again")
+        log.info("the tokenizer trained before for this run is used again")
         return load_tokenizer(directory.tokenizer)
     tokenizer = train_with_progress(corpus, config.model.vocab_size, config.cased, config.keep_accents)
     tokenizer.save(directory.tokenizer)
@@ -153,15 +160,15 @@ def train_into(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_acc
         StorageError: the directory cannot be written; this is seen before the text is read.
     """
     standing_tokenizer(out)  # a wrong place is named before anything is written there
-    with exclusive(out, out / LOCK, warned):
+    with exclusive(out, out / LOCK, log.warning):
         standing = standing_tokenizer(out)
         describe(corpus)
         tokenizer = train_with_progress(corpus, vocab_size, cased, keep_accents)
         if standing is None:
             tokenizer.save(out)
-            decided(f"tokenizer in {out}", f"electra prepare TEXT --tokenizer {out} --out DATA")
+            log.info(f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)")
         elif standing.fingerprint == tokenizer.fingerprint:
-            decided(f"the same tokenizer stands in {out} already")
+            log.info(f"the same tokenizer stands in {out} already")
         else:
             raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
 
@@ -183,8 +190,11 @@ def train_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accen
     """Train a tokenizer, showing how far it is."""
     with reading_progress("reading text for a vocabulary", corpus.total_bytes()) as show:
         tokenizer = train_tokenizer(corpus, vocab_size, cased, keep_accents, lambda read: show(read, ""))
-    few = f"the text has no more than that, {vocab_size:,} were asked for" if tokenizer.vocab_size < vocab_size else ""
-    decided(f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} entries", few)
+    fewer = tokenizer.vocab_size < vocab_size
+    log.info(
+        f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} entries"
+        + f" (the text has no more than that, {vocab_size:,} were asked for)" * fewer
+    )
     return tokenizer
 
 
@@ -210,17 +220,16 @@ def prepare_with_progress(
             on_progress=on_progress,
         )
     if last is None:
-        decided(f"the text prepared before in {out} is used again")
+        log.info(f"the text prepared before in {out} is used again")
     elif last.found_chunks:
-        decided(f"preparing went on: {last.found_chunks:,} of {last.chunks:,} parts of the text were done before")
+        log.info(f"preparing went on: {last.found_chunks:,} of {last.chunks:,} parts of the text were done before")
     whence = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
-    decided(
+    log.info(
         f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
-        f"{data.train.tokens / 1e6:.2f} M tokens",
-        f"{len(data.heldout):,} examples of {whence} are held out",
+        f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {whence} are held out)"
     )
     if hint := hint_at_short_documents(data, corpus):
-        decided(hint)
+        log.info(hint)
     report_vocabulary(data, ", ".join(corpus.sources))
     return data
 

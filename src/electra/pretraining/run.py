@@ -1,5 +1,6 @@
 """A pre-training run from text to checkpoint: tokenizer, data, training, evaluation, report. Every part resumes."""
 
+import logging
 import signal
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -10,7 +11,7 @@ import torch
 
 from electra.config.hints import hyphenated
 from electra.config.parser import flat
-from electra.console import console, decided, warned
+from electra.console import console
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
@@ -33,6 +34,8 @@ from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
 from electra.train.parallel import check_alike
 
+log = logging.getLogger(__name__)
+
 
 def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     """Run `config` in the directory `out`, or what is left of it to do; returns the run's summary.
@@ -52,7 +55,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
             return run(config, directory, where)
         with main_process_first(where):
             directory.check(config)
-        decided(f"{out} is finished: step {summary['step']:,}", "choose another --out for another run")
+        log.info(f"{out} is finished: step {summary['step']:,} (choose another --out for another run)")
         show_results(directory)
         return summary
 
@@ -79,14 +82,14 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
             before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, where))
             with main_process_first(where):  # it is the one that saves what all take over
                 take_over(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
-        decided(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
+        log.info(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
         if config.init:
             continue_from(Path(config.init), model)
         model.to(where.device)
         if config.training.compile:
             compile_parts(model, where.device)
         elif fuse(model, where):
-            decided("layers by C++ kernels", "--runtime.kernels false: by PyTorch alone")
+            log.info("layers by C++ kernels (--runtime.kernels false: by PyTorch alone)")
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
         except torch.OutOfMemoryError:
@@ -99,7 +102,7 @@ def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict
 def recorded_micro_batch_size(directory: RunDirectory, where: Runtime) -> int:
     """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
     with all_or_none(where):
-        recorded = Checkpoints(directory.checkpoints, 1, warned).recorded_settings().get("micro_batch_size", 0)
+        recorded = Checkpoints(directory.checkpoints, 1, log.warning).recorded_settings().get("micro_batch_size", 0)
     return int(where.agree(float(recorded))[0])
 
 
@@ -110,7 +113,7 @@ PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
 def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     """What all processes of a run must have in common before they begin."""
     options = {hyphenated(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
-    newest = [path.name for path in Checkpoints(directory.checkpoints, 1, warned).paths()[-1:]]
+    newest = [path.name for path in Checkpoints(directory.checkpoints, 1, log.warning).paths()[-1:]]
     return {
         **options,
         "the newest checkpoint": newest[0] if newest else "none",
@@ -160,7 +163,7 @@ def train_model(
         world_size=where.world_size,
     )
     checkpoints = Checkpoints(
-        directory.checkpoints, recipe.training.keep_checkpoints, warned, {"micro_batch_size": rows}
+        directory.checkpoints, recipe.training.keep_checkpoints, log.warning, {"micro_batch_size": rows}
     )
     health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.never_original)
     share = model.utilised_share(data.manifest.seq_len)
@@ -180,26 +183,25 @@ def train_model(
 def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runtime) -> None:
     """Say how the run will be trained, and why."""
     training, schedule = config.training, config.schedule
-    decided(f"training on {where.describe()}")
-    decided(
-        f"batches of {training.batch_size} in micro-batches of {rows}",
-        ("one for each process" if where.world_size > 1 else "the whole batch at once")
-        if training.batch_size == rows * where.world_size
-        else "gradients accumulate; the losses are means over the whole batch",
-    )
+    log.info(f"training on {where.describe()}")
+    if training.batch_size > rows * where.world_size:
+        how = "gradients accumulate; the losses are means over the whole batch"
+    else:
+        how = "one for each process" if where.world_size > 1 else "the whole batch at once"
+    log.info(f"batches of {training.batch_size} in micro-batches of {rows} ({how})")
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length
-        decided(f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}")
+        log.info(f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}")
         if config.steps is not None and config.steps <= steps:
-            warned(
+            log.warning(
                 f"length_warmup.steps {steps:,}, but there are only {config.steps:,} steps: "
                 f"the run ends before it reads sequences of {config.seq_len}"
             )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
         follows = "the clock" if config.hours is not None else "the FLOPs"
-        decided(
-            f"{config.recipe().budget} of training; the learning rate follows {follows}", f"warm-up {warmup:.0%} of it"
+        log.info(
+            f"{config.recipe().budget} of training; the learning rate follows {follows} (warm-up {warmup:.0%} of it)"
         )
         return
     why = (
@@ -207,7 +209,7 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runt
         if schedule.warmup_steps <= warmup * config.steps
         else f"at most {warmup:.0%} of the run"
     )
-    decided(
-        f"{config.recipe().budget}, {loader.epoch(config.steps):.2f} epochs; warm-up {warmup * config.steps:,.0f} steps",
-        why,
+    log.info(
+        f"{config.recipe().budget}, {loader.epoch(config.steps):.2f} epochs; "
+        f"warm-up {warmup * config.steps:,.0f} steps ({why})"
     )

@@ -12,6 +12,7 @@ RUN/summary.json         written last: the run is finished
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +24,13 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from electra.config.parser import difference_to, to_yaml
-from electra.console import warned
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.schema import read_json
 from electra.storage import LOCK, exclusive, holds_files, write_atomically
+
+log = logging.getLogger(__name__)
+
 
 # These may differ when a run is resumed: they do not change what is learnt, or, as the device, its random draws alone.
 FREE = (
@@ -151,7 +154,7 @@ class RunDirectory:
             RunError: another process works on it.
             StorageError: it cannot be written.
         """
-        with exclusive(self.path, self.path / LOCK, warned), self._begun(config):
+        with exclusive(self.path, self.path / LOCK, log.warning), self._begun(config):
             yield
 
     @contextmanager

@@ -1,9 +1,9 @@
 """Training in two stages (section 3.2): first the generator alone, then, with the generator frozen, the discriminator."""
 
+import logging
 from dataclasses import replace
 from typing import Any
 
-from electra.console import decided
 from electra.data.shards import PreparedData
 from electra.errors import UsageError
 from electra.model.flops import masked_lm_step_flops
@@ -13,6 +13,8 @@ from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.train.checkpoint import TrainingState
+
+log = logging.getLogger(__name__)
 
 
 def generator_of(config: PretrainConfig) -> GeneratorConfig:
@@ -53,7 +55,7 @@ def stages(
     if config.steps is not None:
         last = replace(last, steps=config.steps - (first.steps or 0))
     budgets = f"{first.recipe().budget} of the generator alone, then {last.recipe().budget} of the discriminator"
-    decided(f"two stages: {budgets}", "as many steps each" + (", by FLOPs" if config.hours is not None else ""))
+    log.info(f"two stages: {budgets} (as many steps each{', by FLOPs' * (config.hours is not None)})")
     return first, last
 
 

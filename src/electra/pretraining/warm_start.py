@@ -1,12 +1,12 @@
 """Initial weights out of Hugging Face directories: domain adaptation, and going on where others stopped."""
 
+import logging
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from electra.console import decided, warned
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
 from electra.model.checkpoints import Pretrained, load_pretrained, pretraining_heads, read_pretrained_length
@@ -17,6 +17,9 @@ from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
 from electra.pretraining.objectives.targets import EveryToken, ReplacedOrOriginal, WhichToken
 from electra.text.tokenizer import load_tokenizer
+
+log = logging.getLogger(__name__)
+
 
 # Sizes that weights have; vocab_size is the tokenizer's affair, and dropout and epsilon are not sizes.
 SIZES = (
@@ -178,16 +181,14 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
         compare(directory, generator.config, model.generator.config, beside=model.setting.main)
         load_into(model.generator, generator, "ElectraForMaskedLM")
         tied = model.generator.encoder is model.prediction.network.encoder
-        decided(
-            f"generator weights of {directory}", "its head alone: the encoder is the discriminator's" if tied else ""
-        )
+        log.info(f"generator weights of {directory}" + " (its head alone: the encoder is the discriminator's)" * tied)
     elif model.generator is not None:
-        warned(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
+        log.warning(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
     # Last, so that what both networks share is the discriminator's.
     main = load_pretrained(discriminator_directory(init))
     compare(main.directory, main.config, model.setting.main)
     load_into(model.prediction.network, main, model.prediction.architecture)
-    decided(f"weights of {main.directory}")
+    log.info(f"weights of {main.directory}")
 
 
 def longest_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
@@ -204,9 +205,9 @@ def take_over(first_stage: Path, model: PretrainingModel, discriminator: bool) -
     load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "ElectraForMaskedLM")
     if discriminator:
         model.prediction.network.encoder.load_state_dict(model.generator.encoder.state_dict())
-    decided(
-        f"the generator of {first_stage}, which learns no more",
-        "the discriminator starts from its weights" if discriminator else "the discriminator starts from scratch",
+    log.info(
+        f"the generator of {first_stage}, which learns no more (the discriminator starts from "
+        f"{'its weights' if discriminator else 'scratch'})"
     )
 
 

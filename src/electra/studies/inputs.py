@@ -1,10 +1,10 @@
 """The text and the tasks of a study: prepared once for all runs, and seen to be whole before the first one begins."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from electra.console import warned
 from electra.data.loader import LengthWarmup
 from electra.data.manifest import MANIFEST, Manifest, is_prepared
 from electra.errors import DataError, TextError, UsageError
@@ -15,6 +15,8 @@ from electra.pretraining.inputs import prepare_with_progress, train_into
 from electra.studies.scales import Scale
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+
+log = logging.getLogger(__name__)
 
 
 def check_text(data: str, out: Path) -> Corpus | None:
@@ -29,7 +31,7 @@ def check_text(data: str, out: Path) -> Corpus | None:
     except TextError as error:
         if not (out / "data" / MANIFEST).exists():
             raise
-        warned(f"{error}; it is not needed any more: all of the text is prepared in {out / 'data'}")
+        log.warning(f"{error}; it is not needed any more: all of the text is prepared in {out / 'data'}")
         return None
     return corpus
 

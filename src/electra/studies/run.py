@@ -8,6 +8,7 @@ OUT/table.md figure.png figure.svg  written anew after each cell, with what is t
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from electra.config.parser import check_limits
-from electra.console import console, counted, decided, show_rows, warned
+from electra.console import console, counted, show_rows
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import SentenceTask
@@ -40,6 +41,9 @@ from electra.studies.scales import SCALES, Scale
 from electra.studies.study import Published, Study, Variant, with_rates
 from electra.studies.trial import Cell, Scoring
 from electra.text.corpus import BUILTIN
+
+log = logging.getLogger(__name__)
+
 
 STUDY = "study.json"
 
@@ -99,7 +103,7 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
             process works on it.
         SystemExit: a signal asked to stop; the same call goes on.
     """
-    with nullcontext() if dry_run else exclusive(order.out, order.out / LOCK, warned):
+    with nullcontext() if dry_run else exclusive(order.out, order.out / LOCK, log.warning):
         return _run_study(order, dry_run)
 
 
@@ -168,7 +172,7 @@ def run_grid(
         key=lambda cell: cell.config.seed,
     )
     left = [cell for cell in wanted if not cell.is_finished()]
-    decided(f"{study.title}: {counted(len(wanted), 'run')}, {len(left)} to do", f"results in {order.out}")
+    log.info(f"{study.title}: {counted(len(wanted), 'run')}, {len(left)} to do (results in {order.out})")
 
     def collected() -> Results:
         results = Results.collect(study, order.scale, scored_tasks(cells, tasks), cells)
@@ -182,11 +186,11 @@ def run_grid(
         collected()
         record = cell.record() or {}
         if "failed" in record:
-            warned(f"{cell.name} failed: {record['failed']}")
+            log.warning(f"{cell.name} failed: {record['failed']}")
         elif cell.is_finished():
             console.print(f"  {cell.name}: {told(record, tasks)}", markup=False)
         else:
-            warned(f"{cell.name} was stopped before it was done; the same command goes on with it")
+            log.warning(f"{cell.name} was stopped before it was done; the same command goes on with it")
         done = sum(each.is_finished() for each in wanted)
         console.print(f"  {done} of {len(wanted)} done", markup=False)
 

@@ -7,6 +7,7 @@ OUT/logs/VARIANT-seed-N.log          what the cell had to say
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,6 @@ from typing import Annotated, Any, cast
 from pydantic import Field, FiniteFloat
 from typing_extensions import Required, TypedDict
 
-from electra.console import warned
 from electra.errors import RunError
 from electra.finetuning.benchmark.grid import main_score
 from electra.finetuning.classification.task import SentenceTask
@@ -30,6 +30,8 @@ from electra.schema import read_json
 from electra.storage import exclusive, write_atomically
 from electra.studies.probing.probe import Probed, probe
 from electra.studies.probing.tags import TagsProbed, probe_tags
+
+log = logging.getLogger(__name__)
 
 
 class FinetunedRecord(TypedDict):
@@ -184,7 +186,7 @@ FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions"
 @contextmanager
 def alone(cell: Cell) -> Iterator[None]:
     """Wait for a process that still works on the cell: one whose study was killed takes a while to save and stop."""
-    with exclusive(cell.path, cell.lock, warned, wait=True):
+    with exclusive(cell.path, cell.lock, log.warning, wait=True):
         yield
 
 

@@ -3,6 +3,7 @@
 Both are counted from token ids alone, so that counting costs next to nothing beside tokenizing.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +12,10 @@ from itertools import chain
 import numpy as np
 from jaxtyping import Bool, Integer
 
-from electra.console import decided, warned
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 MIN_COUNT = 3
 """Tokens or words below which no warning is given: one emoji in a short text says nothing about the vocabulary."""
@@ -113,9 +116,9 @@ class CoverageCounter:
 def report_coverage(coverage: Coverage, text: str, advice: str) -> None:
     """Print the shares for what `text` names; a warning with `advice` where the vocabulary does not fit."""
     if coverage.is_poor:
-        warned(f"{text}: {coverage}: the vocabulary does not fit this text; {advice}")
+        log.warning(f"{text}: {coverage}: the vocabulary does not fit this text; {advice}")
     elif coverage.tokens:
-        decided(f"{text}: {coverage}")
+        log.info(f"{text}: {coverage}")
 
 
 class CoverageMonitor:

@@ -1,6 +1,7 @@
 """Metrics on disk: one JSON object a line in `metrics.jsonl`, and TensorBoard events beside it."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import count
@@ -10,10 +11,13 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from electra.console import counted, warned
+from electra.console import counted
 from electra.errors import RunError
 from electra.schema import check_file, parse_json
 from electra.storage import write_atomically, writing
+
+log = logging.getLogger(__name__)
+
 
 LINE_BYTES = 1 << 16
 """A row has less than a thousand."""
@@ -85,7 +89,9 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
                 if whole:
                     bad.append(str(error))
     if bad:
-        warned(f"{counted(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}")
+        log.warning(
+            f"{counted(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}"
+        )
 
 
 def metrics_row(line: bytes, path: Path, number: int) -> dict[str, Any]:

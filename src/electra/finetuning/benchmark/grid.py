@@ -1,13 +1,14 @@
 """All of GLUE over several seeds, as one table beside the paper's rows. It resumes at the first missing run."""
 
 import json
+import logging
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from electra.console import console, decided, show_rows, warned
+from electra.console import console, show_rows
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning.benchmark.ensemble import best_runs, ensemble_scores
 from electra.finetuning.benchmark.submission import write_submission
@@ -21,6 +22,9 @@ from electra.finetuning.run_directory import read_results, with_absolute_paths
 from electra.model.checkpoints import load_pretrained
 from electra.storage import LOCK, exclusive, write_atomically
 from electra.text.tokenizer import load_tokenizer
+
+log = logging.getLogger(__name__)
+
 
 COLUMNS = {
     "cola": "CoLA",
@@ -79,7 +83,7 @@ def glue(
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
     names = task_names(tasks, config.data, submission)
     known = checked_tasks(config, names, seeds, intermediate, ensemble)
-    with exclusive(out, out / LOCK, warned):
+    with exclusive(out, out / LOCK, log.warning):
         asked = {name: known[name] for name in names}  # known may have MNLI besides, which others start from
         return run_tasks(config, out, asked, seeds, intermediate, ensemble, submission)
 
@@ -116,9 +120,9 @@ def run_tasks(
     show(results)
     if submission:
         written, missing = write_submission(known, chosen, out)
-        decided(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
+        log.info(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
         if missing:
-            warned(f"the site also wants {', '.join(missing)}: no such run, or no test file in {config.data}")
+            log.warning(f"the site also wants {', '.join(missing)}: no such run, or no test file in {config.data}")
     return results
 
 
@@ -181,7 +185,7 @@ def checked_tasks(
 def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
     """The configuration that starts from MNLI's first seed, which is trained if it was not."""
     mnli = out / "mnli" / f"seed-{config.seed}"
-    with exclusive(out / "mnli", out / "mnli" / LOCK, warned):
+    with exclusive(out / "mnli", out / "mnli" / LOCK, log.warning):
         run_seeds(for_task(config, "mnli"), out / "mnli", [config.seed])
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given

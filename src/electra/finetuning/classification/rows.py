@@ -1,6 +1,7 @@
 """Rows out of .csv, .tsv, .jsonl and .parquet files, none of them lost silently."""
 
 import csv
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from electra.console import warned
 from electra.errors import DataError, TextError
 from electra.external import refuse_special_file
 from electra.finetuning.lines import json_records, numbered_lines
 from electra.text.files import split_compression, unpacked
+
+log = logging.getLogger(__name__)
+
 
 csv.field_size_limit(1 << 30)  # a cell may be a long document
 
@@ -93,7 +96,7 @@ def read_rows(path: Path, *, header: bool = True, skip_bad: bool | None = None) 
         rows.values.append(row)
         rows.lines.append(line)
     if rows.skipped:
-        warned(f"{path}: {rows.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
+        log.warning(f"{path}: {rows.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
     if not rows.values:
         raise DataError(f"{path}: no rows")
     return rows

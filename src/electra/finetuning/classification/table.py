@@ -1,6 +1,7 @@
 """Sentence tasks over one's own table: what is to be predicted is found from the labels, and said."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from electra.console import decided
 from electra.errors import DataError, UsageError
 from electra.external import decode_json
 from electra.finetuning.classification.heads import Kind
@@ -17,6 +17,9 @@ from electra.finetuning.classification.rows import Rows, read_rows
 from electra.finetuning.classification.task import Sentences, SentenceTask, finite
 from electra.seeding import Stream, numpy_generator
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 MANY_CLASSES = 20
 """Whole numbers with more distinct values than this are taken for measurements, not for names of classes."""
@@ -103,7 +106,7 @@ def drawn(rows: Rows, share: float, seed: int) -> np.ndarray:
         raise DataError(f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
     held_out = np.zeros(len(rows), dtype=bool)
     held_out[numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(rows))[:number]] = True
-    decided(f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev", "no --dev was given")
+    log.info(f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev (no --dev was given)")
     return held_out
 
 
@@ -122,7 +125,7 @@ def read_labels(
     why = f"from {len(cells):,} labels; --kind says otherwise"
     if given is None and (values := count_whole_numbers(cells)):
         why = explain_whole_numbers(labels.kind, values)
-    decided(f"{column!r} is read as {described(labels)}", why)
+    log.info(f"{column!r} is read as {described(labels)} ({why})")
     return labels
 
 

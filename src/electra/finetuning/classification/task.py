@@ -1,5 +1,6 @@
 """Tasks over a sentence or a pair: classes, labels that may go together, or a number."""
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from jaxtyping import Float
 from scipy.special import expit, softmax
 from torch import nn
 
-from electra.console import warned
 from electra.errors import DataError
 from electra.finetuning.batching import Features, encode_in_parts
 from electra.finetuning.classification.heads import Kind, SentenceHead
@@ -18,6 +18,8 @@ from electra.finetuning.classification.metrics import scores
 from electra.finetuning.task import Outputs
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class SentenceTask:
             raise DataError(f"{self.name}: the {split} split is empty")
         ids, segment_a, cut = encode_pairs(self.tokenizer, sentences.first, sentences.second, self.max_length)
         if cut:
-            warned(
+            log.warning(
                 f"{self.name}: {cut:,} of {len(ids):,} {split} texts are cut at {self.max_length} tokens (--max-length)"
             )
         targets = {} if sentences.labels is None else {"label": sentences.labels}

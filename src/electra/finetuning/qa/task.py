@@ -1,5 +1,6 @@
 """The tasks of question answering: SQuAD 1.1 and 2.0, and the data sets of MRQA 2019."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from electra.console import warned
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import Features
 from electra.finetuning.qa.answers import AnsweredQuestion, answer_questions
@@ -21,6 +21,8 @@ from electra.finetuning.qa.scoring import best_threshold_metrics, squad1_metrics
 from electra.finetuning.task import Outputs
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 class QuestionAnswering:
@@ -95,7 +97,7 @@ class QuestionAnswering:
             raise DataError(f"{self.name}: there is no {split} split")
         chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
         if chunks.truncated_questions:
-            warned(
+            log.warning(
                 f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are longer than "
                 f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, by default at most a "
                 "quarter of --max-length)"

@@ -7,6 +7,7 @@ for byte, what a build left there. Without a compiler or such a folder, PyTorch 
 import ctypes
 import fcntl
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -22,8 +23,10 @@ from pathlib import Path
 
 import torch
 
-from electra.console import decided
 from electra.model.cpu.private_folder import make_private, why_not_ours, why_not_private
+
+log = logging.getLogger(__name__)
+
 
 KERNELS = Path(__file__).parent / "kernels"
 AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]
@@ -213,7 +216,7 @@ def compile_kernels(build: str, command: list[str]) -> Path:
             if is_whole(library, build):
                 return library
         elsewhere = f", as {'; '.join(refused)}" if refused else ""
-        decided("compiling C++ kernels for this CPU", f"once, in some ten seconds; kept in {folder}{elsewhere}")
+        log.info(f"compiling C++ kernels for this CPU (once, in some ten seconds; kept in {folder}{elsewhere})")
         compile_to(library, build, command)
     return library
 
@@ -241,7 +244,7 @@ def building(folder: Path) -> Iterator[bool]:
             except BlockingIOError:
                 if not waiting:
                     waiting = True
-                    decided("waiting for another process that compiles C++ kernels", f"at most {PATIENCE:.0f} seconds")
+                    log.info(f"waiting for another process that compiles C++ kernels (at most {PATIENCE:.0f} seconds)")
                 time.sleep(0.1)
             except OSError:
                 break

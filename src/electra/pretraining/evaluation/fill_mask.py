@@ -1,5 +1,6 @@
 """Answers for the [MASK]s of a text, by an ELECTRA (Appendix G) or a masked language model read from its directory."""
 
+import logging
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from electra.console import warned
 from electra.data.loader import padded_batch
 from electra.errors import ModelError, RunError, UsageError
 from electra.model.checkpoints import load_pretrained, pretraining_heads
@@ -28,6 +28,9 @@ from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, discriminator_directory, generator_directory, load_into
 from electra.runtime import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
+
+log = logging.getLogger(__name__)
+
 
 MASK = "[MASK]"
 ROWS = 32
@@ -137,7 +140,9 @@ def sampling(model: Path, mask_fraction: float | None, config: PretrainConfig | 
         fraction = config.masking.fraction if mask_fraction is None else MaskingConfig(mask_fraction).fraction
         masked_only = OBJECTIVES[config.objective].scored == "masked"
         if others := departures(config):
-            warned(f"{model}: trained with {' and '.join(others)}, where the formula of Appendix G is an approximation")
+            log.warning(
+                f"{model}: trained with {' and '.join(others)}, where the formula of Appendix G is an approximation"
+            )
         return unmasked_per_masked(fraction, masked_only), config.generator.temperature
     if mask_fraction is None:
         raise UsageError(
@@ -179,7 +184,7 @@ def contexts(text: str, filler: MaskFiller) -> list[Context]:
             f"{filler.network.max_positions:,}; shorten the text"
         )
     if filler.trained_length is not None and len(ids) > filler.trained_length:
-        warned(
+        log.warning(
             f"{shown}: {len(ids):,} tokens with [CLS] and [SEP], but the model was pre-trained on up to "
             f"{filler.trained_length:,}; it has not learnt what lies beyond"
         )

@@ -1,5 +1,6 @@
 """Masked-LM accuracy on held-out text: of an ELECTRA, of its generator alone, and of a BERT (Appendix G)."""
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +13,7 @@ from jaxtyping import Int64
 from rich.table import Table
 from torch import Tensor
 
-from electra.console import console, decided, reading_progress
+from electra.console import console, reading_progress
 from electra.data.loader import Batch, evaluation_batches
 from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
@@ -23,6 +24,9 @@ from electra.pretraining.run_directory import RunDirectory
 from electra.runtime import Runtime, runtime
 from electra.seeding import Draw, uniform
 from electra.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
 
 ROWS = 32
 
@@ -72,7 +76,7 @@ def evaluate_as_mlm(
         masked = mask_one_each(batches, electra.tokenizer)
         with reading_progress("scoring", min(examples, len(data.heldout))) as progress:
             metrics = accuracies(electra.network, other, masked, candidates, where, progress)
-    decided(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
+    log.info(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
     show(metrics)
     return metrics
 

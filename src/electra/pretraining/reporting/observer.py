@@ -1,5 +1,6 @@
 """What is shown and written while a run trains: a progress display, rows of metrics, findings."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +9,15 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
-from electra.console import LINE_EVERY, console, counted, decided, training_progress, warned
+from electra.console import LINE_EVERY, console, counted, training_progress
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.runtime import Runtime, matmul_rate
 from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import MetricsLog, read_metrics
 from electra.train.schedule import Budget
+
+log = logging.getLogger(__name__)
+
 
 FEW_UPDATES = 500
 """Updates below which nothing is learned but which tokens are frequent (LOG.md: context takes thousands)."""
@@ -59,9 +63,9 @@ class RunObserver:
         if not self.runtime.is_main:
             return
         if state.step:
-            decided(f"resuming from step {state.step:,}", str(self.checkpoint_of(state.step)))
+            log.info(f"resuming from step {state.step:,} ({self.checkpoint_of(state.step)})")
         elif (self.directory / "metrics.jsonl").exists():
-            decided("starting at step 0 again", "the run was stopped before its first checkpoint")
+            log.info("starting at step 0 again (the run was stopped before its first checkpoint)")
         self.opened = replace(state)
         self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
         self.log = MetricsLog(self.directory, state.step)
@@ -94,7 +98,7 @@ class RunObserver:
         pace = (state.seconds - self.first.seconds) / steps if steps else state.seconds / state.step
         updates = state.step + (1 - done) / max(share, 1e-9)
         if updates < FEW_UPDATES:
-            warned(
+            log.warning(
                 f"about {counted(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
                 f"{FEW_UPDATES:,} teach little more than the frequencies of tokens. Try --preset tiny, a smaller "
                 "--training.batch-size or --seq-len, or a larger budget"
@@ -108,7 +112,7 @@ class RunObserver:
         metrics["mfu"] = metrics["flops_per_second"] * self.utilised_share / self.peak_flops
         self.log.write(state.step, metrics)
         for finding in self.judge(state.step, self.done(state), metrics):
-            warned(f"step {finding.step}: {finding.problem}: {finding.advice}")
+            log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}")
         self.detail = headline(metrics)
         self.stepped(state)
         if not console.is_terminal and time.monotonic() - self.last_line > LINE_EVERY:
