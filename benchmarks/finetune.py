@@ -2,7 +2,7 @@
 
     python benchmarks/finetune.py --data GLUE_FOLDER --tokenizer DIR [--steps 40] [--rounds 5] [--threads 2]
 
-Both sides train the same encoder on the same tokenised examples of SST-2 and RTE in batches of 32 with AdamW, clipping and
+Both sides train the same encoder on the same tokenized examples of SST-2 and RTE in batches of 32 with AdamW, clipping and
 dropout. Ours buckets by length and pads to the batch; Trainer runs as its users run it: shuffled, with the collator that
 pads to the longest of a batch, without evaluation, logging and saving. The two sides alternate in one process, so that
 other work on the machine hits both; the table gives medians over the rounds and their ratio. The mark is 2 x.
@@ -32,7 +32,7 @@ from electra.finetuning.batching import FeatureLoader, Features
 from electra.finetuning.classification.glue import glue_task
 from electra.finetuning.classification.task import SentenceTask
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
+from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels, initialize
 from electra.presets import small
 from electra.runtime import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -47,9 +47,9 @@ BATCH = 32
 def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: int, seed: int) -> float:
     """Seconds of `steps` steps of our loop."""
     model = FinetunedModel(Encoder(sizes), task.head(sizes))
-    initialise(model.encoder)
-    where = Runtime(torch.device("cpu"), torch.float32, kernels=True)
-    fuse(model, where)
+    initialize(model.encoder)
+    runtime = Runtime(torch.device("cpu"), torch.float32, kernels=True)
+    enable_cpu_kernels(model, runtime)
     loader = FeatureLoader(features, batch_size=BATCH, pad_id=0, seed=seed)
     recipe = Recipe(
         Budget(steps=steps),
@@ -60,7 +60,7 @@ def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: in
     )
     start = time.perf_counter()
     # Trainer does not save either
-    train(model, loader.iterate, recipe, where, Unsaved(), Silent(), lambda: False)
+    train(model, loader.iterate, recipe, runtime, Unsaved(), Silent(), lambda: False)
     return time.perf_counter() - start
 
 

@@ -28,7 +28,7 @@ from electra.data.loader import BatchLoader
 from electra.data.manifest import MANIFEST, Manifest, save_json
 from electra.data.shards import PreparedData, write_shard, write_unigrams
 from electra.presets import PRESETS
-from electra.runtime import RuntimeConfig, runtime
+from electra.runtime import RuntimeConfig, start_runtime
 
 STEP_SHARE, START_SECONDS = 0.02, 2.0
 MEGABYTES = 4
@@ -103,18 +103,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int)
     given = parser.parse_args(argv)
     with (
-        runtime(RuntimeConfig(given.device, threads=given.threads)) as where,
+        start_runtime(RuntimeConfig(given.device, threads=given.threads)) as runtime,
         tempfile.TemporaryDirectory() as folder,
     ):
         vocab_size = PRESETS[given.preset]().model.vocab_size
         data = prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
-        on_gpu = where.device.type == "cuda"
+        on_gpu = runtime.device.type == "cuda"
         how = {"compile": on_gpu, "graphs": on_gpu}  # the fastest step there is
-        case = case_of(SimpleNamespace(**vars(given), **how, backend=None, micro_batch_size=None), data, where)
+        case = case_of(SimpleNamespace(**vars(given), **how, backend=None, micro_batch_size=None), data, runtime)
         step = share_of_step(case, given.rounds)
         path = many_shards(Path(folder) / "shards", data, given.shards, given.examples)
         seconds = interleaved({"start": lambda: start(path, given.batch_size)}, given.rounds)["start"]
-        print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {where.describe()}")
+        print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {runtime.describe()}")
         print(f"{step['batches_per_second']:,.0f} batches/s, {step['steps_per_second']:,.2f} steps/s")
         print(
             f"{given.shards:,} shards of {given.examples:,} examples: first batch after {statistics.median(seconds):.2f} s"
@@ -126,8 +126,8 @@ def main(argv: list[str] | None = None) -> None:
             ),
         ]
         sizes = {name: getattr(given, name) for name in ("preset", "batch_size", "seq_len", "shards", "examples")}
-        result = {**sizes, **how, "device": where.describe(), "step": step, "start_seconds": seconds}
-        report(f"loader_{where.device.type}", given.out, marks, result, torch.get_num_threads())
+        result = {**sizes, **how, "device": runtime.describe(), "step": step, "start_seconds": seconds}
+        report(f"loader_{runtime.device.type}", given.out, marks, result, torch.get_num_threads())
 
 
 if __name__ == "__main__":

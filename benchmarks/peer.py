@@ -100,10 +100,10 @@ class HuggingFaceElectra(nn.Module):
 class PeerStep:
     """A peer in training; each call makes a step, and some that count, of which it returns the seconds."""
 
-    def __init__(self, config: PeerConfig, batches: Iterable[list[Batch]], steps: int, where: Runtime) -> None:
-        self.config, self.steps, self.where = config, steps, where
+    def __init__(self, config: PeerConfig, batches: Iterable[list[Batch]], steps: int, runtime: Runtime) -> None:
+        self.config, self.steps, self.runtime = config, steps, runtime
         self.batches = iter(batches)
-        self.model = HuggingFaceElectra(config).to(where.device).train()
+        self.model = HuggingFaceElectra(config).to(runtime.device).train()
         self.loss = torch.compile(self.model, backend=config.backend, fullgraph=True) if config.backend else self.model
         plain = [p for name, p in self.model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
         known = set(map(id, plain))
@@ -114,11 +114,11 @@ class PeerStep:
     def __call__(self) -> float:
         """Seconds of the steps, batches included."""
         self.step(next(self.batches))
-        self.where.synchronise()
+        self.runtime.synchronize()
         start = time.perf_counter()
         for _ in range(self.steps):
             self.step(next(self.batches))
-        self.where.synchronise()
+        self.runtime.synchronize()
         return time.perf_counter() - start
 
     def step(self, micro_batches: list[Batch]) -> None:
@@ -126,8 +126,8 @@ class PeerStep:
         for batch in micro_batches:
             if self.config.backend:
                 batch = to_length(batch, self.config.seq_len, self.config.vocabulary.special_ids[0])
-            batch = batch.to(self.where.device)
-            with self.where.autocast():
+            batch = batch.to(self.runtime.device)
+            with self.runtime.autocast():
                 loss = self.loss(batch.input_ids, batch.token_type_ids, batch.attention_mask)
             (loss / len(micro_batches)).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

@@ -5,7 +5,7 @@
 Every run is a process of its own on one core, with one thread; imports are not timed, and the processes of the sides
 alternate. Ours is `electra.data.prepare.prepare`, from a file to examples on the disk. The bare library encodes the same
 lines, ten thousand at a time, and throws the ids away; the file is read by then. The recipe is the usual one of masked
-language modelling: `load_dataset("text")`, `map` with a fast tokenizer, `map` that joins a batch's tokens and cuts them into
+language modeling: `load_dataset("text")`, `map` with a fast tokenizer, `map` that joins a batch's tokens and cuts them into
 rows; its cache is new every time. The peers are measured at the first size, ours at all of them: memory and cost per MB are
 to stay flat. The smaller texts are every n-th document of the largest. Text that is not long enough is repeated; 1 MB is
 10^6 bytes.
@@ -57,14 +57,14 @@ def bare(text: Path, tokenizer: Path, folder: Path) -> float:
 
 
 def recipe(text: Path, tokenizer: Path, folder: Path) -> float:
-    """Seconds of loading, tokenising and grouping."""
+    """Seconds of loading, tokenizing and grouping."""
     import datasets
     from transformers import AutoTokenizer
 
     datasets.disable_progress_bars()
     loaded = AutoTokenizer.from_pretrained(tokenizer)
 
-    def tokenise(rows: dict[str, list[str]]) -> dict[str, Any]:
+    def tokenize(rows: dict[str, list[str]]) -> dict[str, Any]:
         return loaded(rows["text"], return_special_tokens_mask=True)
 
     def group(rows: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
@@ -74,7 +74,7 @@ def recipe(text: Path, tokenizer: Path, folder: Path) -> float:
 
     start = time.perf_counter()
     lines = datasets.load_dataset("text", data_files=str(text), split="train", cache_dir=str(folder))
-    tokens = lines.map(tokenise, batched=True, remove_columns=["text"])
+    tokens = lines.map(tokenize, batched=True, remove_columns=["text"])
     tokens.map(group, batched=True)
     return time.perf_counter() - start
 

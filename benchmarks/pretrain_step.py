@@ -3,7 +3,7 @@
     python benchmarks/pretrain_step.py [--preset small --batch-size 16 --seq-len 128] [--steps 4] [--rounds 5] [--threads 2]
     python benchmarks/pretrain_step.py --preset base --batch-size 2 --seq-len 512 --steps 1 --rounds 3
 
-Ours is the training loop itself (loader, mask, generator, sample, discriminator, backward, clip, optimiser; dropout 0.1),
+Ours is the training loop itself (loader, mask, generator, sample, discriminator, backward, clip, optimizer; dropout 0.1),
 without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
 the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
 that is. They take turns of `--steps` steps, each in a process of its own; medians over the rounds. (In one process the peers'
@@ -13,7 +13,7 @@ what compiling takes, or that of the GPU.
 
 The limit has every operation done at the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every
 round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
-of two forwards (`PretrainingModel.utilised_share`), for the share of the places at which a token stands. The table shows the
+of two forwards (`PretrainingModel.utilized_share`), for the share of the places at which a token stands. The table shows the
 share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
 vectors, which no one computes, so it is not a share of the machine.
 `--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels
@@ -43,14 +43,14 @@ from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
 from electra.model.cpu.library import why_no_kernels
-from electra.model.encoder import fuse
+from electra.model.encoder import enable_cpu_kernels
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, rows_at_once
+from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
-from electra.runtime import Runtime, RuntimeConfig, matmul_rate, runtime
+from electra.runtime import Runtime, RuntimeConfig, matmul_rate, start_runtime
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import load_tokenizer
 from electra.train.loop import TrainingConfig, train
@@ -75,29 +75,29 @@ class Case:
     """Steps of a turn."""
     backend: str
     """Of torch.compile, for the compiled peer."""
-    where: Runtime
+    runtime: Runtime
 
     def model(self) -> PretrainingModel:
         tokenizer = load_tokenizer(self.data.tokenizer_path)
-        model = build_model(self.config, tokenizer, torch.from_numpy(self.data.unigrams)).to(self.where.device)
+        model = build_model(self.config, tokenizer, torch.from_numpy(self.data.unigrams)).to(self.runtime.device)
         if self.config.training.compile:
-            compile_parts(model, self.where.device)
+            compile_parts(model, self.runtime.device)
         else:
-            fuse(model, self.where)
+            enable_cpu_kernels(model, self.runtime)
         return model
 
     def loader(self, padded_to: Sequence[int] = ()) -> BatchLoader:
         return BatchLoader(
             self.data.train,
             batch_size=self.config.training.batch_size,
-            micro_batch_size=rows_at_once(self.config, self.where),
+            micro_batch_size=resolve_micro_batch_size(self.config, self.runtime),
             pad_id=load_tokenizer(self.data.tokenizer_path).pad_id,
             seed=(self.config.seed,),
             padded_to=padded_to,
         )
 
 
-def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Case:
+def case_of(given: argparse.Namespace, data: PreparedData, runtime: Runtime) -> Case:
     """The preset as it is, but for the sizes given, and without logs."""
     training = TrainingConfig(
         given.batch_size,
@@ -109,7 +109,7 @@ def case_of(given: argparse.Namespace, data: PreparedData, where: Runtime) -> Ca
         graphs=given.graphs,
     )
     config = replace(PRESETS[given.preset](), seq_len=given.seq_len, training=training)
-    return Case(config, data, given.steps, given.backend, where)
+    return Case(config, data, given.steps, given.backend, runtime)
 
 
 def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done: Callable[[Turn], None]) -> None:
@@ -124,9 +124,9 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
         with closing(case.loader(lengths).iterate(first_step)) as batches:
             for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
-                before = matmul_rate(case.where)
+                before = matmul_rate(case.runtime)
                 yield next(batches)
-                case.where.synchronise()
+                case.runtime.synchronize()
                 start = time.perf_counter()
                 for _ in range(case.steps):
                     micro_batches = next(batches)
@@ -134,12 +134,12 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
                     places += sum(batch.input_ids.numel() for batch in micro_batches)
                     flops += sum(map(model.flops, micro_batches))
                     yield micro_batches
-                case.where.synchronise()
+                case.runtime.synchronize()
                 seconds = time.perf_counter() - start
-                matmul = statistics.fmean([before, matmul_rate(case.where)])
+                matmul = statistics.fmean([before, matmul_rate(case.runtime)])
                 done({"seconds": seconds, "tokens": tokens, "places": places, "flops": flops, "matmul": matmul})
 
-    train(model, batches_from, case.config.recipe(), case.where, Unsaved(), Silent(), lambda: False)
+    train(model, batches_from, case.config.recipe(), case.runtime, Unsaved(), Silent(), lambda: False)
 
 
 def peer(case: Case, name: str) -> PeerStep:
@@ -157,14 +157,14 @@ def peer(case: Case, name: str) -> PeerStep:
         backend=case.backend if name == COMPILED else None,
         learning_rate=case.config.optimizer.learning_rate,
     )
-    return PeerStep(config, case.loader().iterate(0), case.steps, case.where)
+    return PeerStep(config, case.loader().iterate(0), case.steps, case.runtime)
 
 
 def be(side: str, case: Case) -> None:
     """Take a side's turns as the process that started this one asks for them."""
 
     def done(turn: Turn) -> None:
-        on_gpu = case.where.device.type == "cuda"
+        on_gpu = case.runtime.device.type == "cuda"
         answer(turn | {"peak": torch.cuda.max_memory_allocated() if on_gpu else peak_memory()})
         if on_gpu:
             torch.cuda.empty_cache()  # the others' turns
@@ -204,43 +204,43 @@ def summary(rounds: dict[str, list[Turn]], share: float) -> dict[str, Any]:
         "tokens_per_second": {name: statistics.median(each) for name, each in rates.items()},
         "ratio": {name: ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
         "matmul_flops_per_second": statistics.median(turn["matmul"] for turn in ours),
-        "utilisation": appendix_e * share * filled,
-        "utilisation_by_appendix_e": appendix_e,
+        "utilization": appendix_e * share * filled,
+        "utilization_by_appendix_e": appendix_e,
         "places_filled": filled,
         "peak_bytes": {name: turns[-1]["peak"] for name, turns in rounds.items()},
         "rounds": rates,
     }
 
 
-def marks_of(preset: str, found: dict[str, Any], where: Runtime) -> list[Mark]:
+def marks_of(preset: str, found: dict[str, Any], runtime: Runtime) -> list[Mark]:
     """The marks that are set for a preset on a device."""
-    ratios, utilisation = found["ratio"], found["utilisation"]
+    ratios, utilization = found["ratio"], found["utilization"]
     limit = f"{preset}: share of the limit (all at the measured rate of a matrix product)"
-    if where.device.type == "cpu":
+    if runtime.device.type == "cpu":
         bounds = {EAGER: 2.5} if preset == "small" else {}
-        limits = [Mark(limit, utilisation, 0.8)] if preset == "small" else []
+        limits = [Mark(limit, utilization, 0.8)] if preset == "small" else []
     else:
         bounds = {EAGER: 6.0, COMPILED: 2.0} if preset == "small" else {}
-        limits = [Mark(f"{limit}, by Appendix E", found["utilisation_by_appendix_e"], 0.45)] if preset == "base" else []
+        limits = [Mark(f"{limit}, by Appendix E", found["utilization_by_appendix_e"], 0.45)] if preset == "base" else []
         if preset == "small":
             limits.append(Mark("small: tokens/s", found["tokens_per_second"][OURS], 3e6))
     return [Mark(f"{preset}: times {name}", ratios[name], bounds[name]) for name in bounds if name in ratios] + limits
 
 
-def show(given: argparse.Namespace, found: dict[str, Any], where: Runtime) -> None:
+def show(given: argparse.Namespace, found: dict[str, Any], runtime: Runtime) -> None:
     """Print the table."""
-    print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {where.describe()}")
+    print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {runtime.describe()}")
     print(f"{'':<26}{'tokens/s':>12}{'electra is':>12}{'peak memory':>14}")
     for name, rate in found["tokens_per_second"].items():
         times = f"{found['ratio'][name]:.2f} x" if name in found["ratio"] else ""
         memory = f"{found['peak_bytes'][name] / 1e6:,.0f} MB"
         print(f"{name:<26}{rate:>12,.0f}{times:>12}{memory:>14}")
-    limit = found["tokens_per_second"][OURS] / found["utilisation"]
+    limit = found["tokens_per_second"][OURS] / found["utilization"]
     print(
         f"{'limit':<26}{limit:>12,.0f}   at {found['matmul_flops_per_second'] / 1e9:,.0f} GFLOP/s of a matrix product"
     )
     print(
-        f"share of the limit {found['utilisation']:.1%}; by Appendix E's own count {found['utilisation_by_appendix_e']:.1%}"
+        f"share of the limit {found['utilization']:.1%}; by Appendix E's own count {found['utilization_by_appendix_e']:.1%}"
     )
 
 
@@ -266,7 +266,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--be", choices=SIDES, help="be this side of a benchmark that runs in another process")
     given = parser.parse_args(argv)
     with (
-        runtime(RuntimeConfig(given.device, given.precision, given.threads, not given.no_kernels)) as where,
+        start_runtime(RuntimeConfig(given.device, given.precision, given.threads, not given.no_kernels)) as runtime,
         tempfile.TemporaryDirectory() as folder,
     ):
         vocab_size = PRESETS[given.preset]().model.vocab_size
@@ -275,20 +275,20 @@ def main(argv: list[str] | None = None) -> None:
             if given.data
             else prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
         )
-        case = case_of(given, data, where)
-        check_graphs(case.config, where)
+        case = case_of(given, data, runtime)
+        check_graphs(case.config, runtime)
         seed_everything(Stream.INITIAL_WEIGHTS, 0)
         if given.be:
             console.quiet = True  # answers are all that is said
             be(given.be, case)
             return
-        share = case.model().utilised_share(given.seq_len)  # which compiles the kernels that turns are to find
+        share = case.model().utilized_share(given.seq_len)  # which compiles the kernels that turns are to find
         found = summary(rounds_of(given, data), share)
-        show(given, found, where)
+        show(given, found, runtime)
         named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
         sizes = {name: getattr(given, name) for name in named}
-        where_run = {"device": where.describe(), "precision": str(where.dtype).removeprefix("torch.")}
-        where_run["kernels"] = where.kernels and not given.compile and why_no_kernels() is None
+        where_run = {"device": runtime.describe(), "precision": str(runtime.dtype).removeprefix("torch.")}
+        where_run["kernels"] = runtime.kernels and not given.compile and why_no_kernels() is None
         name = (
             f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}"
             + "_compiled" * given.compile
@@ -296,9 +296,9 @@ def main(argv: list[str] | None = None) -> None:
             + "_no_kernels" * given.no_kernels
         )
         name += f"_{given.precision}" * (given.precision != "auto")
-        marks = marks_of(given.preset, found, where) if given.peers else []  # by itself, a side is tried out
+        marks = marks_of(given.preset, found, runtime) if given.peers else []  # by itself, a side is tried out
         report(
-            f"{name}_{where.device.type}",
+            f"{name}_{runtime.device.type}",
             given.out,
             marks,
             {"text": names_of(given.text)} | sizes | where_run | found,

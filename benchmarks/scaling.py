@@ -76,7 +76,7 @@ def machines(results: Path) -> list[Machine]:
     gpu = H200_FLOPS * GPU_SHARE
     return [
         Machine(
-            f"{step['threads']} CPU cores", 1, step["matmul_flops_per_second"] * step["utilisation"], None, batches
+            f"{step['threads']} CPU cores", 1, step["matmul_flops_per_second"] * step["utilization"], None, batches
         ),
         Machine("1 GPU", 1, gpu, None, batches),
         Machine("8 GPUs", 8, gpu, NVLINK, batches),
@@ -89,7 +89,7 @@ def cost(name: str, config: PretrainConfig, machine: Machine) -> Cost:
     assert config.steps is not None
     model, n = build_shapes(config), machine.devices
     rows = config.training.batch_size / n
-    operations = rows * model.row_flops(config.seq_len) * model.utilised_share(config.seq_len)
+    operations = rows * model.row_flops(config.seq_len) * model.utilized_share(config.seq_len)
     sent = 2 * (n - 1) / n * GRADIENT_BYTES * sum(p.numel() for p in model.parameters())
     return Cost(
         name,

@@ -3,7 +3,7 @@
     python benchmarks/serve.py [--model DIR] [--sentences 512] [--rounds 5] [--threads 2]
 
 Sentences of mixed lengths (3 to 100 words of running text, short ones more often) are classified from a file. Ours is what
-`electra predict` runs once the model is loaded: the file read, tokenised, sorted by length, predicted, and a record made of
+`electra predict` runs once the model is loaded: the file read, tokenized, sorted by length, predicted, and a record made of
 each. The pipeline gets the same sentences as a list, with truncation; one at a time, which is its default, and in batches
 of 32, where it pads to the longest of each. The mark counts against the faster of the two. By default the model is an
 ELECTRA-Small of random weights with a classifier of two labels: its speed is that of any. On a CPU, and where onnxruntime and
@@ -31,7 +31,7 @@ from electra.inference.finetuned import load_finetuned
 from electra.inference.predict import Predictor
 from electra.model.cpu.library import why_no_kernels
 from electra.presets import PRESETS
-from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.runtime import Runtime, RuntimeConfig, start_runtime
 
 MARK = 3.0
 OURS, ONNX, ONE, BATCHES = "electra", "electra-onnx", "pipeline", "pipeline-batches"
@@ -62,53 +62,53 @@ def mixed_sentences(text: Path, number: int) -> list[str]:
     return sentences
 
 
-def ours(model: Path, file: Path, where: Runtime, onnx: bool = False) -> Callable[[], list[str]]:
+def ours(model: Path, file: Path, runtime: Runtime, onnx: bool = False) -> Callable[[], list[str]]:
     """Labels of the file's sentences, by `electra predict`; with the encoder in ONNX Runtime, if asked."""
     finetuned = load_finetuned(str(model))
     if onnx:
         from onnx_encoder import OnnxEncoder  # only here: it needs packages that the other sides do not
 
         finetuned.model.encoder = OnnxEncoder(finetuned.model.encoder, torch.get_num_threads())
-    predictor = Predictor(finetuned, PredictConfig(), where)
+    predictor = Predictor(finetuned, PredictConfig(), runtime)
     return lambda: [str(row["label"]) for row in predictor.predict(file)]
 
 
-def theirs(model: Path, sentences: list[str], where: Runtime, batch_size: int) -> Callable[[], list[str]]:
+def theirs(model: Path, sentences: list[str], runtime: Runtime, batch_size: int) -> Callable[[], list[str]]:
     """Labels of the sentences, by the pipeline."""
     classify = pipeline(
         "text-classification",
-        model=ElectraForSequenceClassification.from_pretrained(model, dtype=where.dtype),
+        model=ElectraForSequenceClassification.from_pretrained(model, dtype=runtime.dtype),
         tokenizer=AutoTokenizer.from_pretrained(model),
-        device=where.device,
+        device=runtime.device,
         batch_size=batch_size,
     )
     return lambda: [said["label"] for said in classify(sentences, truncation=True, max_length=128)]
 
 
-def timed(side: Callable[[], Any], where: Runtime) -> Callable[[], float]:
+def timed(side: Callable[[], Any], runtime: Runtime) -> Callable[[], float]:
     """The side as one that returns its seconds."""
 
     def seconds() -> float:
-        where.synchronise()
+        runtime.synchronize()
         start = time.perf_counter()
         side()
-        where.synchronise()
+        runtime.synchronize()
         return time.perf_counter() - start
 
     return seconds
 
 
-def measure(model: Path, sentences: list[str], file: Path, rounds: int, where: Runtime) -> dict[str, Any]:
+def measure(model: Path, sentences: list[str], file: Path, rounds: int, runtime: Runtime) -> dict[str, Any]:
     """Medians, ratios, and the share of the sentences on which all sides say the same as ours, at least."""
-    onnx = where.device.type == "cpu" and all(map(find_spec, ("onnxruntime", "onnxscript")))
+    onnx = runtime.device.type == "cpu" and all(map(find_spec, ("onnxruntime", "onnxscript")))
     sides = {
-        OURS: ours(model, file, where),
-        **({ONNX: ours(model, file, where, onnx=True)} if onnx else {}),
-        ONE: theirs(model, sentences, where, 1),
-        BATCHES: theirs(model, sentences, where, 32),
+        OURS: ours(model, file, runtime),
+        **({ONNX: ours(model, file, runtime, onnx=True)} if onnx else {}),
+        ONE: theirs(model, sentences, runtime, 1),
+        BATCHES: theirs(model, sentences, runtime, 32),
     }
     said, *others = (side() for side in sides.values())
-    seconds = interleaved({name: timed(side, where) for name, side in sides.items()}, rounds)
+    seconds = interleaved({name: timed(side, runtime) for name, side in sides.items()}, rounds)
     rates = {name: [len(sentences) / each for each in times] for name, times in seconds.items()}
     return {
         "sentences_per_second": {name: statistics.median(each) for name, each in rates.items()},
@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> None:
     transformers.utils.logging.disable_progress_bar()
     why_no_kernels()  # compiled by now, as they are where a model was trained
     with (
-        runtime(RuntimeConfig(given.device, threads=given.threads)) as where,
+        start_runtime(RuntimeConfig(given.device, threads=given.threads)) as runtime,
         tempfile.TemporaryDirectory() as folder,
     ):
         text, file = Path(folder) / "text.txt", Path(folder) / "sentences.txt"
@@ -141,8 +141,8 @@ def main(argv: list[str] | None = None) -> None:
         model = given.model or random_model(Path(folder) / "model", text, given.preset)
         sentences = mixed_sentences(text, given.sentences)
         file.write_text("\n".join(sentences) + "\n")
-        found = measure(model, sentences, file, given.rounds, where)
-        print(f"{len(sentences):,} sentences of {SHORTEST} to {LONGEST} words, on {where.describe()}")
+        found = measure(model, sentences, file, given.rounds, runtime)
+        print(f"{len(sentences):,} sentences of {SHORTEST} to {LONGEST} words, on {runtime.describe()}")
         print(f"{'':<20}{'sentences/s':>12}{'electra is':>12}")
         for name, rate in found["sentences_per_second"].items():
             times = f"{found['ratio'][name]:.2f} x" if name in found["ratio"] else ""
@@ -151,10 +151,10 @@ def main(argv: list[str] | None = None) -> None:
         mark = Mark("times the faster pipeline", min(found["ratio"][name] for name in (ONE, BATCHES)), MARK)
         about = {"model": str(given.model) if given.model else f"{given.preset}, random", "sentences": len(sentences)}
         report(
-            f"serve_{where.device.type}",
+            f"serve_{runtime.device.type}",
             given.out,
             [mark],
-            about | {"device": where.describe()} | found,
+            about | {"device": runtime.describe()} | found,
             torch.get_num_threads(),
         )
 

@@ -3,7 +3,7 @@
 #
 #   runs/hour.sh TEXT OUT [SEED]
 #
-# 24,000 updates at length 32 (attention finds its neighbours sooner in short sequences), then 3,500 at length 128 (the positions
+# 24,000 updates at length 32 (attention finds its neighbors sooner in short sequences), then 3,500 at length 128 (the positions
 # that pairs of sentences need): on a thread of an Intel Xeon with AVX-512 40 minutes and 12. By updates and not by the
 # clock, so that what comes out does not depend on what else runs there. Preparing the text comes on top. What came out, and
 # what it scored: docs/results.md.

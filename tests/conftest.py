@@ -1,4 +1,4 @@
-"""Settings for every test: one torch thread (on a busy machine many times faster for tiny models), no hub, no colour.
+"""Settings for every test: one torch thread (on a busy machine many times faster for tiny models), no hub, no color.
 
 No GPU either, unless CUDA_VISIBLE_DEVICES names one: what is compared to the bit or over two processes is compared on a CPU.
 """

@@ -20,9 +20,9 @@ from contextlib import nullcontext
 from pathlib import Path
 import electra
 from electra.pretraining import run
-from electra.runtime import RuntimeConfig, runtime
+from electra.runtime import RuntimeConfig, start_runtime
 file, rank = Path(sys.argv[1]), os.environ["RANK"]
-with runtime(RuntimeConfig()) as where:
+with start_runtime(RuntimeConfig()) as where:
     run.runtime = lambda config: nullcontext(where)  # a process group is joined once
     for name, options in json.loads(file.read_text().replace("RANK", rank)).items():
         try:

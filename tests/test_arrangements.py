@@ -12,8 +12,8 @@ import electra
 from electra.errors import RunError, UsageError
 from electra.presets import tiny
 from electra.pretraining import execution
-from electra.pretraining.execution import rows_at_once
-from electra.pretraining.objectives.masking import Chosen
+from electra.pretraining.execution import resolve_micro_batch_size
+from electra.pretraining.objectives.masking import MaskedPositions
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.runtime import Runtime
 from electra.train.checkpoint import Checkpoints, seal
@@ -41,9 +41,9 @@ def test_micro_batches_do_not_change_a_run(warmup: int, text: Path, tmp_path: Pa
             assert row == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[Chosen]:
+def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[MaskedPositions]:
     """The positions of all training batches from here on."""
-    seen: list[Chosen] = []
+    seen: list[MaskedPositions] = []
     run = PretrainingModel.run
 
     def watched(self: PretrainingModel, batch):
@@ -99,16 +99,16 @@ def test_the_recorded_size_is_kept_where_it_can_be(
     recorded: int, world_size: int, expected: int, capsys: pytest.CaptureFixture
 ) -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128))
-    where = Runtime(torch.device("cpu"), torch.float32, world_size=world_size)
-    assert rows_at_once(config, where, recorded) == expected
+    runtime = Runtime(torch.device("cpu"), torch.float32, world_size=world_size)
+    assert resolve_micro_batch_size(config, runtime, recorded) == expected
     assert ("dropout differs" in capsys.readouterr().out) == (recorded not in (0, expected))
 
 
 def test_a_size_that_is_given_and_differs_is_warned_of(capsys: pytest.CaptureFixture) -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, micro_batch_size=32))
-    where = Runtime(torch.device("cpu"), torch.float32)
+    runtime = Runtime(torch.device("cpu"), torch.float32)
     for recorded in (0, 32, 64):
-        assert rows_at_once(config, where, recorded) == 32
+        assert resolve_micro_batch_size(config, runtime, recorded) == 32
         assert ("dropout differs" in capsys.readouterr().out) == (recorded == 64)
 
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Pa
 def test_means_of_micro_batches_refuse_others() -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, means="local"))
     with pytest.raises(UsageError, match=r"depends on its micro-batches of 64 sequences, .* 4 processes"):
-        rows_at_once(config, Runtime(torch.device("cpu"), torch.float32, world_size=4), 64)
+        resolve_micro_batch_size(config, Runtime(torch.device("cpu"), torch.float32, world_size=4), 64)
 
 
 def test_settings_of_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
     for side in set(pretrain_step.SIDES) - {"electra"}:
         rates = (found["rounds"][each][0] for each in ("electra", side))
         assert found["ratio"][side] == pytest.approx(math.prod((next(rates), 1 / next(rates))))
-    assert 0 < found["utilisation"] < found["utilisation_by_appendix_e"] < 1
+    assert 0 < found["utilization"] < found["utilization_by_appendix_e"] < 1
     assert "no mark is set" in capsys.readouterr().out
 
 
@@ -110,7 +110,7 @@ def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(pretrain_step, "turns_of", turns_of)
     monkeypatch.setattr(pretrain_step, "compile_parts", lambda model, device: None)
-    monkeypatch.setattr(pretrain_step, "check_graphs", lambda config, where: None)
+    monkeypatch.setattr(pretrain_step, "check_graphs", lambda config, runtime: None)
     options = ["--threads=1", "--compile", "--graphs", "--micro-batch-size=2", "--peers", "transformers"]
     pretrain_step.main([*toy("pretrain_step", text, tmp_path), *options])
     assert [arguments[-1] for arguments in started] == ["--be=electra", "--be=transformers"]
@@ -120,7 +120,7 @@ def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: 
     found = result(tmp_path, "pretrain_step_tiny_4x16_compiled_graphs_cpu")
     assert found["tokens_per_second"] == {"electra": 9, "transformers": 9}
     assert found["places_filled"] == 0.9
-    assert found["utilisation_by_appendix_e"] == 0.5
+    assert found["utilization_by_appendix_e"] == 0.5
 
 
 def peer_config(sizes: EncoderConfig, chosen_only: bool = False) -> peer.PeerConfig:
@@ -205,13 +205,13 @@ def test_the_encoder_in_onnx_runtime_is_the_encoder() -> None:
 
 
 def test_scaling(tmp_path: Path, capsys) -> None:
-    step = {"threads": 2, "matmul_flops_per_second": 2e11, "utilisation": 0.5}
+    step = {"threads": 2, "matmul_flops_per_second": 2e11, "utilization": 0.5}
     (tmp_path / f"{scaling.STEP}.json").write_text(json.dumps(step))
     loader = {"step": {"batches_per_second": 100}, "batch_size": 16, "seq_len": 128}
     (tmp_path / "loader_cpu.json").write_text(json.dumps(loader))
     alone, _, few, many = scaling.machines(tmp_path)
     model, config = build_shapes(small()), small()
-    operations = 128 * model.row_flops(128) * model.utilised_share(128)
+    operations = 128 * model.row_flops(128) * model.utilized_share(128)
     on_one, on_eight, on_all = (scaling.cost("small", config, machine) for machine in (alone, few, many))
     assert on_one.compute == pytest.approx(operations / 1e11)
     assert on_one.least == on_one.most == pytest.approx(1_000_000 * operations / 1e11)

@@ -119,7 +119,7 @@ def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"generator.never_original": True},
+        {"generator.exclude_original_token": True},
         {"masking.strategy": "rare"},
         {"masking.with_replacement": True},
         {"contrast.weight": 1.0},

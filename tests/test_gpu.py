@@ -50,7 +50,7 @@ def test_every_objective_trains(objective: str, text: Path, tmp_path: Path, tiny
     "options",
     [
         {"generator": {"learning": "adversarial"}},
-        {"generator": {"kind": "unigram", "never_original": True}},
+        {"generator": {"kind": "unigram", "exclude_original_token": True}},
         {"contrast": {"weight": 1.0}},
         {"masking": {"strategy": "rare"}},
         {"masking": {"strategy": "hard"}},

@@ -23,7 +23,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.inference.config import from_options as predict_options
 from electra.pretraining import config as pretraining
 from electra.pretraining.config import PretrainConfig
-from electra.runtime import RuntimeConfig, launch_variables, runtime
+from electra.runtime import RuntimeConfig, launch_variables, start_runtime
 
 HUGE = {"NaN": math.nan, "infinite": math.inf, "minus infinite": -math.inf, "1e300": 1e300, "-1e300": -1e300}
 WHOLE = {"10^20": 10**20, "10^400": 10**400, "-10^400": -(10**400)}
@@ -152,7 +152,7 @@ def test_variables_of_launchers(case: str, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv(*word.split("=", 1))
     if "no.such.host" in case:
         monkeypatch.setattr("electra.runtime.dist.init_process_group", no_host)
-    with pytest.raises(UsageError) as raised, runtime(RuntimeConfig(device="cpu")):
+    with pytest.raises(UsageError) as raised, start_runtime(RuntimeConfig(device="cpu")):
         pass
     refused(raised.value, WRONG[case])
 

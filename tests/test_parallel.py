@@ -13,7 +13,7 @@ import yaml
 import electra
 from electra.errors import UsageError
 from electra.presets import PRESETS, tiny
-from electra.pretraining.execution import rows_at_once
+from electra.pretraining.execution import resolve_micro_batch_size
 from electra.runtime import Runtime
 from electra.train.metrics_log import read_metrics
 
@@ -94,19 +94,19 @@ def test_every_parameter_takes_part(options: dict, text: Path, tmp_path: Path, t
 
 
 def test_a_batch_that_processes_cannot_share() -> None:
-    where, config = Runtime(torch.device("cpu"), torch.float32, 0, 3), tiny()
+    runtime, config = Runtime(torch.device("cpu"), torch.float32, 0, 3), tiny()
     odd = replace(config, training=replace(config.training, batch_size=64))
     with pytest.raises(UsageError, match="--training.batch-size 64 cannot be shared evenly by 3 processes"):
-        rows_at_once(odd, where)
-    assert rows_at_once(replace(config, training=replace(config.training, batch_size=120)), where) == 40
+        resolve_micro_batch_size(odd, runtime)
+    assert resolve_micro_batch_size(replace(config, training=replace(config.training, batch_size=120)), runtime) == 40
 
 
 @pytest.mark.parametrize(("gib", "rows"), [(16, {"small": 128, "base": 16}), (140, {"small": 128, "base": 128})])
 def test_micro_batches_fill_a_gpus_memory(gib: int, rows: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     properties = SimpleNamespace(total_memory=gib * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    where = Runtime(torch.device("cuda"), torch.bfloat16)
-    assert {name: rows_at_once(PRESETS[name](), where) for name in rows} == rows
+    runtime = Runtime(torch.device("cuda"), torch.bfloat16)
+    assert {name: resolve_micro_batch_size(PRESETS[name](), runtime) for name in rows} == rows
 
 
 def test_graphs_have_half_of_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,4 +114,4 @@ def test_graphs_have_half_of_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=16 * 2**30))
     base = PRESETS["base"]()
     graphed = replace(base, training=replace(base.training, graphs=True))
-    assert rows_at_once(graphed, Runtime(torch.device("cuda"), torch.bfloat16)) == 8
+    assert resolve_micro_batch_size(graphed, Runtime(torch.device("cuda"), torch.bfloat16)) == 8

@@ -38,7 +38,7 @@ METHODS = {
     "untied": ({"generator.tying": "none"}, "auc", {"discriminator", "generator"}),
     "shallow": ({"generator.depth": 0.5, "generator.ffn": 0.25}, "auc", {"discriminator", "generator"}),
     "adversarial": ({"generator.learning": "adversarial"}, "reward", {"discriminator", "generator"}),
-    "never-original": ({"generator.never_original": True}, "auc", {"discriminator", "generator"}),
+    "never-original": ({"generator.exclude_original_token": True}, "auc", {"discriminator", "generator"}),
     "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
     "sentence": ({"contrast.weight": 1.0}, "auc", {"discriminator", "generator"}),

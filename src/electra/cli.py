@@ -306,7 +306,7 @@ def run_study(words: list[str]) -> None:
     """`electra study`: the parameters of the function, and two of them as lists."""
     from electra import commands
     from electra.config.parser import Parser
-    from electra.studies.catalogue import STUDIES
+    from electra.studies.catalog import STUDIES
     from electra.studies.scales import SCALES
 
     parser = Parser(prog="electra study", description=COMMANDS["study"])

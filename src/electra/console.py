@@ -147,7 +147,7 @@ def show_log(level: int = logging.INFO) -> None:
         root.addHandler(ConsoleHandler())
 
 
-def counted(number: int, thing: str) -> str:
+def format_count(number: int, thing: str) -> str:
     """`1 file`, `2 files`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 

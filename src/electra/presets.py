@@ -19,7 +19,7 @@ from electra.train.optimizer import OptimizerConfig
 def tiny() -> PretrainConfig:
     """Shows what can be seen in three minutes on two CPU cores; not a model for use.
 
-    Short sequences, a small vocabulary and many small steps: attention has to find neighbours by their positions before
+    Short sequences, a small vocabulary and many small steps: attention has to find neighbors by their positions before
     anything else can be learnt, and that takes thousands of steps. Initial kernels scaled to the width, and a loss weight
     that leaves the shared embeddings to the generator, shorten that wait (LOG.md). No dropout:
     nothing is seen often enough to overfit.

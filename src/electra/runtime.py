@@ -74,18 +74,18 @@ class Runtime:
         """Context in which matrix products run in this runtime's precision."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device has done what it was told, so that a clock read next means something."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def sum_over_ranks(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place; nothing to do for a single one."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def agree(self, *values: float) -> tuple[float, ...]:
+    def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         """The largest of the processes' values, on all of them; for decisions that must be taken together."""
         if self.world_size == 1:
             return values
@@ -105,7 +105,7 @@ class Runtime:
 
 
 @contextmanager
-def runtime(config: RuntimeConfig) -> Iterator[Runtime]:
+def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     """Resolve a configuration, join the process group if `torchrun` started several processes, and leave it at the end.
 
     Raises:
@@ -285,16 +285,16 @@ def stop_on_signal() -> Iterator[Callable[[], int]]:
 
 
 def matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
-    """FLOP/s of a large square matrix product on this device: the yardstick of model FLOP utilisation."""
+    """FLOP/s of a large square matrix product on this device: the yardstick of model FLOP utilization."""
     size = 8192 if runtime.device.type == "cuda" else 1024
     # Random numbers: constant ones draw less power on a GPU, which then runs faster.
     a = torch.randn(size, size, device=runtime.device, dtype=runtime.dtype)
     product = torch.mm(a, a)
-    runtime.synchronise()
+    runtime.synchronize()
     start, products = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < seconds:
         torch.mm(a, a, out=product)
-        runtime.synchronise()
+        runtime.synchronize()
         products += 1
     return products * 2 * size**3 / elapsed
 

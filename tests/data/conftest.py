@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 WORDS = [first + second + "n" for first in "bdfgklmprst" for second in "aeiou"]
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    return Tokenizer((*SPECIAL_TOKENS, *WORDS), Normalisation())
+    return Tokenizer((*SPECIAL_TOKENS, *WORDS), Normalization())
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
 from electra.errors import DataError, StorageError, TextError, UsageError
 from electra.text.corpus import Corpus
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -248,7 +248,7 @@ def test_a_finished_directory_is_opened(text: Path, out: Path, tokenizer: Tokeni
     assert calls == []
 
 
-OTHER_TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation())
+OTHER_TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a"), Normalization())
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -11,7 +11,7 @@ from electra.finetuning.batching import (
     Features,
     encode_in_parts,
     in_order_of_length,
-    labelled_batch,
+    labeled_batch,
 )
 
 
@@ -53,13 +53,13 @@ def test_a_batch_is_padded_to_its_longest() -> None:
     data = Features(
         [[1, 7, 2], [1, 8, 2, 9, 2]], [3, 3], {"label": np.array([0.5, 1.5]), "tag": [[1, 2, 3], [4, 5, 6, 7, 8]]}
     )
-    batch = labelled_batch(data, np.array([0, 1]), pad_id=0)
+    batch = labeled_batch(data, np.array([0, 1]), pad_id=0)
     assert batch.inputs.input_ids.tolist() == [[1, 7, 2, 0, 0], [1, 8, 2, 9, 2]]
     assert batch.inputs.token_type_ids.tolist() == [[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]
     assert batch.inputs.attention_mask is not None
     assert batch.inputs.attention_mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
     assert batch.targets["tag"].tolist() == [[1, 2, 3, IGNORED, IGNORED], [4, 5, 6, 7, 8]]
-    assert labelled_batch(data, np.array([1]), pad_id=0).inputs.attention_mask is None
+    assert labeled_batch(data, np.array([1]), pad_id=0).inputs.attention_mask is None
 
 
 def test_in_order_of_length_has_every_example_once() -> None:

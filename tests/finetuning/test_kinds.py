@@ -12,7 +12,7 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassif
 
 from electra.data.loader import Batch
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig
@@ -20,7 +20,7 @@ from electra.finetuning.qa.heads import PlainSpanHead
 from electra.finetuning.run import finetune
 from electra.finetuning.tagging.data import Sentence
 from electra.finetuning.tagging.task import Tagging, TaggingHead
-from electra.model.encoder import Encoder, initialise
+from electra.model.encoder import Encoder, initialize
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_stock_classes_give_the_same_logits(tmp_path, head, stock_class, names, 
     torch.manual_seed(0)
     torch.nn.init.normal_(head.output.bias)
     mine = FinetunedModel(Encoder(TINY), head).eval()
-    initialise(mine.encoder, 0.15)
+    initialize(mine.encoder, 0.15)
     tokenizer = toy_tokenizer()
     words = [Sentence(("the",), ("a",), "here:1"), Sentence(("cat",), ("b",), "here:2")]
     task = Tagging("pos", {"train": words}, tokenizer, labels=["a", "b", "c", "d", "e"])
@@ -141,7 +141,7 @@ def test_stock_classes_give_the_same_logits(tmp_path, head, stock_class, names, 
     inputs = AutoTokenizer.from_pretrained(tmp_path)(*texts, padding=True, return_tensors="pt")
     real = inputs["attention_mask"].bool()
     lengths = real.sum(1)
-    batch = LabelledBatch(Batch(inputs["input_ids"], inputs["token_type_ids"], lengths, real if padded else None), {})
+    batch = LabeledBatch(Batch(inputs["input_ids"], inputs["token_type_ids"], lengths, real if padded else None), {})
     with torch.inference_mode():
         theirs, ours = stock(**inputs), head.predict(mine.hidden(batch), batch)
     for name in names:

@@ -32,7 +32,7 @@ def test_layerwise_rates_are_those_of_the_original_code(layers, decay, top, bott
         assert factor(name) == pytest.approx(embeddings, abs=5e-5)
 
 
-def test_the_optimiser_uses_the_rates() -> None:
+def test_the_optimizer_uses_the_rates() -> None:
     """Adam's first step is the learning rate itself, whatever the gradient."""
     model = FinetunedModel(Encoder(EncoderConfig(vocab_size=9, num_layers=2, max_positions=8)), nn.Linear(256, 2))
     config = OptimizerConfig(learning_rate=0.1, weight_decay=0.0, eps=1e-12)

@@ -9,13 +9,13 @@ from sklearn.metrics import matthews_corrcoef
 from support.toy_tasks import TINY, toy_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from electra.finetuning.batching import labelled_batch
+from electra.finetuning.batching import labeled_batch
 from electra.finetuning.classification.heads import SentenceHead
 from electra.finetuning.classification.metrics import METRICS
 from electra.finetuning.classification.task import Sentences, SentenceTask, encode_pairs, kept_lengths, readable
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, initialise
+from electra.model.encoder import Encoder, initialize
 from electra.runtime import Runtime
 
 
@@ -56,7 +56,7 @@ def task_of(kind: str, labels: tuple[str, ...], **more) -> SentenceTask:
 def model_of(task: SentenceTask) -> FinetunedModel:
     torch.manual_seed(1)
     model = FinetunedModel(Encoder(TINY), task.head(TINY))
-    initialise(model.encoder, 0.15)
+    initialize(model.encoder, 0.15)
     torch.nn.init.normal_(model.head.output.bias)  # biases too must be seen to arrive
     return model.eval()
 
@@ -86,7 +86,7 @@ def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, mor
     save_finetuned(tmp_path, model, task, task.tokenizer)
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    batch = labelled_batch(task.features("dev"), np.array([0, 1] if padded else [0]), 0)
+    batch = labeled_batch(task.features("dev"), np.array([0, 1] if padded else [0]), 0)
     first, second = (["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"])
     rows = slice(None) if padded else slice(1)
     inputs = tokenizer(first[rows], second[rows], padding=True, return_tensors="pt")
@@ -100,7 +100,7 @@ def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, mor
 
 def test_the_last_layer_computes_cls_alone_and_learns_the_same() -> None:
     task = task_of("classification", ("no", "yes"))
-    batch = labelled_batch(task.features("train"), np.array([0, 1]), 0)
+    batch = labeled_batch(task.features("train"), np.array([0, 1]), 0)
     learnt = []
     for only_cls in (True, False):
         model = model_of(task)
@@ -123,14 +123,14 @@ def test_a_head_that_no_stock_class_has_is_kept_beside_the_encoder(tmp_path: Pat
 
 def test_losses_against_their_definitions() -> None:
     hidden = torch.randn(2, 3, 8)
-    batch = labelled_batch(task_of("classification", ("a", "b")).features("dev"), np.array([0, 1]), 0)
+    batch = labeled_batch(task_of("classification", ("a", "b")).features("dev"), np.array([0, 1]), 0)
     head = SentenceHead("classification", 8, 2, 0.0)
     logits = hidden[:, 0] @ head.output.weight.T + head.output.bias
     expected = logits.logsumexp(1) - logits[[0, 1], [0, 1]]
     torch.testing.assert_close(head.loss(hidden, batch), expected)
 
     number = task_of("regression", (), scale=5.0)
-    batch = labelled_batch(number.features("dev"), np.array([0, 1]), 0)
+    batch = labeled_batch(number.features("dev"), np.array([0, 1]), 0)
     head = SentenceHead("regression", 8, 1, 0.0, scale=5.0)
     said = head.predict(hidden, batch)["logits"][:, 0]
     torch.testing.assert_close(head.loss(hidden, batch), ((said - torch.tensor([2.0, 5.0])) / 5) ** 2)
@@ -139,9 +139,9 @@ def test_losses_against_their_definitions() -> None:
 def test_outputs_come_in_the_order_of_the_examples() -> None:
     task = task_of("classification", ("a", "b"))
     model, features = model_of(task), task.features("dev")
-    where = Runtime(torch.device("cpu"), torch.float32)
-    together = model.outputs(features, where, 2, 0)
-    alone = model.outputs(features, where, 1, 0)
+    runtime = Runtime(torch.device("cpu"), torch.float32)
+    together = model.outputs(features, runtime, 2, 0)
+    alone = model.outputs(features, runtime, 1, 0)
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-4, atol=1e-5)
 

@@ -15,7 +15,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.task import QuestionAnswering, find_questions, read_questions
 from electra.finetuning.registry import fitted
-from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
 
 ENCODER = EncoderConfig(
@@ -45,16 +45,16 @@ def task_over(name: str, options: SpanConfig, **paths: Path) -> QuestionAnswerin
 def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
     torch.manual_seed(0)
     encoder = Encoder(ENCODER)
-    initialise(encoder, std=0.15)
+    initialize(encoder, std=0.15)
     model = FinetunedModel(encoder, task.head(ENCODER)).train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loader = FeatureLoader(task.features("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
     for step in range(steps):
         batch = loader.batch(step)
         loss, _ = model(batch, model.counts(batch))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     return model
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from transformers import ElectraConfig, ElectraForQuestionAnswering
 
 from electra.data.loader import Batch
-from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.heads import JointSpanHead, PlainSpanHead
 
@@ -17,7 +17,7 @@ HIDDEN = 16
 LENGTHS, SEGMENT_A = [12, 9, 7], [4, 3, 5]
 
 
-def batch() -> LabelledBatch:
+def batch() -> LabeledBatch:
     """Two questions with an answer and one without; the last two rows are padded."""
     lengths, segment_a = torch.tensor(LENGTHS), torch.tensor(SEGMENT_A)
     positions = torch.arange(max(LENGTHS))
@@ -25,7 +25,7 @@ def batch() -> LabelledBatch:
     types = ((positions >= segment_a[:, None]) & real).long()
     ids = torch.where(real, 7, 0)
     targets = {"start": [5, 3, 0], "end": [8, 3, 0], "impossible": [0, 0, 1]}
-    return LabelledBatch(
+    return LabeledBatch(
         Batch(ids, types, lengths, real), {name: torch.tensor(target) for name, target in targets.items()}
     )
 
@@ -100,7 +100,7 @@ def test_in_training_the_end_is_that_of_the_true_start() -> None:
     assert (abs(np.array(expected) - mistaken) > 1e-3).all()
 
 
-def joint_loss_without_end(head: JointSpanHead, vectors: torch.Tensor, rows: LabelledBatch) -> torch.Tensor:
+def joint_loss_without_end(head: JointSpanHead, vectors: torch.Tensor, rows: LabeledBatch) -> torch.Tensor:
     losses = []
     for row in range(3):
         logit = literal_impossible(head, vectors, row)

@@ -12,7 +12,7 @@ from electra.finetuning.qa.data import read_squad
 from electra.finetuning.qa.scoring import (
     best_threshold,
     best_threshold_metrics,
-    normalise,
+    normalize,
     squad1_metrics,
     squad2_metrics,
     word_f1,
@@ -43,8 +43,8 @@ def test_published_predictions(split: str, predictions: str, metrics, em: float,
 
 
 def test_what_is_compared() -> None:
-    assert normalise("The  Anna-Maria's\tan A. a.m.") == "annamarias am"
-    assert normalise("theatre, another") == "theatre another"
+    assert normalize("The  Anna-Maria's\tan A. a.m.") == "annamarias am"
+    assert normalize("theatre, another") == "theatre another"
     assert word_f1("new york city", "york") == pytest.approx(0.5)
     assert word_f1("la la land", "la land") == pytest.approx(0.8)
     assert word_f1("", "york") == word_f1("rome", "york") == 0

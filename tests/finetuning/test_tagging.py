@@ -11,19 +11,19 @@ import torch
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, labelled_batch
+from electra.finetuning.batching import IGNORED, labeled_batch
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences
 from electra.finetuning.tagging.task import Tagging, TaggingConfig, TaggingHead
 from electra.finetuning.tagging.windows import scored_words, windows_of, word_spans
 from electra.finetuning.task import Outputs
-from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 CONLL_2000 = Path(__file__).resolve().parents[2] / "../shared/data/chunk"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "."), Normalisation())
+TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "."), Normalization())
 PAD, CLS, SEP, _ = TOKENIZER.special_ids
 UNK = TOKENIZER.unk_id
 ENCODER = EncoderConfig(
@@ -79,7 +79,7 @@ def test_only_the_first_piece_of_a_word_is_scored() -> None:
     person, outside = task.labels.index("B-PER"), task.labels.index("O")
     expected = [IGNORED, person, IGNORED, IGNORED, outside, IGNORED, IGNORED, person, IGNORED, IGNORED, IGNORED]
     assert list(features.targets["tags"][0]) == expected
-    batch = labelled_batch(features, np.array([0, 7]), PAD)
+    batch = labeled_batch(features, np.array([0, 7]), PAD)
     assert not batch.inputs.token_type_ids.any()
     assert batch.targets["tags"].shape == batch.inputs.input_ids.shape
 
@@ -213,7 +213,7 @@ def test_iobes_is_learnt_and_said_as_bio2() -> None:
     assert task.score("train", said)["f1"] == 100.0
 
 
-def test_unlabelled_text_is_tagged_from_the_settings_of_a_trained_model() -> None:
+def test_unlabeled_text_is_tagged_from_the_settings_of_a_trained_model() -> None:
     trained = json.loads(json.dumps(toy().settings()))
     task = Tagging(
         "tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1", "x7")]}, TOKENIZER, labels=trained["labels"]
@@ -233,7 +233,7 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
     limit = (6 / (ENCODER.hidden_size + len(task.labels))) ** 0.5
     assert 0.9 * limit < float(head.output.weight.detach().abs().max()) <= limit
     assert not head.output.bias.any()
-    batch = labelled_batch(task.features("train"), np.arange(3), PAD)
+    batch = labeled_batch(task.features("train"), np.arange(3), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = hidden @ head.output.weight.T
     for row, loss in enumerate(head.loss(hidden, batch).detach().tolist()):
@@ -241,7 +241,7 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
         first = targets != IGNORED
         expected = -logits.detach()[row, first].log_softmax(-1)[torch.arange(int(first.sum())), targets[first]].mean()
         assert loss == pytest.approx(float(expected), rel=1e-5)
-    nothing = labelled_batch(task.features("train"), np.arange(3), PAD)
+    nothing = labeled_batch(task.features("train"), np.arange(3), PAD)
     nothing.targets["tags"][:] = IGNORED
     assert head.loss(hidden, nothing).detach().tolist() == [0.0, 0.0, 0.0]
 
@@ -251,16 +251,16 @@ def test_a_tiny_encoder_learns_ten_sentences() -> None:
     task = toy(max_length=10)
     assert len(task.features("train")) > len(TOY), "some of the sentences are in windows"
     encoder = Encoder(ENCODER)
-    initialise(encoder, ENCODER.initializer_range)
+    initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, task.head(ENCODER))
     features = task.features("train")
-    batch = labelled_batch(features, np.arange(len(features)), PAD)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    batch = labeled_batch(features, np.arange(len(features)), PAD)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(80):
         loss, _ = model(batch, model.counts(batch))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     scores = task.score("dev", model.outputs(task.features("dev"), RUNTIME, 4, PAD))
     assert scores["f1"] == 100.0
     assert scores["accuracy"] == 100.0

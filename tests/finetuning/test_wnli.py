@@ -7,22 +7,22 @@ import pytest
 import torch
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, labelled_batch
+from electra.finetuning.batching import IGNORED, labeled_batch
 from electra.finetuning.classification.glue import glue_task
 from electra.finetuning.classification.wnli import Pair, Wnli, WnliHead, pairs_of, pretrained_head
 from electra.finetuning.classification.wnli_schemas import candidates, find_schema, noun_phrases, nouns
 from electra.finetuning.model import FinetunedModel
 from electra.model.checkpoints import load_pretrained, save_pretrained
-from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 WNLI = Path(__file__).resolve().parents[2] / "../shared/data/glue/WNLI"
 TROPHY = "The trophy could not fit in the suitcase because it was too big."
 WORDS = (
     """the trophy could not fit in suitcase because it was too big small . ' s bob met ann and took his hat her she"""
 )
-TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *WORDS.split()), Normalisation())
+TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *WORDS.split()), Normalization())
 PAD = TOKENIZER.pad_id
 ENCODER = EncoderConfig(
     vocab_size=TOKENIZER.vocab_size, embedding_size=16, hidden_size=32, num_layers=2, num_heads=2, ffn_size=64,
@@ -128,16 +128,16 @@ def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN, dev=TRAIN, test=[Pair(p.premise, p.hypothesis, None, p.place) for p in TRAIN])
     encoder = Encoder(ENCODER)
-    initialise(encoder, ENCODER.initializer_range)
+    initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, wnli.head(ENCODER))
     features = wnli.features("train")
-    batch = labelled_batch(features, np.arange(len(features)), PAD)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    batch = labeled_batch(features, np.arange(len(features)), PAD)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
         loss, _ = model(batch, model.counts(batch))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     outputs = model.outputs(wnli.features("dev"), RUNTIME, 3, PAD)
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 100.0}
     said = wnli.predictions("test", model.outputs(wnli.features("test"), RUNTIME, 3, PAD))
@@ -170,7 +170,7 @@ def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
     wnli = task(train=TRAIN)
     head = wnli.head(ENCODER)
     assert isinstance(head, WnliHead)
-    batch = labelled_batch(wnli.features("train"), np.arange(2), PAD)
+    batch = labeled_batch(wnli.features("train"), np.arange(2), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = head(hidden).detach()
     # -log(1 - p) where the candidate is correct, -log p where it is not, with p the probability of "replaced".

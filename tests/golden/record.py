@@ -63,7 +63,7 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     "electra-adversarial": {"generator": {"learning": "adversarial"}},
     "electra-tying-all": {"generator": {"tying": "all", "size": 1.0}},
     "electra-tying-none": {"generator": {"tying": "none"}},
-    "electra-other-than-original": {"generator": {"never_original": True, "temperature": 1.5}},
+    "electra-other-than-original": {"generator": {"exclude_original_token": True, "temperature": 1.5}},
     "electra-contrast": {"contrast": {"weight": 1.0}},
     "electra-hard-masking": {"masking": {"strategy": "hard"}},
     "electra-rare-masking": {"masking": {"strategy": "rare"}},
@@ -174,7 +174,7 @@ def write_tasks(folder: Path) -> None:
     toy_tasks.write_jsonl(folder / "mrqa.jsonl", paragraphs)
     toy_tasks.write_conll(folder / "chunk/train.txt", 16, 1)
     toy_tasks.write_conll(folder / "chunk/test.txt", 8, 2)
-    toy_tasks.write_neighbours(folder / "pos.txt", 16, 1)
+    toy_tasks.write_neighbors(folder / "pos.txt", 16, 1)
     examples = [toy_tasks.sentence(draw) for _ in range(32)]
     toy_tasks.write_jsonl(folder / "table.jsonl", [{"text": text, "label": str(kind)} for text, kind in examples])
     toy_tasks.write_jsonl(

@@ -24,7 +24,7 @@ def test_rate_and_scale(p: float, dtype: torch.dtype) -> None:
 
 
 def test_elements_are_independent_and_every_call_is_another() -> None:
-    """Neighbours come from the same draw of 64 bits; they have nothing to do with each other all the same."""
+    """Neighbors come from the same draw of 64 bits; they have nothing to do with each other all the same."""
     torch.manual_seed(0)
     zero = (dropped(torch.ones(400_000), 0.1) == 0).double()
     for shift in (1, 2, 3, 4, 5):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from electra.errors import UsageError
-from electra.model.encoder import Encoder, EncoderConfig, initialise
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.model.packing import gather_positions
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
@@ -68,7 +68,7 @@ def test_dropout_of_both_kinds_is_on_in_training_only(inputs) -> None:
         assert torch.equal(encoder(*inputs), encoder(*inputs))
 
 
-# name ending -> (standard deviation, largest absolute value), from the table of the original code's initialisers
+# name ending -> (standard deviation, largest absolute value), from the table of the original code's initializers
 def expected_start(name: str, p: torch.Tensor, std: float, embedding_std: float | None) -> tuple[float, float]:
     if name.endswith("norm.weight"):
         return 0.0, 1.0
@@ -90,7 +90,7 @@ def test_initial_values(network, stds) -> None:
     module = network(big)
     for p in module.parameters():
         p.data.fill_(7.0)
-    initialise(module, *stds)
+    initialize(module, *stds)
     for name, p in module.named_parameters():
         deviation, largest = expected_start(name, p, *stds)
         assert p.abs().max() <= largest + 1e-7, name

@@ -16,7 +16,7 @@ from support.kernels_here import require_kernels
 from torch import Tensor
 
 from electra.model import encoder
-from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
+from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels, initialize
 from electra.model.layers import TransformerLayer
 from electra.model.packing import Line, Rows
 from electra.runtime import Runtime
@@ -83,13 +83,13 @@ def assert_plain(layout: Rows | Line, hidden: int, heads: int) -> None:
 def test_an_encoder_is_the_plain_one() -> None:
     """With padding and without, all tokens and some positions, every layer's states; what stands at padding means nothing."""
     network = Encoder(EncoderConfig(50, 16, 32, 3, 2, 64, 40))
-    initialise(network, 0.2)
+    initialize(network, 0.2)
     network.eval()
     ids, types = torch.randint(50, (3, 9)), torch.zeros(3, 9, dtype=torch.int64)
     for mask in (None, rows_of(9, 4, 8), torch.ones(3, 9, dtype=torch.bool)):
         positions = torch.tensor([[0, 2], [3, 1], [0, 7]])
         expected = network(ids, types, mask), network(ids, types, mask, positions), [*network.states(ids, types, mask)]
-        fuse(network, WITH_KERNELS)
+        enable_cpu_kernels(network, WITH_KERNELS)
         assert all(layer.fused for layer in network.layers)
         found = network(ids, types, mask), network(ids, types, mask, positions), [*network.states(ids, types, mask)]
         real = torch.ones(3, 9, dtype=torch.bool) if mask is None else mask
@@ -105,8 +105,8 @@ def test_an_encoder_is_the_plain_one() -> None:
 def test_tokens_that_fill_a_line_change_nothing(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16, and what is computed there is float32's but for rounding."""
     network = Encoder(EncoderConfig(50, 16, 32, 3, 2, 64, 64, dropout=0.0, attention_dropout=0.0))
-    initialise(network, 0.2)
-    fuse(network, WITH_KERNELS)
+    initialize(network, 0.2)
+    enable_cpu_kernels(network, WITH_KERNELS)
     mask = rows_of(*lengths)
     ids, types = torch.randint(50, mask.shape), torch.zeros(mask.shape, dtype=torch.int64)
     positions, upstream = torch.tensor([[0, 2]] * len(lengths)), torch.randn(*mask.shape, 32)
@@ -173,9 +173,9 @@ def test_attention_with_dropout_and_its_gradient() -> None:
     given = product.double().requires_grad_(), bias.double().requires_grad_()
     expected = attended_plainly(*given, [factors.double() for factors in kept])
     expected.backward(upstream.double())
-    out, normalisers = KERNELS.attend(product, bias, STARTS, HEADS, ZEROED, SEED)
+    out, normalizers = KERNELS.attend(product, bias, STARTS, HEADS, ZEROED, SEED)
     torch.testing.assert_close(out.double(), expected.detach(), rtol=1e-4, atol=1e-5)
-    found = KERNELS.attend_backward(upstream, product, bias, STARTS, normalisers, HEADS, ZEROED, SEED)
+    found = KERNELS.attend_backward(upstream, product, bias, STARTS, normalizers, HEADS, ZEROED, SEED)
     for ours, theirs in zip(found, given, strict=True):
         torch.testing.assert_close(ours.double(), theirs.grad, rtol=1e-4, atol=1e-4)
 
@@ -191,9 +191,9 @@ def test_gradients_of_attention_in_bfloat16() -> None:
     for zeroed in (0, ZEROED):
         gradients = []
         for given in (product.float(), product):
-            _, normalisers = KERNELS.attend(given, zeros, starts, heads, zeroed, SEED)
+            _, normalizers = KERNELS.attend(given, zeros, starts, heads, zeroed, SEED)
             found = KERNELS.attend_backward(
-                upstream.to(given.dtype), given, zeros, starts, normalisers, heads, zeroed, SEED
+                upstream.to(given.dtype), given, zeros, starts, normalizers, heads, zeroed, SEED
             )
             gradients.append([each.double() for each in found])
         for exact, rounded in zip(*gradients, strict=True):
@@ -207,7 +207,7 @@ def kept_by_sum(tokens: int, width: int, zeroed: int, seed: int) -> Tensor:
     return sums
 
 
-def test_sum_after_dropout_normalised_and_its_gradient() -> None:
+def test_sum_after_dropout_normalized_and_its_gradient() -> None:
     torch.manual_seed(0)
     tokens, width = 37, 50
     kept = kept_by_sum(tokens, width, ZEROED, SEED).double()
@@ -225,7 +225,7 @@ def test_sum_after_dropout_normalised_and_its_gradient() -> None:
 
 
 def test_rounding_of_products_and_gradients_in_bfloat16() -> None:
-    """What is read is widened, what is written is rounded; sums and normalised vectors are not."""
+    """What is read is widened, what is written is rounded; sums and normalized vectors are not."""
     torch.manual_seed(0)
     x, residual, upstream = torch.randn(3, 21, 37).unbind()
     x, vectors = x.bfloat16(), torch.randn(3, 37)
@@ -270,7 +270,7 @@ def together(one: Tensor, other: Tensor) -> float:
 
 
 def test_elements_tokens_and_seeds_are_independent() -> None:
-    """Lanes, and streams of 16 tokens, begin with neighbouring counters; what they draw has nothing in common."""
+    """Lanes, and streams of 16 tokens, begin with neighboring counters; what they draw has nothing in common."""
     tenth = 6554
     kept = kept_by_sum(4096, 64, tenth, 1)
     flat = kept.flatten()

@@ -9,7 +9,7 @@ from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraFo
 
 from electra.errors import ModelError
 from electra.model.checkpoints import load_pretrained, save_pretrained
-from electra.model.encoder import EncoderConfig, initialise
+from electra.model.encoder import EncoderConfig, initialize
 from electra.model.hf_config import CONFIG_NAMES
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
@@ -30,7 +30,7 @@ CLASSES = {"ElectraForPreTraining": ElectraForPreTraining, "ElectraForMaskedLM":
 def network(architecture: str, config: EncoderConfig) -> torch.nn.Module:
     torch.manual_seed(1)
     module = NETWORKS[architecture](config).eval()
-    initialise(module)
+    initialize(module)
     for parameter in module.parameters():  # biases and norms too must be seen to arrive
         parameter.data += 0.1 * torch.randn_like(parameter)
     return module

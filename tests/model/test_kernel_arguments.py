@@ -21,7 +21,7 @@ def kernels() -> None:
 def valid_arguments() -> dict[str, dict[str, Any]]:
     """Arguments of each operator in their order."""
     torch.manual_seed(0)
-    wide, hidden, normalisers = torch.randn(TOKENS, 3 * WIDTH), torch.randn(TOKENS, WIDTH), torch.randn(HEADS, TOKENS)
+    wide, hidden, normalizers = torch.randn(TOKENS, 3 * WIDTH), torch.randn(TOKENS, WIDTH), torch.randn(HEADS, TOKENS)
     vector, per_token = torch.randn(WIDTH), torch.rand(TOKENS)
     starts = torch.tensor([0, 3, TOKENS])
     dropout = {"zeroed": ZEROED, "seed": SEED}
@@ -36,13 +36,13 @@ def valid_arguments() -> dict[str, dict[str, Any]]:
     saved = {"sums": hidden, "means": per_token, "scales": per_token}
     return {
         "attend": attention | {"heads": HEADS} | dropout,
-        "attend_backward": {"gradient": hidden} | attention | {"normalisers": normalisers, "heads": HEADS} | dropout,
+        "attend_backward": {"gradient": hidden} | attention | {"normalizers": normalizers, "heads": HEADS} | dropout,
         "add_norm": norm | dropout,
         "add_norm_backward": {"gradient": hidden} | saved | {"weight": vector, "like": hidden} | dropout,
         "gelu": {"product": hidden, "bias": vector},
         "gelu_backward": {"gradient": hidden, "product": hidden, "bias": vector},
         "score_words": vocabulary | {"u": torch.rand(ROWS), "never": 4},
-        "score_words_backward": {"gradient": torch.randn(ROWS)} | vocabulary | {"log_normaliser": torch.randn(ROWS)},
+        "score_words_backward": {"gradient": torch.randn(ROWS)} | vocabulary | {"log_normalizer": torch.randn(ROWS)},
     }
 
 

@@ -13,8 +13,8 @@ from support.kernels_here import NEEDS_COMPILER
 from electra.model import encoder
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import kernels_compiled, why_no_kernels
-from electra.model.encoder import Encoder, EncoderConfig, fuse
-from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels
+from electra.runtime import Runtime, RuntimeConfig, start_runtime
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 
@@ -27,27 +27,27 @@ def test_they_compile_here() -> None:
 
 def test_who_wants_kernels() -> None:
     def wanted(**options: object) -> bool:
-        with runtime(RuntimeConfig(device="cpu", **options)) as where:
-            return where.kernels
+        with start_runtime(RuntimeConfig(device="cpu", **options)) as runtime:
+            return runtime.kernels
 
     assert wanted()
     assert wanted(precision="bfloat16")
     assert not wanted(kernels=False)
     network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
-    assert not fuse(network, Runtime(torch.device("cpu"), torch.float32))
+    assert not enable_cpu_kernels(network, Runtime(torch.device("cpu"), torch.float32))
     assert not network.fused
 
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """What `fuse` says where nothing was compiled yet; the layers stay as they are."""
+    """What `enable_cpu_kernels` says where nothing was compiled yet; the layers stay as they are."""
     monkeypatch.setattr(encoder, "why_no_kernels", why_no_kernels.__wrapped__)
     monkeypatch.setattr(kernel_library, "registered_build", lambda: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
     def fused_in_vain() -> str:
         network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
-        assert not fuse(network, WITH_KERNELS)
+        assert not enable_cpu_kernels(network, WITH_KERNELS)
         assert not network.fused
         return capsys.readouterr().out
 

@@ -42,7 +42,7 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
 
 def test_an_adversary_is_rewarded_for_samples_that_were_read() -> None:
     """Not where an input was left unchanged."""
-    generator = GeneratorConfig(learning="adversarial", never_original=True)
+    generator = GeneratorConfig(learning="adversarial", exclude_original_token=True)
     electra = model(generator=generator, contrast=ContrastConfig(weight=1.0, unchanged=0.5)).train()
     inputs = batch(lengths=(40,) * 60)
     done = electra.run(inputs)

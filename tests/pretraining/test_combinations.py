@@ -180,7 +180,9 @@ def test_options_with_an_effect_are_not(options: str, warnings: pytest.LogCaptur
 
 def test_keyword_arguments_without_effect_are_told_too(warnings: pytest.LogCaptureFixture) -> None:
     electra.pretrain("builtin", out="nowhere", preset="tiny", masking={"rarity": 2.0})
-    assert [record.getMessage() for record in warnings.records if record.levelname == "WARNING"] == ["--masking.rarity has no effect: masking.strategy is uniform"]
+    assert [record.getMessage() for record in warnings.records if record.levelname == "WARNING"] == [
+        "--masking.rarity has no effect: masking.strategy is uniform"
+    ]
 
 
 def test_a_run_says_in_what_it_differs_from_its_preset(

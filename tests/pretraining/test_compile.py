@@ -47,7 +47,7 @@ logits[:5, 7] = logits[:5].amax(1)  # ties
 plain, compiled = arithmetic(None), arithmetic("inductor")
 for dtype in (torch.float32, torch.bfloat16):
     given = logits.to(dtype)
-    for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, never_original=True)):
+    for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, exclude_original_token=True)):
         untouched = given.clone()
         ours, theirs = compiled.compare(untouched, targets, sampling, u), plain.compare(given.clone(), targets, sampling, u)
         assert torch.equal(untouched, given), "nothing is written back"
@@ -55,8 +55,8 @@ for dtype in (torch.float32, torch.bfloat16):
         torch.testing.assert_close(ours[3], theirs[3])
         assert torch.equal(ours[2], theirs[2]), "the likeliest token"
         assert len(ours) == len(theirs) and (len(ours) == 4 or (ours[4] == theirs[4]).float().mean() > 0.97)
-    normaliser = theirs[3]
-    ours, theirs = (each.differentiate(given.clone(), normaliser, targets, gradient) for each in (compiled, plain))
+    normalizer = theirs[3]
+    ours, theirs = (each.differentiate(given.clone(), normalizer, targets, gradient) for each in (compiled, plain))
     torch.testing.assert_close(ours, theirs)
 
 weights, u = torch.rand(500, 700), torch.rand(500)

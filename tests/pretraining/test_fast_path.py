@@ -112,7 +112,7 @@ def test_layers_by_kernels(objective: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Without dropout, which kernels draw by themselves; with it they are compared in `tests/model/test_fused.py`."""
     sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
     electra = model(objective, encoder=sizes)
-    assert encoder.fuse(electra, Runtime(torch.device("cpu"), torch.float32, kernels=True))
+    assert encoder.enable_cpu_kernels(electra, Runtime(torch.device("cpu"), torch.float32, kernels=True))
     quick = trained(electra)
     plain_path(monkeypatch)
     monkeypatch.setattr(encoder, "layout_of", lambda mask, fused: Rows(mask))

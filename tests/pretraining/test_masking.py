@@ -7,7 +7,13 @@ from support.tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose, red
 
 from electra.errors import UsageError
 from electra.pretraining.objectives.corruption import mask_for_generator, mask_like_bert
-from electra.pretraining.objectives.masking import Chosen, MaskingConfig, num_chosen, write_samples, write_tokens
+from electra.pretraining.objectives.masking import (
+    MaskedPositions,
+    MaskingConfig,
+    num_chosen,
+    write_samples,
+    write_tokens,
+)
 from electra.seeding import Draw, uniform
 
 
@@ -67,7 +73,7 @@ def test_with_replacement_some_positions_come_twice() -> None:
 
 def test_a_position_chosen_twice_gets_the_floor_of_the_mean() -> None:
     ids = torch.tensor([[1, 10, 11, 12, 2]])
-    chosen = Chosen(torch.tensor([[1, 3, 1, 2]]), torch.tensor([[True, True, True, False]]))
+    chosen = MaskedPositions(torch.tensor([[1, 3, 1, 2]]), torch.tensor([[True, True, True, False]]))
     samples, config = torch.tensor([[20, 30, 23, 40]]), MaskingConfig(with_replacement=True)
     written = write_samples(ids, chosen.positions, samples, chosen.used, config)
     assert written.tolist() == [[1, 21, 11, 30, 2]]
@@ -101,7 +107,7 @@ def test_a_position_drawn_twice_is_masked_if_either_draw_masks(mask: str) -> Non
     assert bool(changed.any()) == (random > 0), "no other token is written, unless random ones are asked for"
 
 
-def shares(corrupted: torch.Tensor, inputs, chosen: Chosen) -> dict[str, float]:
+def shares(corrupted: torch.Tensor, inputs, chosen: MaskedPositions) -> dict[str, float]:
     at = corrupted.gather(1, chosen.positions)[chosen.used]
     original = inputs.input_ids.gather(1, chosen.positions)[chosen.used]
     outside = torch.ones_like(corrupted, dtype=torch.bool).scatter(1, chosen.positions, ~chosen.used)

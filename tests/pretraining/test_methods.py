@@ -11,12 +11,12 @@ from support.tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
 
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.model import Pass, PretrainingModel
+from electra.pretraining.objectives.model import ForwardOutput, PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
-from electra.pretraining.objectives.targets import ContrastConfig, EveryToken, copied_log_p
+from electra.pretraining.objectives.targets import AllTokensPrediction, ContrastConfig, copied_log_p
 
 
-def seeded(electra: PretrainingModel, inputs) -> tuple[Pass, torch.Tensor]:
+def seeded(electra: PretrainingModel, inputs) -> tuple[ForwardOutput, torch.Tensor]:
     """One pass, and the loss of the same pass."""
     torch.manual_seed(3)
     done = electra.run(inputs)
@@ -25,7 +25,7 @@ def seeded(electra: PretrainingModel, inputs) -> tuple[Pass, torch.Tensor]:
     return done, loss
 
 
-def bce(done: Pass, inputs, where: torch.Tensor) -> torch.Tensor:
+def bce(done: ForwardOutput, inputs, where: torch.Tensor) -> torch.Tensor:
     replaced = (done.corrupted.input_ids != inputs.input_ids).float()
     return F.binary_cross_entropy_with_logits(done.predicted.scores[where], replaced[where])
 
@@ -74,7 +74,7 @@ def test_replace_mlm_predicts_from_samples_and_never_sees_a_mask() -> None:
 @torch.no_grad()
 def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
     electra, inputs = model("all-tokens-mlm").eval(), batch()
-    assert isinstance(electra.prediction, EveryToken)
+    assert isinstance(electra.prediction, AllTokensPrediction)
     done, loss = seeded(electra, inputs)
     hidden = electra.prediction.network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
     copy = torch.sigmoid(electra.prediction.copy(hidden))
@@ -167,7 +167,7 @@ def test_tying() -> None:
 def test_never_the_original() -> None:
     inputs = batch(lengths=(60,) * 20)
     for kind in ("masked-lm", "unigram"):
-        electra = model(generator=GeneratorConfig(kind=kind, never_original=True))
+        electra = model(generator=GeneratorConfig(kind=kind, exclude_original_token=True))
         right = model(generator=GeneratorConfig(kind=kind))
         for network in (electra, right):
             done = network.run(inputs)

@@ -179,4 +179,4 @@ def test_flops_are_those_of_the_shapes_that_are_computed() -> None:
     assert bert.flops(inputs) == 2 * masked_lm_step_flops(ENCODER, 40, 6)
     assert list(electra.row_costs(40)) == ["generator", "main network"]
     assert list(bert.row_costs(40)) == ["main network"]
-    assert 0 < electra.utilised_share(40) < 1.5
+    assert 0 < electra.utilized_share(40) < 1.5

@@ -19,7 +19,7 @@ from electra.pretraining.objectives.generators import GeneratorSamples
 from electra.pretraining.objectives.masking import choose_positions, num_chosen, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
-from electra.pretraining.objectives.targets import Predicted
+from electra.pretraining.objectives.targets import Prediction
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -87,20 +87,20 @@ def sampled_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
 
 def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, sampled = targets.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
+    original, sampled = targets.ReplacedTokenDetection.forward, sampled_everywhere(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         loss = F.binary_cross_entropy_with_logits(predicted.scores, replaced.float(), reduction="none") * real
-        return Predicted(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
+        return Prediction(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
 
-    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
 
 def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, sampled = targets.ReplacedOrOriginal.forward, sampled_everywhere(monkeypatch)
+    original, sampled = targets.ReplacedTokenDetection.forward, sampled_everywhere(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
@@ -110,9 +110,9 @@ def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> N
             "scores_replaced": targets.score_histogram(predicted.scores, real & replaced),
             "scores_original": targets.score_histogram(predicted.scores, real & ~replaced),
         }
-        return Predicted(predicted.scores, predicted.loss, predicted.sums | histograms)
+        return Prediction(predicted.scores, predicted.loss, predicted.sums | histograms)
 
-    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
 
 def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
@@ -175,13 +175,13 @@ def check_no_gradient_from_discriminator_to_generator() -> None:
 
 def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The discriminator's loss also depends on the generator's logits."""
-    spoken = targets.ReplacedOrOriginal.forward
+    spoken = targets.ReplacedTokenDetection.forward
 
     def speak(self, inputs, corrupted, at):
         predicted = spoken(self, inputs, corrupted, at)
         return predicted._replace(loss=predicted.loss + corrupted.generated.nll.mean())
 
-    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", speak)
+    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", speak)
 
 
 def check_the_loss_is_over_every_token_but_padding() -> None:
@@ -200,26 +200,26 @@ def check_the_loss_is_over_every_token_but_padding() -> None:
 
 
 def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = targets.ReplacedOrOriginal.forward
+    original = targets.ReplacedTokenDetection.forward
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
-        return Predicted(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
+        return Prediction(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
 
-    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
 
 def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = targets.ReplacedOrOriginal.forward
+    original = targets.ReplacedTokenDetection.forward
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
         everywhere = F.binary_cross_entropy_with_logits(
             predicted.scores, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
         )
-        return Predicted(predicted.scores, everywhere, predicted.sums)
+        return Prediction(predicted.scores, everywhere, predicted.sums)
 
-    monkeypatch.setattr(targets.ReplacedOrOriginal, "forward", forward)
+    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
 
 def mutant_unused_slots_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:

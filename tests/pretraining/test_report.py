@@ -134,11 +134,11 @@ def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
     histograms = {name: histogram(at) for name, at in zip(names, (1500, 500, 500, 1500), strict=True)}
     figures = draw([ROW | {"step": step} for step in (50, 100)], Evaluation(HELDOUT, histograms), [SAMPLE])
     assert figures.keys() == {"training", "detection", "sentences"}
-    loss, detection, _, optimisation, _ = figures["training"].axes
+    loss, detection, _, optimization, _ = figures["training"].axes
     assert legend(loss) == ["total", "generator", "discriminator, weighted"]
     assert loss.get_lines()[2].get_ydata().tolist() == [1.0, 1.0]
     assert "AUC of token frequency (held-out)" in legend(detection)
-    assert legend(optimisation) == ["gradient norm", "learning rate (right)"]
+    assert legend(optimization) == ["gradient norm", "learning rate (right)"]
     scores, roc = figures["detection"].axes
     assert scores.get_xlabel()
     assert scores.get_ylabel()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from support.kernels_here import CANNOT_COMPILE
 
-from electra.model.encoder import EncoderConfig, fuse, initialise
+from electra.model.encoder import EncoderConfig, enable_cpu_kernels, initialize
 from electra.pretraining.objectives import chunked_softmax
 from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
 from electra.pretraining.objectives.networks import MaskedLM
@@ -36,10 +36,10 @@ def network(request: pytest.FixtureRequest) -> MaskedLM:
 def network_of(sizes: EncoderConfig, kernels: bool) -> MaskedLM:
     torch.manual_seed(0)
     network = MaskedLM(sizes)
-    initialise(network, 0.5)
+    initialize(network, 0.5)
     torch.nn.init.normal_(network.encoder.embeddings.word.weight)
     torch.nn.init.normal_(network.head.bias)
-    assert not kernels or fuse(network, WITH_KERNELS)
+    assert not kernels or enable_cpu_kernels(network, WITH_KERNELS)
     return network
 
 
@@ -69,7 +69,7 @@ def test_loss_and_gradients_are_those_of_the_plain_way(network, hidden, targets)
     assert said.sampled is None
     assert said.correct.any()
     assert torch.equal(said.correct, logits.argmax(-1) == targets)
-    torch.testing.assert_close(said.log_normaliser, logits.logsumexp(-1))
+    torch.testing.assert_close(said.log_normalizer, logits.logsumexp(-1))
     torch.testing.assert_close(said.best, logits.amax(-1))
     learning = [hidden, *network.head.parameters(), network.encoder.embeddings.word.weight]
     ours, theirs = (torch.autograd.grad((nll * weights).sum(), learning) for nll in (said.nll, plain))
@@ -77,7 +77,9 @@ def test_loss_and_gradients_are_those_of_the_plain_way(network, hidden, targets)
         torch.testing.assert_close(our, their, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(2.5, MASK), Sampling(never=MASK, never_original=True)])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(2.5, MASK), Sampling(never=MASK, exclude_original_token=True)]
+)
 @torch.no_grad()
 def test_samples_follow_the_softmax(network, sampling) -> None:
     hidden, targets = torch.randn(1, SIZES.hidden_size), torch.tensor([5])
@@ -95,7 +97,7 @@ def test_samples_follow_the_softmax(network, sampling) -> None:
 def test_what_may_be_drawn(network) -> None:
     logits, targets = network.predict(torch.randn(7, SIZES.hidden_size)), torch.arange(7)
     assert torch.equal(Sampling().scores(logits, targets), logits)
-    scores = Sampling(2.0, MASK, never_original=True).scores(logits, targets)
+    scores = Sampling(2.0, MASK, exclude_original_token=True).scores(logits, targets)
     barred = F.one_hot(targets, SIZES.vocab_size).bool()
     barred[:, MASK] = True
     assert (scores[barred] == -math.inf).all()
@@ -120,7 +122,7 @@ def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> 
         network.encoder.embeddings.word.weight.zero_()
         network.head.bias.copy_(torch.tensor([10.0, 0.2, 0.1, 0.0]))
     hidden, targets = torch.zeros(20_000, 4), torch.zeros(20_000, dtype=torch.long)
-    sampled = score_tokens(network, hidden, targets, Sampling(0.1, never_original=True)).sampled
+    sampled = score_tokens(network, hidden, targets, Sampling(0.1, exclude_original_token=True)).sampled
     p = torch.tensor([2.0, 1.0, 0.0]).softmax(0).double()
     assert chisquare(torch.bincount(sampled - 1, minlength=3).numpy(), (p * 20_000).numpy()).pvalue > 1e-3
 
@@ -264,7 +266,7 @@ def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for sampling in (None, Sampling(), Sampling(never=MASK)):
         score_tokens(network, hidden, targets, sampling)
     assert used == ["SoftmaxByKernels"] * 3
-    for sampling in (Sampling(0.5), Sampling(never_original=True)):
+    for sampling in (Sampling(0.5), Sampling(exclude_original_token=True)):
         score_tokens(network, hidden, targets, sampling)
     with torch.autocast("cpu", torch.bfloat16):
         score_tokens(network, hidden, targets)

@@ -13,14 +13,14 @@ from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.objectives.model import OBJECTIVES
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.studies.paper.counts import counts, short
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 
 def test_the_count_is_that_of_the_training_loop() -> None:
     """`build_model` makes what a run trains, and its `row_flops` is what a run reports."""
     config = PRESETS["tiny"]()
     words = (f"w{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))
-    trained = build_model(config, Tokenizer((*SPECIAL_TOKENS, *words), Normalisation()), torch.ones(2_048).long())
+    trained = build_model(config, Tokenizer((*SPECIAL_TOKENS, *words), Normalization()), torch.ones(2_048).long())
     counted = counts(config)
     assert counted["train_flops"] == config.steps * config.training.batch_size * trained.row_flops(config.seq_len)
     assert counted["parameters"]["all"] == sum(p.numel() for p in trained.parameters())

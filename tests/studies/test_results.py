@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from support.toy_studies import TASKS, order, toy_scale
 
-from electra.studies.catalogue import STUDIES
+from electra.studies.catalog import STUDIES
 from electra.studies.paper.counts import counts
 from electra.studies.reporting.figures import draw, write_figures
 from electra.studies.reporting.results import Results, to_csv
 from electra.studies.reporting.table import to_markdown
-from electra.studies.run import cell_of
+from electra.studies.run import build_trial
 from electra.studies.study import Study
-from electra.studies.trial import Scoring
+from electra.studies.trial import EvalConfig
 
 
 def record(score: float, flops: float, seed: int) -> dict:
@@ -36,20 +36,20 @@ def record(score: float, flops: float, seed: int) -> dict:
 
 def results_of(name: str, out: Path, scores, seeds: int = 2) -> Results:
     """A study of the toy scale with made-up records; `scores` gives a variant's and seed's record, its failure, or None."""
-    study: Study = STUDIES[name](replace(toy_scale(), name="tiny"))  # whose neighbours the paper has numbers of
+    study: Study = STUDIES[name](replace(toy_scale(), name="tiny"))  # whose neighbors the paper has numbers of
     asked = order(Path("text"), Path("glue"), out)
-    cells = {
+    trials = {
         variant.name: [
-            cell_of(study, variant, seed, asked, "data", Scoring("glue", TASKS)) for seed in range(seeds)
+            build_trial(study, variant, seed, asked, "data", EvalConfig("glue", TASKS)) for seed in range(seeds)
         ]
         for variant in study.variants
     }  # fmt: skip
     for variant in study.variants:
-        for cell in cells[variant.name]:
-            if (found := scores(study, variant, cell.config.seed)) is not None:
-                cell.path.parent.mkdir(parents=True, exist_ok=True)
-                cell.path.write_text(json.dumps({"variant": variant.name, "seed": cell.config.seed, **found}))
-    return Results.collect(study, "toy", TASKS, cells)
+        for trial in trials[variant.name]:
+            if (found := scores(study, variant, trial.config.seed)) is not None:
+                trial.path.parent.mkdir(parents=True, exist_ok=True)
+                trial.path.write_text(json.dumps({"variant": variant.name, "seed": trial.config.seed, **found}))
+    return Results.collect(study, "toy", TASKS, trials)
 
 
 def good(study: Study, variant, seed: int) -> dict:
@@ -186,17 +186,17 @@ def test_one_seeds_best_layer_is_a_layer(seeds: int, shown: str, tmp_path: Path)
 def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
     results_of("tying", tmp_path, good, seeds=1)
     study = STUDIES["tying"](toy_scale())
-    cells = {
-        variant.name: [cell_of(study, variant, 0, order(Path("text"), Path("glue"), tmp_path), "data", Scoring("glue", TASKS))]
+    trials = {
+        variant.name: [build_trial(study, variant, 0, order(Path("text"), Path("glue"), tmp_path), "data", EvalConfig("glue", TASKS))]
         for variant in study.variants
     }  # fmt: skip
-    cells["none"][0].fail("the disk is full")
-    results = Results.collect(study, "toy", TASKS, cells)
+    trials["none"][0].fail("the disk is full")
+    results = Results.collect(study, "toy", TASKS, trials)
     row, *others = csv.DictReader(io.StringIO(to_csv(results)))
     assert len(others) == 2
     assert (row["status"], float(row["average"])) == ("failed: the disk is full", 54.0)
     assert "- Failed: no tying, seed 0: the disk is full" in to_markdown(results)
-    assert not cells["none"][0].is_finished()
+    assert not trials["none"][0].is_finished()
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])

@@ -17,7 +17,7 @@ import torch
 import yaml
 from support import toy_studies
 from support.toy_studies import TASKS, order, toy_scale, toy_study
-from support.toy_tasks import write_glue, write_neighbours
+from support.toy_tasks import write_glue, write_neighbors
 
 import electra
 from electra import cli
@@ -25,14 +25,14 @@ from electra.errors import DataError, RunError, UsageError
 from electra.runtime import RuntimeConfig
 from electra.studies import run as run_module
 from electra.studies import trial as cell_module
-from electra.studies.catalogue import STUDIES
+from electra.studies.catalog import STUDIES
 from electra.studies.compute import step_flops
 from electra.studies.inputs import fitted
 from electra.studies.processes import take_gpu, unsaid
-from electra.studies.run import cell_of, run_study
+from electra.studies.run import build_trial, run_study
 from electra.studies.scales import Scale
 from electra.studies.study import Study
-from electra.studies.trial import Cell, Scoring, finetuned_score
+from electra.studies.trial import EvalConfig, Trial, finetuned_score
 
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
@@ -146,7 +146,7 @@ def test_run_again_it_does_only_what_is_new(own: Path, data: Path, glue: Path) -
 def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     out = own
     for split in ("train", "dev"):
-        write_neighbours(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
+        write_neighbors(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
     run_study(order(data, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
     run_study(order(data, glue, out, variants=("mlm",)))  # what is there stays
     row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
@@ -172,20 +172,20 @@ def test_a_task_that_fails_takes_no_other_along(
 ) -> None:
     out = tmp_path / "study"
     run_study(order(text, glue, out, variants=("untrained",), tasks=("sst2",)))
-    study, scoring = toy_study(toy_scale()), Scoring(str(glue), ("sst2", "stsb", "rte"))
-    cell = cell_of(study, study.variants[-1], 0, order(text, glue, out), str(out / "data"), scoring)
+    study, scoring = toy_study(toy_scale()), EvalConfig(str(glue), ("sst2", "stsb", "rte"))
+    trial = build_trial(study, study.variants[-1], 0, order(text, glue, out), str(out / "data"), scoring)
 
-    def failing(cell: Cell, task: str) -> dict:
+    def failing(trial: Trial, task: str) -> dict:
         if task == "rte":
             raise UsageError("no luck")
-        return finetuned_score(cell, task)
+        return finetuned_score(trial, task)
 
     monkeypatch.setattr(cell_module, "finetuned_score", failing)
     with pytest.raises(UsageError, match="no luck"):
-        cell_module.run_cell(cell)
-    record = cell.record()
+        cell_module.run_trial(trial)
+    record = trial.record()
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb"}
-    assert not cell.is_finished()
+    assert not trial.is_finished()
 
 
 def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Path) -> None:
@@ -222,7 +222,9 @@ def test_a_run_that_was_stopped_is_not_done(
     own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """As somebody's SIGTERM to one process leaves it: nothing is recorded, neither scores nor a failure."""
-    monkeypatch.setattr(run_module, "run_cells", lambda cells, workers, started, ended: [ended(cell) for cell in cells])
+    monkeypatch.setattr(
+        run_module, "run_cells", lambda trials, workers, started, ended: [ended(trial) for trial in trials]
+    )
     returned = run_study(order(data, glue, own, seeds=3, variants=("mlm",)))
     assert returned["failed"] == ["mlm-seed-2"]
     assert "mlm-seed-2 was stopped before it was done" in capsys.readouterr().out
@@ -298,10 +300,10 @@ def test_a_command_whose_run_fails_says_so(
 def test_a_process_that_could_not_say_why_it_ended(done, data: Path, glue: Path) -> None:
     study = toy_study(toy_scale())
     asked = order(data, glue, done[0])
-    cell = cell_of(study, study.variants[0], 0, asked, "data", Scoring("glue", TASKS))
-    assert unsaid(-9, cell).startswith("killed by signal 9 ")
-    assert unsaid(1, cell) == f"its process ended with code 1 ({cell.log})"
-    assert [unsaid(code, cell) for code in (0, 130, 143)] == [None] * 3, "recorded, or asked to stop"
+    trial = build_trial(study, study.variants[0], 0, asked, "data", EvalConfig("glue", TASKS))
+    assert unsaid(-9, trial).startswith("killed by signal 9 ")
+    assert unsaid(1, trial) == f"its process ended with code 1 ({trial.log})"
+    assert [unsaid(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or asked to stop"
 
 
 def test_where_cells_run(
@@ -312,8 +314,8 @@ def test_where_cells_run(
     assert asked.runtime == RuntimeConfig("cpu", "bfloat16", 4)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)  # as it is after a step was timed
     study = toy_study(toy_scale())
-    cell = cell_of(study, study.variants[0], 0, asked, str(data), Scoring("glue", TASKS))
-    assert cell.config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
+    trial = build_trial(study, study.variants[0], 0, asked, str(data), EvalConfig("glue", TASKS))
+    assert trial.config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
         cli.main(f"study objectives --data {data} --glue {glue} --out {tmp_path / 'study'} --device cuda".split())

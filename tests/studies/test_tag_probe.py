@@ -1,11 +1,11 @@
-"""The probe of tags: what it sees against Hugging Face's hidden states, and that it finds what neighbours tell."""
+"""The probe of tags: what it sees against Hugging Face's hidden states, and that it finds what neighbors tell."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.toy_tasks import save_model, write_conll, write_neighbours
+from support.toy_tasks import save_model, write_conll, write_neighbors
 from transformers import AutoModel
 
 from electra.errors import DataError
@@ -42,9 +42,9 @@ def test_states_are_hugging_faces_at_the_first_token_of_each_word(model: Path, t
     np.testing.assert_allclose(np.stack(states), torch.cat(expected, 1), atol=1e-5)
 
 
-def test_layers_know_what_a_neighbour_tells_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
+def test_layers_know_what_a_neighbor_tells_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
     for split, number in (("train", 200), ("dev", 100)):
-        write_neighbours(tmp_path / f"{split}.txt", number, seed=number)
+        write_neighbors(tmp_path / f"{split}.txt", number, seed=number)
     found = probed(model, tmp_path)
     assert found.layers[0] == pytest.approx(100 * (2 + 0.5) / 3, abs=5), "half of the last words"
     assert found.layer > 0

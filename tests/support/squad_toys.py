@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from electra.finetuning.qa.data import Answer, Question
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 WORDS = ["who", "met", "the", "in", "anna", "bert", "carl", "dora", "emil", "fritz", "york", "paris", "rome", "oslo"]
 TOKENIZER = Tokenizer(
@@ -19,7 +19,7 @@ TOKENIZER = Tokenizer(
         *(f"##{letter}" for letter in string.ascii_lowercase + "ß"),
         *".,?0123456789",
     ),
-    Normalisation(),
+    Normalization(),
 )
 """Words of the list are one token, all others a token for every letter."""
 

@@ -11,7 +11,7 @@ def tf_to_hf(variables: Mapping[str, np.ndarray], network: str) -> dict[str, Ten
     """Variables of an original TensorFlow checkpoint under Hugging Face's names.
 
     `network` is "electra" (the discriminator) or "generator"; the generator's embeddings are the discriminator's.
-    Optimiser slots and the other network are left out. Kernels are stored [in, out] there, so they are transposed.
+    Optimizer slots and the other network are left out. Kernels are stored [in, out] there, so they are transposed.
     """
     head = "discriminator_predictions" if network == "electra" else "generator_predictions"
     weights = {}

@@ -7,8 +7,14 @@ import torch
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.masking import Chosen, MaskingConfig, choose_positions, num_chosen, ordinary_tokens
-from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.objectives.masking import (
+    MaskedPositions,
+    MaskingConfig,
+    choose_positions,
+    num_chosen,
+    ordinary_tokens,
+)
+from electra.pretraining.objectives.model import OBJECTIVES, ObjectiveSpec, PretrainingModel, Vocabulary
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.seeding import Stream, row_keys
@@ -35,7 +41,7 @@ def model(
     torch.manual_seed(seed)
     unigrams = (torch.arange(encoder.vocab_size) - 4).clamp(min=0)
     return PretrainingModel(
-        Setting(
+        ObjectiveSpec(
             OBJECTIVES[objective],
             encoder,
             generator or GeneratorConfig(size=size),
@@ -48,7 +54,7 @@ def model(
     )
 
 
-def choose(inputs: Batch, config: MaskingConfig) -> Chosen:
+def choose(inputs: Batch, config: MaskingConfig) -> MaskedPositions:
     """Positions drawn as a model draws them."""
     candidates = ordinary_tokens(inputs.input_ids, SPECIAL)
     return choose_positions(candidates, num_chosen(inputs.lengths, config.fraction), config, inputs.row_keys)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from electra import cli
 from electra.data.loader import LengthWarmup
-from electra.studies.catalogue import STUDIES
+from electra.studies.catalog import STUDIES
 from electra.studies.paper.published import TABLE_5
-from electra.studies.run import Order
+from electra.studies.run import StudyConfig
 from electra.studies.scales import SCALES, Scale, tiny_scale
 from electra.studies.study import Study, Variant
 
@@ -66,9 +66,9 @@ SCALES["toy"] = toy_scale
 STUDIES["toy"] = toy_study
 
 
-def order(data: Path, glue: Path, out: Path, **more) -> Order:
+def order(data: Path, glue: Path, out: Path, **more) -> StudyConfig:
     settings = {"seeds": 1, "hours": None, "tasks": (), "variants": (), "finetune_seeds": 1, "workers": 1, **more}
-    return Order("toy", str(data), str(glue), out, "toy", **settings)
+    return StudyConfig("toy", str(data), str(glue), out, "toy", **settings)
 
 
 if __name__ == "__main__":

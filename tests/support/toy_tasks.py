@@ -8,9 +8,9 @@ import torch
 
 from electra.finetuning.config import FinetuneConfig
 from electra.model.checkpoints import save_pretrained
-from electra.model.encoder import EncoderConfig, initialise
+from electra.model.encoder import EncoderConfig, initialize
 from electra.pretraining.objectives.networks import Discriminator
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 ANIMALS, THINGS = ["cat", "dog", "fox", "owl"], ["mice", "milk", "birds", "sleep"]
 WORDS = [
@@ -56,14 +56,14 @@ TINY = EncoderConfig(
 
 
 def toy_tokenizer() -> Tokenizer:
-    return Tokenizer((*SPECIAL_TOKENS, *WORDS), Normalisation())
+    return Tokenizer((*SPECIAL_TOKENS, *WORDS), Normalization())
 
 
 def save_model(directory: Path, config: EncoderConfig = TINY) -> Path:
     """A discriminator of random weights, as pre-training would leave it."""
     torch.manual_seed(0)
     model = Discriminator(config)
-    initialise(model, config.initializer_range)
+    initialize(model, config.initializer_range)
     tokenizer = toy_tokenizer()
     save_pretrained(directory, model.state_dict(), config, "ElectraForPreTraining", tokenizer.pad_id)
     tokenizer.save(directory)
@@ -89,23 +89,23 @@ def write_glue(folder: Path, rows: int = 64) -> Path:
     """A folder in GLUE's layout with small SST-2, MRPC, STS-B, RTE and MNLI."""
     for split, number, seed in (("train", rows, 1), ("dev", rows // 2, 2), ("test", rows // 4, 3)):
         draw = random.Random(seed)
-        labelled = split != "test"
+        labeled = split != "test"
         sst, mrpc, sts, rte = [], [], [], []
         for i in range(number):
             text, kind = sentence(draw)
-            sst.append(f"{text}\t{int(kind)}" if labelled else f"{i}\t{text}")
+            sst.append(f"{text}\t{int(kind)}" if labeled else f"{i}\t{text}")
             a, b, same = pair(draw)
-            mrpc.append("\t".join([str(int(same)) if labelled else str(i), "7", "8", a, b]))
+            mrpc.append("\t".join([str(int(same)) if labeled else str(i), "7", "8", a, b]))
             score = f"{5.0 * same:.3f}"
-            sts.append("\t".join([str(i), "g", "f", "y", "o", "s", "s", a, b, *([score] if labelled else [])]))
+            sts.append("\t".join([str(i), "g", "f", "y", "o", "s", "s", a, b, *([score] if labeled else [])]))
             verdict = "entailment" if same else "not_entailment"
-            rte.append("\t".join([str(i), a, b, *([verdict] if labelled else [])]))
-        write_tsv(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel" if labelled else "index\tsentence", sst)
+            rte.append("\t".join([str(i), a, b, *([verdict] if labeled else [])]))
+        write_tsv(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel" if labeled else "index\tsentence", sst)
         write_tsv(folder / "MRPC" / f"{split}.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", mrpc)
-        label = "\tscore" if labelled else ""
+        label = "\tscore" if labeled else ""
         header = f"index\tgenre\tfilename\tyear\told\ts1\ts2\tsentence1\tsentence2{label}"
         write_tsv(folder / "STS-B" / f"{split}.tsv", header, sts)
-        label = "\tlabel" if labelled else ""
+        label = "\tlabel" if labeled else ""
         write_tsv(folder / "RTE" / f"{split}.tsv", f"index\tsentence1\tsentence2{label}", rte)
     write_mnli(folder, rows)
     return folder
@@ -156,7 +156,7 @@ def write_conll(path: Path, sentences: int, seed: int, tags: bool = True) -> Pat
     return path
 
 
-def write_neighbours(path: Path, sentences: int, seed: int) -> None:
+def write_neighbors(path: Path, sentences: int, seed: int) -> None:
     """Sentences in which the last word's tag is told by the one before it alone; words of one token, not by their place."""
     draw = random.Random(seed)
     blocks = []

@@ -5,9 +5,9 @@ import pytest
 
 from electra.console import console
 from electra.text.coverage import Coverage, CoverageCounter, report_coverage
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
-TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a", "b", "##a", "##b", "ab", "##ab", "##c", "."), Normalisation())
+TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a", "b", "##a", "##b", "ab", "##ab", "##c", "."), Normalization())
 
 
 def ids_of(text: str) -> np.ndarray:

@@ -12,7 +12,7 @@ from nasty import NASTY, TEXT
 from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary
 from electra.text.corpus import Corpus
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
 from electra.text.vocabulary import alphabet, sample_corpus, train_tokenizer
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
@@ -142,7 +142,7 @@ def test_the_fingerprint_tells_vocabularies_and_settings_apart(trained: Tokenize
         {"split_chinese": False},
         {"max_word_chars": 100},
     ):
-        others.append(replace(trained, normalisation=replace(trained.normalisation, **change)))
+        others.append(replace(trained, normalization=replace(trained.normalization, **change)))
     assert len({tokenizer.fingerprint for tokenizer in [trained, *others]}) == 7
 
 
@@ -156,11 +156,11 @@ def test_files_of_transformers_load_without_their_truncation_and_padding(tmp_pat
     assert json.loads((tmp_path / "theirs/tokenizer.json").read_text())["truncation"] is not None
     ours = load_tokenizer(tmp_path / "theirs")
     line = "中文 is not split and " + "the line is long " * 20
-    assert ours.normalisation == Normalisation(split_chinese=False, max_word_chars=100)
+    assert ours.normalization == Normalization(split_chinese=False, max_word_chars=100)
     assert ours.encode_lines([line, "a"]) == theirs([line, "a"], add_special_tokens=False)["input_ids"]
 
 
-def test_normalisation_of_the_trained_vocabulary(corpus: Corpus) -> None:
+def test_normalization_of_the_trained_vocabulary(corpus: Corpus) -> None:
     uncased = train_tokenizer(corpus, 200)
     accents = train_tokenizer(corpus, 200, keep_accents=True)
     cased = train_tokenizer(corpus, 200, cased=True)
@@ -214,22 +214,22 @@ def test_chinese_characters_are_known(tmp_path: Path) -> None:
     assert not any(token.startswith("##一") for token in tokenizer.vocabulary)
 
 
-def test_the_alphabet_is_counted_after_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_alphabet_is_counted_after_normalization(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = ["Éé e! \u0301中中中\x00".encode(), b"ab"]
-    assert alphabet(sample, Normalisation(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
-    assert alphabet(sample, Normalisation(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
-    assert alphabet(sample, Normalisation(), 2) == (["e", "中"], ["e"])
+    assert alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
+    assert alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
+    assert alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
     monkeypatch.setattr(vocabulary, "COVERAGE", 0.6)
-    assert alphabet(sample, Normalisation(), 100)[0] == ["e", "中"]
+    assert alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
 
 
-def test_normalisation_by_character_is_that_of_the_library() -> None:
-    """What counting characters instead of normalising text rests on."""
-    for normalisation in (Normalisation(), Normalisation(True, False), Normalisation(False, False)):
+def test_normalization_by_character_is_that_of_the_library() -> None:
+    """What counting characters instead of normalizing text rests on."""
+    for normalization in (Normalization(), Normalization(True, False), Normalization(False, False)):
         text = "".join(NASTY) + TEXT
-        whole = normalisation.normalizer().normalize_str(text)
+        whole = normalization.normalizer().normalize_str(text)
         expected = {char for char in whole if not char.isspace()}
-        assert set(alphabet([text.encode()], normalisation, 10**6)[0]) == expected
+        assert set(alphabet([text.encode()], normalization, 10**6)[0]) == expected
 
 
 def test_the_sample_is_even_within_its_limit_and_always_the_same(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_smaller_vocabulary_where_there_are_no_more_words(corpus: Corpus) -> N
 
 def saved(folder: Path, **changes: object) -> Path:
     """A tokenizer.json with parts of it replaced; `model__vocab` is the vocab of the model."""
-    Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation()).save(folder)
+    Tokenizer((*SPECIAL_TOKENS, "a"), Normalization()).save(folder)
     content = json.loads((folder / "tokenizer.json").read_text())
     for names, value in changes.items():
         *path, last = names.split("__")
@@ -343,4 +343,4 @@ def test_bad_tokenizer_files(tmp_path: Path) -> None:
 def test_saving_where_a_file_stands(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file/vocab\.txt: cannot be written"):
-        Tokenizer((*SPECIAL_TOKENS, "a"), Normalisation()).save(tmp_path / "file")
+        Tokenizer((*SPECIAL_TOKENS, "a"), Normalization()).save(tmp_path / "file")

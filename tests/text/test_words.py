@@ -8,7 +8,7 @@ from nasty import NASTY, TEXT
 
 from electra.text import cached_encoder
 from electra.text.cached_encoder import LineEncoder
-from electra.text.tokenizer import Normalisation, Tokenizer
+from electra.text.tokenizer import Normalization, Tokenizer
 
 LINES = [
     *NASTY,
@@ -39,8 +39,8 @@ def test_ids_are_the_tokenizers(trained: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("change", [{"split_chinese": False}, {"max_word_chars": 4}, {"strip_accents": False}])
-def test_whatever_the_normalisation(trained: Tokenizer, change: dict[str, int]) -> None:
-    assert agree(LineEncoder(Tokenizer(trained.vocabulary, Normalisation(**change))), LINES)
+def test_whatever_the_normalization(trained: Tokenizer, change: dict[str, int]) -> None:
+    assert agree(LineEncoder(Tokenizer(trained.vocabulary, Normalization(**change))), LINES)
 
 
 def test_on_text_of_all_of_unicode(trained: Tokenizer) -> None:

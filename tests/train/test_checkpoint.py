@@ -16,7 +16,7 @@ from electra.train.checkpoint import Checkpoints, TrainingState
 
 
 def stepped(seed: int = 0) -> tuple[nn.Module, torch.optim.AdamW]:
-    """A module and an optimiser with something to remember."""
+    """A module and an optimizer with something to remember."""
     torch.manual_seed(seed)
     module = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
     optimizer = torch.optim.AdamW(module.parameters(), fused=True)
@@ -69,7 +69,7 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_a_damaged_one_is_recognised_and_the_one_before_is_used(tmp_path: Path, name: str, damage: str) -> None:
+def test_a_damaged_one_is_recognized_and_the_one_before_is_used(tmp_path: Path, name: str, damage: str) -> None:
     kept, warnings = checkpoints(tmp_path)
     first, optimizer = stepped()
     kept.save(first, optimizer, TrainingState(1))

@@ -43,13 +43,13 @@ def fill_mask(
     """
     from electra.pretraining.evaluation.fill_mask import fill_mask as run
     from electra.pretraining.evaluation.fill_mask import load_filler
-    from electra.runtime import RuntimeConfig, runtime
+    from electra.runtime import RuntimeConfig, start_runtime
 
     check_local({"--model": model})
     given = [text] if isinstance(text, str) else list(text)
     texts = [line for each in given for line in (standard_input() if each == "-" else [each])]
-    with runtime(RuntimeConfig(device, "float32", threads)) as where:
-        return run(load_filler(Path(model), mask_fraction), texts, top, candidates, where)
+    with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
+        return run(load_filler(Path(model), mask_fraction), texts, top, candidates, runtime)
 
 
 def standard_input() -> list[str]:

@@ -101,10 +101,10 @@ def study(
     Returns:
         The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
     """
-    from electra.studies.run import Order, run_study
+    from electra.studies.run import StudyConfig, run_study
 
     check_local({"--tags": tags, "--out": out})
-    order = Order(
+    order = StudyConfig(
         name,
         os.fspath(data),
         os.fspath(glue),
@@ -112,11 +112,11 @@ def study(
         scale,
         seeds,
         hours,
-        several(tasks),
-        several(variants),
+        as_tuple(tasks),
+        as_tuple(variants),
         finetune_seeds,
         workers,
-        dict(map(rate_of, several(rates))),
+        dict(map(rate_of, as_tuple(rates))),
         None if tags is None else os.fspath(tags),
         device,
         precision,
@@ -138,6 +138,6 @@ def rate_of(word: str) -> tuple[str, float]:
         raise UsageError(f"--rates {word}: expected an objective and a number, as in mlm=1e-3") from None
 
 
-def several(names: Iterable[str] | str) -> tuple[str, ...]:
+def as_tuple(names: Iterable[str] | str) -> tuple[str, ...]:
     """One name or several; a string is one, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names)

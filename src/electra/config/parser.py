@@ -95,8 +95,8 @@ class Parser(jsonargparse.ArgumentParser):
             if word in switches and after.lower() not in ("true", "false", "yes", "no", "null"):
                 return f"{word}=true"
             if name in counts and equals:
-                return f"{name}={whole(value)}"
-            return whole(word) if before in counts else word
+                return f"{name}={parse_int(value)}"
+            return parse_int(word) if before in counts else word
 
         for word in words:  # jsonargparse would read a file of this name, or import a class
             if (name := word.partition("=")[0].removeprefix("--")) in self.sections and word.startswith("--"):
@@ -106,8 +106,8 @@ class Parser(jsonargparse.ArgumentParser):
             self.check_number(name, word.partition("=")[2])
         for before, word in pairwise(words):
             self.check_number(before.removeprefix("--"), word)
-        neighbours = zip(["", *words], words, [*words, "--"][1:], strict=False)
-        values = self.parse_args([understood(*each) for each in neighbours])
+        neighbors = zip(["", *words], words, [*words, "--"][1:], strict=False)
+        values = self.parse_args([understood(*each) for each in neighbors])
         check_values(vars(values.as_flat()))
         return values
 
@@ -157,7 +157,7 @@ class Parser(jsonargparse.ArgumentParser):
         return values
 
 
-def whole(number: str) -> str:
+def parse_int(number: str) -> str:
     """`1e3` or `1000.0` as `1000`; anything else as it stands."""
     if re.fullmatch(r"\d+(\.\d*)?([eE]\+?\d{1,2})?", number) and float(number).is_integer():
         return str(int(number)) if number.isdigit() else str(int(float(number)))

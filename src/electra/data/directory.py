@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from electra.console import counted
+from electra.console import format_count
 from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_json, load_settings, save_json
 from electra.data.shards import TOKENIZER
 from electra.data.tokenization import CHUNKS
@@ -108,11 +108,11 @@ def _text_difference(there: Settings, wanted: Settings, sizes_too: bool) -> str 
     if list(before) != list(now):
         other = sorted(before.keys() ^ now.keys())
         which = f"{other[0]} for one" if other else "in another order"
-        return f"{counted(len(before), 'file')}, now {len(now):,}, {which}"
+        return f"{format_count(len(before), 'file')}, now {len(now):,}, {which}"
     changed = [name for name in now if before[name] != now[name]] if sizes_too else []
     if not changed:
         return None
-    more = f", and {counted(len(changed) - 1, 'more file')} changed" if len(changed) > 1 else ""
+    more = f", and {format_count(len(changed) - 1, 'more file')} changed" if len(changed) > 1 else ""
     return f"{changed[0]} had {before[changed[0]]:,} bytes and has {now[changed[0]]:,} now{more}"
 
 

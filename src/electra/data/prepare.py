@@ -1,4 +1,4 @@
-"""From a corpus to prepared data: tokenised and cut into examples on all cores, chunk by chunk.
+"""From a corpus to prepared data: tokenized and cut into examples on all cores, chunk by chunk.
 
 Chunk j becomes shard j of each split and `chunks/j.json`, which says what was made of which text. So what an
 interrupted preparation has finished is not done again, and the number of workers changes nothing.

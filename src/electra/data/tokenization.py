@@ -1,4 +1,4 @@
-"""One chunk of text to its shards, tokenised and cut into examples: what the worker processes do."""
+"""One chunk of text to its shards, tokenized and cut into examples: what the worker processes do."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

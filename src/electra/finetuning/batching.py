@@ -46,16 +46,16 @@ class Features:
 
 
 @dataclass(frozen=True)
-class LabelledBatch:
+class LabeledBatch:
     """Some features as tensors, padded on the right to the longest of them."""
 
     inputs: Batch
     targets: dict[str, Tensor]
     """[B, …], or [B, L] with IGNORED at padding where every token has a target."""
 
-    def to(self, device: torch.device) -> "LabelledBatch":
+    def to(self, device: torch.device) -> "LabeledBatch":
         """The same on another device."""
-        return LabelledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
+        return LabeledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
 
 
 def encode_in_parts(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
@@ -70,12 +70,12 @@ def encode_in_parts(encode: Callable[[list[str]], list[Encoded]], texts: list[st
     return encoded
 
 
-def labelled_batch(features: Features, rows: Int[np.ndarray, " B"], pad_id: int) -> LabelledBatch:
+def labeled_batch(features: Features, rows: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
     """The features at `rows` (at least one), in this order."""
     inputs = padded_batch([features.ids[row] for row in rows], [features.segment_a[row] for row in rows], pad_id)
     longest = inputs.input_ids.shape[1]
     targets = {name: target_tensor(target, rows, longest) for name, target in features.targets.items()}
-    return LabelledBatch(inputs, targets)
+    return LabeledBatch(inputs, targets)
 
 
 def target_tensor(target: np.ndarray | list[list[int]], rows: Int[np.ndarray, " B"], longest: int) -> Tensor:
@@ -104,12 +104,12 @@ class FeatureLoader:
         self._plan = lru_cache(maxsize=2)(self._epoch_plan)
         self.steps_per_epoch = -(-len(features) // batch_size)
 
-    def batch(self, step: int) -> LabelledBatch:
+    def batch(self, step: int) -> LabeledBatch:
         """The batch of a step, counted from 0 over all epochs."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return labelled_batch(self._features, self._plan(epoch)[number], self._pad_id)
+        return labeled_batch(self._features, self._plan(epoch)[number], self._pad_id)
 
-    def iterate(self, first_step: int) -> Iterator[list[LabelledBatch]]:
+    def iterate(self, first_step: int) -> Iterator[list[LabeledBatch]]:
         """`batch` of `first_step` and all after it, as the loop wants them, made ahead."""
         return made_ahead(lambda step: [self.batch(step)], first_step)
 
@@ -124,9 +124,9 @@ class FeatureLoader:
         return [batches[i] for i in shuffle(len(batches), Stream.BATCH_ORDER, self._seed, epoch)]
 
 
-def in_order_of_length(features: Features, batch_size: int, pad_id: int) -> Iterator[tuple[np.ndarray, LabelledBatch]]:
+def in_order_of_length(features: Features, batch_size: int, pad_id: int) -> Iterator[tuple[np.ndarray, LabeledBatch]]:
     """Every example once, from short to long: which ones, and their batch."""
     order = np.argsort([len(ids) for ids in features.ids], kind="stable")
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        yield rows, labelled_batch(features, rows, pad_id)
+        yield rows, labeled_batch(features, rows, pad_id)

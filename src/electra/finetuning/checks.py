@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from electra.console import counted
+from electra.console import format_count
 from electra.finetuning.batching import Features
 from electra.finetuning.export import stock_head
 from electra.finetuning.qa.heads import JointSpanHead
@@ -38,8 +38,8 @@ def warn_of_few_scored(task: Task, features: Mapping[str, Features]) -> None:
         number = features[split].notes.get("questions", len(features[split]))
         if number < FEW_SCORED:
             log.warning(
-                f"{task.name}: only {counted(number, 'example')} in {split}: each moves an accuracy by {1 / number:.0%}, so "
-                "scores are rough; more examples help (a larger --dev file, or --dev-share)"
+                f"{task.name}: only {format_count(number, 'example')} in {split}: each moves an accuracy by "
+                f"{1 / number:.0%}, so scores are rough; more examples help (a larger --dev file, or --dev-share)"
             )
 
 

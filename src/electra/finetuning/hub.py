@@ -1,4 +1,4 @@
-"""Models and labelled data sets of the Hugging Face hub; both need the extra `electra[hub]`."""
+"""Models and labeled data sets of the Hugging Face hub; both need the extra `electra[hub]`."""
 
 import importlib.util
 import logging

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from electra.finetuning.batching import Features, LabelledBatch, in_order_of_length
+from electra.finetuning.batching import Features, LabeledBatch, in_order_of_length
 from electra.finetuning.task import Head, Outputs
 from electra.model.encoder import Encoder
 from electra.model.flops import encoder_flops
@@ -23,20 +23,20 @@ class FinetunedModel(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def hidden(self, batch: LabelledBatch) -> Tensor:
+    def hidden(self, batch: LabeledBatch) -> Tensor:
         """Hidden states of every token, or [B, 1, H] of [CLS] alone where the head reads no other."""
         inputs = batch.inputs
         cls = inputs.input_ids.new_zeros(len(inputs.input_ids), 1) if cast(Head, self.head).only_cls else None
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)
 
-    def forward(self, batch: LabelledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: LabeledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
         """This batch's share of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""
         losses = cast(Head, self.head).loss(self.hidden(batch).float(), batch)
         examples = torch.ones_like(losses).sum()  # made on the device, so that the host does not wait for a copy
         shared_by = 1.0 if self.summed_loss else counts["examples"]
         return losses.sum() / shared_by, {"loss": losses.detach().sum(), "examples": examples}
 
-    def counts(self, batch: LabelledBatch) -> dict[str, float]:
+    def counts(self, batch: LabeledBatch) -> dict[str, float]:
         """Examples, and tokens that are not padding."""
         return {"examples": float(len(batch.inputs.lengths)), "tokens": float(batch.inputs.lengths.sum())}
 
@@ -44,7 +44,7 @@ class FinetunedModel(nn.Module):
         """The mean loss."""
         return {"loss": float(sums["loss"] / sums["examples"])}
 
-    def flops(self, batch: LabelledBatch) -> float:
+    def flops(self, batch: LabeledBatch) -> float:
         """Forward and backward of the encoder, counted as in Appendix E; heads are too small to count."""
         rows, length = batch.inputs.input_ids.shape
         return 2.0 * rows * encoder_flops(self.encoder.config, length)
@@ -57,7 +57,7 @@ class FinetunedModel(nn.Module):
             found.update(zip(rows.tolist(), self._batch_outputs(batch, runtime), strict=True))
         return [found[i] for i in range(len(features))]
 
-    def _batch_outputs(self, batch: LabelledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
+    def _batch_outputs(self, batch: LabeledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
         self.eval()
         batch = batch.to(runtime.device)
         with runtime.autocast():

@@ -18,7 +18,7 @@ import torch
 
 import electra
 from electra.config.parser import to_yaml
-from electra.console import console, counted
+from electra.console import console, format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.finetuning.batching import FeatureLoader
 from electra.finetuning.config import TASKS, FinetuneConfig
@@ -29,8 +29,8 @@ from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.recipe import layerwise_rates
 from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
-from electra.model.encoder import described, fuse, initialise
-from electra.runtime import Runtime, runtime, stop_on_signal
+from electra.model.encoder import described, enable_cpu_kernels, initialize
+from electra.runtime import Runtime, start_runtime, stop_on_signal
 from electra.seeding import Stream, seed_everything
 from electra.storage import LOCK, exclusive, write_atomically, writing
 from electra.train.checkpoint import Checkpoints
@@ -52,12 +52,12 @@ class Run:
     out: Path
     prepared: Prepared
     model: FinetunedModel
-    where: Runtime
+    runtime: Runtime
 
     def outputs(self, split: str) -> list[dict[str, np.ndarray]]:
         """What the model says of a split as it stands."""
         pad_id = self.prepared.tokenizer.pad_id
-        return self.model.outputs(self.prepared.features[split], self.where, EVALUATION_ROWS, pad_id)
+        return self.model.outputs(self.prepared.features[split], self.runtime, EVALUATION_ROWS, pad_id)
 
     def dev_score(self) -> float:
         """The task's main metric on dev, of the model as it stands."""
@@ -79,7 +79,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
     with exclusive(out, out / LOCK, log.warning):
-        summary = summarise(run_seeds(config, out, range(config.seed, config.seed + seeds)))
+        summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds)))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
@@ -93,7 +93,7 @@ def run_seeds(config: FinetuneConfig, out: Path, seeds: Iterable[int]) -> list[d
     return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared) for seed in seeds]
 
 
-def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Median, mean and standard deviation of every metric over the seeds, and all their values.
 
     Raises:
@@ -128,10 +128,10 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
         log.info(f"{out} is finished")
         remove_leftovers(out)
         return read_results(out)
-    with runtime(config.runtime) as where:
-        if where.world_size > 1:
+    with start_runtime(config.runtime) as runtime:
+        if runtime.world_size > 1:
             raise UsageError("fine-tuning runs in one process; start it without torchrun")
-        run = assemble(config, out, prepared(), where)
+        run = assemble(config, out, prepared(), runtime)
         recipe = recipe_of(run)
         loader = FeatureLoader(
             run.prepared.features["train"],
@@ -145,15 +145,15 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
         return finish(run, train_model(run, recipe, loader))
 
 
-def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, where: Runtime) -> Run:
+def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Runtime) -> Run:
     """A model with this seed's head, ready to be trained."""
     encoder = copy.deepcopy(prepared.encoder)
     seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
     model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
-        initialise(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
-    fuse(model, where)
-    return Run(config, out, prepared, model.to(where.device), where)
+        initialize(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
+    enable_cpu_kernels(model, runtime)
+    return Run(config, out, prepared, model.to(runtime.device), runtime)
 
 
 def recipe_of(run: Run) -> Recipe:
@@ -184,8 +184,8 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
     """
     config, protocol, steps = run.config, run.prepared.protocol, recipe.budget.steps or 0
     log.info(
-        f"{config.task}: {counted(len(run.prepared.features['train']), 'example')}, {protocol.epochs:g} epochs, "
-        f"{counted(steps, 'step')} of {config.batch_size} "
+        f"{config.task}: {format_count(len(run.prepared.features['train']), 'example')}, {protocol.epochs:g} epochs, "
+        f"{format_count(steps, 'step')} of {config.batch_size} "
         f"(rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed})"
     )
     best = BestEpoch(run.out, run.model, run.dev_score) if config.select == "best" else None
@@ -194,12 +194,12 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
     with stop_on_signal() as stop_signal:
         try:
             state = train(
-                run.model, loader.iterate, recipe, run.where, checkpoints, observer, lambda: stop_signal() != 0
+                run.model, loader.iterate, recipe, run.runtime, checkpoints, observer, lambda: stop_signal() != 0
             )
         except DivergedError as error:
-            where = str(error).split(":")[0]
+            runtime = str(error).split(":")[0]
             raise DivergedError(
-                f"{run.out}: {where}: the gradients are not finite numbers any more; choose another --out and a lower "
+                f"{run.out}: {runtime}: the gradients are not finite numbers any more; choose another --out and a lower "
                 "--learning-rate or a longer --warmup"
             ) from None
         finally:
@@ -238,7 +238,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "protocol": asdict(prepared.protocol),
         "data": {split: {"examples": len(each), **each.notes} for split, each in prepared.features.items()},
         **facts,
-        "hardware": described(run.model, run.where),
+        "hardware": described(run.model, run.runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())

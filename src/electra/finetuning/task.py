@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from electra.finetuning.batching import Features, LabelledBatch
+from electra.finetuning.batching import Features, LabeledBatch
 from electra.model.encoder import EncoderConfig
 
 Outputs = list[dict[str, np.ndarray]]
@@ -21,10 +21,10 @@ class Head(Protocol):
     only_cls: bool
     """Whether it reads the hidden state of [CLS] alone: then `hidden` has no other."""
 
-    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """The loss of each example."""
 
-    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """What it says of each example: tensors whose first dimension is the example. No targets are there."""
 
 

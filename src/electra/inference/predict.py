@@ -29,8 +29,8 @@ from electra.inference.finetuned import Finetuned, load_finetuned
 from electra.inference.inputs import STANDARD_INPUT, Text, questions, sentences, texts
 from electra.inference.values import Values, question_values, sentence_values, text_values
 from electra.model.cpu.library import kernels_compiled
-from electra.model.encoder import fuse
-from electra.runtime import Runtime, runtime
+from electra.model.encoder import enable_cpu_kernels
+from electra.runtime import Runtime, start_runtime
 from electra.storage import check_writable, exclusive, owner_only, writing
 from electra.text.coverage import CoverageMonitor
 
@@ -61,7 +61,7 @@ class Predictor:
         if self.config.null_threshold is not None and "span" not in self.finetuned.settings:
             raise UsageError("--null-threshold has a meaning for models that answer questions only")
         if self.runtime.kernels and kernels_compiled():  # nobody waits for a compiler to have a few lines answered
-            fuse(self.finetuned.model, self.runtime)
+            enable_cpu_kernels(self.finetuned.model, self.runtime)
         self.finetuned.model.to(self.runtime.device)
 
     def predict(
@@ -130,7 +130,7 @@ class Predictor:
         """The predictions for some inputs."""
         if "span" in finetuned.settings:
             return answered(finetuned, inputs, self.config.null_threshold, self.runtime)
-        return (labelled if "kind" in finetuned.settings else tagged)(finetuned, inputs, self.runtime)
+        return (labeled if "kind" in finetuned.settings else tagged)(finetuned, inputs, self.runtime)
 
 
 def check_paths(input: os.PathLike[str] | Values, out: str | os.PathLike[str] | None) -> None:
@@ -151,8 +151,10 @@ def load_predictor(model: str, config: PredictConfig) -> Predictor:
         ModelError: the model cannot predict.
         UsageError: an option has no meaning for the model.
     """
-    with runtime(config.runtime) as where:  # which is needed no longer then: processes that predict share nothing
-        return Predictor(load_finetuned(model), config, where)
+    with start_runtime(
+        config.runtime
+    ) as runtime:  # which is needed no longer then: processes that predict share nothing
+        return Predictor(load_finetuned(model), config, runtime)
 
 
 def report_at_end(records: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
@@ -232,13 +234,13 @@ def written(records: Iterable[Record], out: Path, private: bool) -> Iterator[Rec
         aside.replace(out)
 
 
-def outputs(finetuned: Finetuned, features: Features, where: Runtime) -> Outputs:
+def outputs(finetuned: Finetuned, features: Features, runtime: Runtime) -> Outputs:
     """What the model says of features; their tokens are counted."""
     finetuned.coverage.add(features.ids)
-    return finetuned.model.outputs(features, where, BATCH_ROWS, finetuned.tokenizer.pad_id)
+    return finetuned.model.outputs(features, runtime, BATCH_ROWS, finetuned.tokenizer.pad_id)
 
 
-def labelled(finetuned: Finetuned, texts: list[Text], where: Runtime) -> list[Record]:
+def labeled(finetuned: Finetuned, texts: list[Text], runtime: Runtime) -> list[Record]:
     """Labels with probabilities, or numbers; of single texts, or of pairs, not of both."""
     settings = finetuned.settings
     first = [text.first for text in texts]
@@ -246,25 +248,25 @@ def labelled(finetuned: Finetuned, texts: list[Text], where: Runtime) -> list[Re
     ids, segment_a, cut = encode_pairs(finetuned.tokenizer, first, second, settings["max_length"])
     if cut:
         log.warning(f"{cut:,} texts from {texts[0].place} on are cut at {settings['max_length']} tokens")
-    said = outputs(finetuned, Features(ids, segment_a, {}), where)
+    said = outputs(finetuned, Features(ids, segment_a, {}), runtime)
     return [
         {"id": text.id, **readable(settings["kind"], settings["labels"], output["logits"])}
         for text, output in zip(texts, said, strict=True)
     ]
 
 
-def tagged(finetuned: Finetuned, sentences: list[Sentence], where: Runtime) -> list[Record]:
+def tagged(finetuned: Finetuned, sentences: list[Sentence], runtime: Runtime) -> list[Record]:
     """Words and their tags; a sentence without words has none."""
     settings = finetuned.settings
     filled = [sentence for sentence in sentences if sentence.words]
     config = TaggingConfig(settings["max_length"])
     task = Tagging("tagging", {"test": filled}, finetuned.tokenizer, config, labels=settings["labels"])
-    found = iter(task.predictions("test", outputs(finetuned, task.features("test"), where)) if filled else ())
+    found = iter(task.predictions("test", outputs(finetuned, task.features("test"), runtime)) if filled else ())
     return [next(found) if each.words else {"id": each.id, "words": [], "tags": []} for each in sentences]
 
 
 def answered(
-    finetuned: Finetuned, questions: list[Question], null_threshold: float | None, where: Runtime
+    finetuned: Finetuned, questions: list[Question], null_threshold: float | None, runtime: Runtime
 ) -> list[Record]:
     """Answers, null odds and the n best spans.
 
@@ -279,5 +281,5 @@ def answered(
     may_be_none = settings["task"] == "squad2"
     return [
         each.record(config.threshold if may_be_none else None)
-        for each in answer_questions(chunks, outputs(finetuned, chunks.features, where), config)
+        for each in answer_questions(chunks, outputs(finetuned, chunks.features, runtime), config)
     ]

@@ -78,7 +78,7 @@ class EncoderConfig:
 
 
 class Encoder(nn.Module):
-    """BERT's encoder (Devlin et al., 2019) with ELECTRA's factorised embeddings; no pooler.
+    """BERT's encoder (Devlin et al., 2019) with ELECTRA's factorized embeddings; no pooler.
 
     `embeddings` are given where two networks share them. Hidden states come out after the last LayerNorm; the vector
     of [CLS] is simply the first one.
@@ -131,7 +131,7 @@ class Encoder(nn.Module):
 
     @property
     def fused(self) -> bool:
-        """Whether kernels of our own are to compute the layers (`fuse`)."""
+        """Whether kernels of our own are to compute the layers (`enable_cpu_kernels`)."""
         return cast(TransformerLayer, self.layers[0]).fused
 
     def embedded(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
@@ -174,11 +174,11 @@ def layout_of(attention_mask: Bool[Tensor, "B L"] | None, fused: bool = False) -
     return Line(attention_mask) if padded >= LEAST_PADDING else Rows(attention_mask)
 
 
-def fuse(module: nn.Module, where: Runtime) -> bool:
-    """Have the layers of all encoders in `module` computed by kernels of our own, if `where` wants and has them."""
-    if not where.kernels:
+def enable_cpu_kernels(module: nn.Module, runtime: Runtime) -> bool:
+    """Have the layers of all encoders in `module` computed by kernels of our own, if `runtime` wants and has them."""
+    if not runtime.kernels:
         return False
-    with main_process_first(where):  # which compiles them
+    with main_process_first(runtime):  # which compiles them
         reason = why_no_kernels()
     if reason is not None:
         log.info(f"layers without C++ kernels ({reason})")
@@ -189,16 +189,16 @@ def fuse(module: nn.Module, where: Runtime) -> bool:
     return True
 
 
-def described(module: nn.Module, where: Runtime) -> str:
+def described(module: nn.Module, runtime: Runtime) -> str:
     """Where `module` was computed, and whether by kernels of our own, in one line for reports."""
     fused = any(isinstance(part, TransformerLayer) and part.fused for part in module.modules())
-    return f"{where.describe()}, C++ kernels" if fused else where.describe()
+    return f"{runtime.describe()}, C++ kernels" if fused else runtime.describe()
 
 
-def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
+def initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
     """How every parameter starts, by the end of its name; the first match counts.
 
-    Glorot stands where the original code names no initialiser, so that TensorFlow's default applied.
+    Glorot stands where the original code names no initializer, so that TensorFlow's default applied.
     """
     return {
         "norm.weight": nn.init.ones_,
@@ -212,11 +212,11 @@ def initialisers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor
     }
 
 
-def initialise(module: nn.Module, std: float = 0.02, embedding_std: float | None = None) -> None:
+def initialize(module: nn.Module, std: float = 0.02, embedding_std: float | None = None) -> None:
     """Give every parameter of a network its initial value, drawn from torch's default generator.
 
     The deviation of embeddings is that of kernels, unless it is given.
     """
-    table = initialisers(std, std if embedding_std is None else embedding_std)
+    table = initializers(std, std if embedding_std is None else embedding_std)
     for name, parameter in module.named_parameters():
         next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)

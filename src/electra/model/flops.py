@@ -8,8 +8,8 @@ Operations per element that are not matrix products: LayerNorm 5, GELU 8, softma
 none of the operations per element. It counts the backward as two forwards, and the generator's last layer only at the
 positions where it is computed; here that layer is whole.
 
-Utilisation of a machine is another matter than the paper's compute axis: there look-ups are free and the backward pass
-costs two forwards, so it has a count of its own, `Cost.utilised`.
+Utilization of a machine is another matter than the paper's compute axis: there look-ups are free and the backward pass
+costs two forwards, so it has a count of its own, `Cost.utilized`.
 """
 
 from typing import NamedTuple
@@ -106,7 +106,7 @@ class Cost(NamedTuple):
         return (2 if self.learns else 1) * self.forward.get("embedding look-up", 0)
 
     @property
-    def utilised(self) -> int:
+    def utilized(self) -> int:
         """What a machine really has to do: look-ups are free, and a backward pass costs two forwards."""
         computed = sum(self.forward.values()) - self.forward.get("embedding look-up", 0)
         return (3 if self.learns else 1) * computed

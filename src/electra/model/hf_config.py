@@ -92,7 +92,7 @@ def count_layers(names: Mapping[str, Tensor]) -> int:
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 
-class WithoutInitialisation(TorchFunctionMode):
+class WithoutInitialization(TorchFunctionMode):
     """Leave new parameters as they are allocated: drawing them on the device meta imports 800 modules."""
 
     def __torch_function__(
@@ -108,7 +108,7 @@ class WithoutInitialisation(TorchFunctionMode):
 @contextmanager
 def allocating_nothing() -> Iterator[None]:
     """Modules built within have parameters with shapes and without values."""
-    with torch.device("meta"), WithoutInitialisation():
+    with torch.device("meta"), WithoutInitialization():
         yield
 
 

@@ -17,7 +17,7 @@ from electra.model.packing import Line, Rows, heads, joined_heads
 
 
 class Embeddings(nn.Module):
-    """Word + position + token type, normalised. ELECTRA shares this whole block between its two networks."""
+    """Word + position + token type, normalized. ELECTRA shares this whole block between its two networks."""
 
     def __init__(
         self, vocab_size: int, embedding_size: int, max_positions: int, type_vocab_size: int, norm_eps: float
@@ -77,7 +77,7 @@ class TransformerLayer(nn.Module):
     """BERT's layer: LayerNorm after each residual sum."""
 
     fused = False
-    """Whether kernels of our own compute it, where all tokens are wanted (`electra.model.encoder.fuse`)."""
+    """Whether kernels of our own compute it, where all tokens are wanted (`electra.model.encoder.enable_cpu_kernels`)."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from torch import Tensor
 from electra.errors import DeviceError
 from electra.model.hf_config import allocating_nothing
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel, Setting, Vocabulary
+from electra.pretraining.objectives.model import OBJECTIVES, ObjectiveSpec, PretrainingModel, Vocabulary
 from electra.pretraining.objectives.networks import generator_sizes
 from electra.pretraining.two_stage import generator_of
 from electra.seeding import Stream, seed_everything
@@ -50,12 +50,12 @@ def build_shapes(config: PretrainConfig) -> PretrainingModel:
         return PretrainingModel(setting_of(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
 
 
-def setting_of(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> Setting:
+def setting_of(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> ObjectiveSpec:
     """All that the objective is built from."""
     objective = OBJECTIVES[config.objective]
     if config.loss_weight is not None and objective.corruption == "generator":  # it weighs against a generator's loss
         objective = replace(objective, weight=config.loss_weight)
-    return Setting(
+    return ObjectiveSpec(
         objective,
         replace(config.model, vocab_size=vocabulary.size),
         generator_of(config),

@@ -22,7 +22,7 @@ GRAPHED_LENGTHS = 32
 """Places from one length of micro-batch to the next, where graphs are recorded."""
 
 
-def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> int:
+def resolve_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded: int = 0) -> int:
     """The micro-batch size: as given, as `recorded` by the run that is resumed, or what suits the device.
 
     That is the largest that divides a process's share and fits. On a GPU activations grow with length x width x depth. Graphs
@@ -34,7 +34,7 @@ def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> i
     Raises:
         UsageError: processes do not divide the batch, or cannot keep the size that the means of the run depend on.
     """
-    rows = config.training.micro_batch_size or micro_batch_size_for(config, where, recorded)
+    rows = config.training.micro_batch_size or micro_batch_size_for(config, runtime, recorded)
     if recorded not in (0, rows):
         log.warning(
             f"micro-batches of {rows} sequences, {recorded} before: dropout differs from that of an undisturbed run from "
@@ -43,24 +43,24 @@ def rows_at_once(config: PretrainConfig, where: Runtime, recorded: int = 0) -> i
     return rows
 
 
-def micro_batch_size_for(config: PretrainConfig, where: Runtime, recorded: int) -> int:
-    """The recorded size where the processes can keep it, or else what suits the device; see `rows_at_once`."""
-    share, rest = divmod(config.training.batch_size, where.world_size)
+def micro_batch_size_for(config: PretrainConfig, runtime: Runtime, recorded: int) -> int:
+    """The recorded size where the processes can keep it, or else what suits the device; see `resolve_micro_batch_size`."""
+    share, rest = divmod(config.training.batch_size, runtime.world_size)
     if rest or not share:
         raise UsageError(
             f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
-            f"{where.world_size} processes"
+            f"{runtime.world_size} processes"
         )
     if recorded and share % recorded == 0:
         return recorded
     if recorded and config.training.means == "local":
         raise UsageError(
             f"training.means is local, so this run's loss depends on its micro-batches of {recorded} sequences, into which "
-            f"{where.world_size} processes cannot divide a batch of {config.training.batch_size}; start as many as before"
+            f"{runtime.world_size} processes cannot divide a batch of {config.training.batch_size}; start as many as before"
         )
     limit = CPU_ROWS
-    if where.device.type == "cuda":
-        memory = torch.cuda.get_device_properties(where.device).total_memory / 2**30
+    if runtime.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(runtime.device).total_memory / 2**30
         row = config.seq_len * config.model.hidden_size * config.model.num_layers
         limit = max(1, int(ACTIVATIONS_PER_GIB * memory / row / (2 if config.training.graphs else 1)))
     return max(rows for rows in range(1, min(share, limit) + 1) if share % rows == 0)
@@ -93,13 +93,13 @@ def compile_parts(model: PretrainingModel, device: torch.device, backend: str = 
             module.backend = backend
 
 
-def check_graphs(config: PretrainConfig, where: Runtime) -> None:
+def check_graphs(config: PretrainConfig, runtime: Runtime) -> None:
     """See that CUDA graphs, if they are asked for, can be had here.
 
     Raises:
         DeviceError: there is no GPU.
     """
-    if config.training.graphs and where.device.type != "cuda":
+    if config.training.graphs and runtime.device.type != "cuda":
         raise DeviceError("--training.graphs: CUDA graphs need a GPU, and this run has none; leave it out")
 
 

@@ -11,12 +11,12 @@ import torch
 from rich.table import Table
 
 import electra
-from electra.console import console, counted
+from electra.console import console, format_count
 from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.model.checkpoints import PRETRAINED_LENGTH, save_pretrained
-from electra.model.encoder import EncoderConfig, described, fuse
+from electra.model.encoder import EncoderConfig, described, enable_cpu_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
@@ -25,7 +25,7 @@ from electra.pretraining.reporting.diagnostics import Finding, check_heldout, ch
 from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import longest_trained_length
-from electra.runtime import Runtime, runtime
+from electra.runtime import Runtime, start_runtime
 from electra.seeding import Stream, row_keys
 from electra.storage import writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -48,15 +48,15 @@ def finish(
     tokenizer: Tokenizer,
     state: TrainingState,
     findings: list[Finding],
-    where: Runtime,
+    runtime: Runtime,
 ) -> dict[str, Any]:
     """Evaluate, save, report and show; the main process does it, the others return at once with nothing."""
-    if not where.is_main:
+    if not runtime.is_main:
         return {}
-    evaluation = score(model, data, tokenizer, where)
+    evaluation = score(model, data, tokenizer, runtime)
     at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
     findings = check_vocabulary(data.manifest.coverage) + findings + at_the_end
-    shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), where)
+    shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), runtime)
     save_networks(directory, model, tokenizer, longest_trained_length(config, data.manifest.seq_len))
     summary = {
         "step": state.step,
@@ -65,7 +65,7 @@ def finish(
         "flops": state.flops,
         "heldout": evaluation.metrics,
         "findings": [asdict(finding) for finding in findings],
-        "hardware": described(model, where),
+        "hardware": described(model, runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     report = Report(
@@ -95,12 +95,12 @@ def show_results(directory: RunDirectory) -> None:
     console.print(f"Report:     {directory.report}", markup=False)
 
 
-def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, where: Runtime) -> Evaluation:
+def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
     """The held-out metrics."""
     batches = evaluation_batches(
         data.heldout, batch_size=EVALUATION_ROWS, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
     )
-    return evaluate(model, batches, torch.from_numpy(data.unigrams), where)
+    return evaluate(model, batches, torch.from_numpy(data.unigrams), runtime)
 
 
 def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
@@ -112,7 +112,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
     """
     directory = RunDirectory(run)
     config = directory.saved()
-    with runtime(config.runtime) as where:
+    with start_runtime(config.runtime) as runtime:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
@@ -120,8 +120,8 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         state = Checkpoints(directory.checkpoints, 1, log.warning).restore(model)
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
-        fuse(model, where)
-        evaluation = score(model.to(where.device), data, tokenizer, where)
+        enable_cpu_kernels(model, runtime)
+        evaluation = score(model.to(runtime.device), data, tokenizer, runtime)
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
     )
@@ -167,8 +167,8 @@ def facts(
         generator = {"generator": f"{config.generator.kind} draws"}
     return {
         "text": ", ".join(config.text) or str(config.data),
-        "data": f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples, {data.train.tokens:,} tokens; "
-        f"{len(data.heldout):,} examples held out",
+        "data": f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples, "
+        f"{data.train.tokens:,} tokens; {len(data.heldout):,} examples held out",
         "vocabulary": f"{main.vocab_size:,} tokens" + (f"; {coverage}" if coverage else ""),
         "encoder": format_sizes(main),
         **generator,
@@ -189,8 +189,9 @@ def facts(
 def format_sizes(encoder: EncoderConfig) -> str:
     """An encoder's sizes in words."""
     return (
-        f"{counted(encoder.num_layers, 'layer')}, width {encoder.hidden_size:,}, {counted(encoder.num_heads, 'head')}, "
-        f"feed-forward {encoder.ffn_size:,}, embeddings of {encoder.embedding_size:,}"
+        f"{format_count(encoder.num_layers, 'layer')}, width {encoder.hidden_size:,}, "
+        f"{format_count(encoder.num_heads, 'head')}, feed-forward {encoder.ffn_size:,}, "
+        f"embeddings of {encoder.embedding_size:,}"
     )
 
 

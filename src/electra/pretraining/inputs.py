@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import Literal
 
-from electra.console import counted, reading_progress
+from electra.console import format_count, reading_progress
 from electra.data.manifest import MANIFEST, is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
@@ -45,7 +45,7 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
     if config.data is not None:
         data, tokenizer = opened_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
-        return enough(data, config), tokenizer
+        return require_enough_data(data, config), tokenizer
     try:
         corpus = readable_corpus(config.text, config.documents, config.text_field, config.encoding_errors)
     except TextError as error:
@@ -55,13 +55,13 @@ def prepared_text(config: PretrainConfig, directory: RunDirectory) -> tuple[Prep
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
         log.warning(f"{error}; it is not needed any more: all of the text is prepared in {directory.data}")
-        return enough(data, config), tokenizer
+        return require_enough_data(data, config), tokenizer
     describe(corpus)
     tokenizer = chosen_tokenizer(config, corpus, directory)
     data = prepare_with_progress(
         corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
     )
-    return enough(data, config), tokenizer
+    return require_enough_data(data, config), tokenizer
 
 
 def readable_corpus(
@@ -83,12 +83,13 @@ def readable_corpus(
     return corpus
 
 
-def enough(data: PreparedData, config: PretrainConfig) -> PreparedData:
+def require_enough_data(data: PreparedData, config: PretrainConfig) -> PreparedData:
     """The data; a run that could not fill a batch, or not be scored at its end for lack of held-out text, does not begin."""
     if len(data.train) < config.training.batch_size:
         raise UsageError(
-            f"{', '.join(config.text) or config.data}: too little text: {counted(len(data.train), 'training example')} of "
-            f"up to {config.seq_len} tokens, less than one batch of {config.training.batch_size:,}; "
+            f"{', '.join(config.text) or config.data}: too little text: "
+            f"{format_count(len(data.train), 'training example')} of up to {config.seq_len} tokens, "
+            f"less than one batch of {config.training.batch_size:,}; "
             "add text, or lower --training.batch-size or --seq-len"
         )
     if not len(data.heldout):
@@ -116,7 +117,7 @@ def opened_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Token
             "leave --seq-len out, or prepare the text again"
         )
     log.info(
-        f"data of {path}: {counted(data.manifest.documents, 'document')}, {len(data.train):,} examples "
+        f"data of {path}: {format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples "
         f"(sequence length {data.manifest.seq_len}, that of the prepared data)"
     )
     report_vocabulary(data, str(path))
@@ -127,9 +128,9 @@ def describe(corpus: Corpus) -> None:
     """Say what text there is."""
     size = corpus.total_bytes()
     amount = "a data set of the hub" if size is None else f"{size / 1e6:,.1f} MB on disk"
-    log.info(f"text: {', '.join(corpus.sources)} ({amount}, {counted(len(corpus.describe()), 'source')})")
+    log.info(f"text: {', '.join(corpus.sources)} ({amount}, {format_count(len(corpus.describe()), 'source')})")
     if skipped := corpus.skipped():
-        log.warning(f"left out, not text of a known kind: {counted(len(skipped), 'file')}, {skipped[0]} for one")
+        log.warning(f"left out, not text of a known kind: {format_count(len(skipped), 'file')}, {skipped[0]} for one")
 
 
 def chosen_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirectory) -> Tokenizer:
@@ -225,7 +226,7 @@ def prepare_with_progress(
         log.info(f"preparing went on: {last.found_chunks:,} of {last.chunks:,} parts of the text were done before")
     whence = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
     log.info(
-        f"{counted(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
+        f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
         f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {whence} are held out)"
     )
     if hint := hint_at_short_documents(data, corpus):

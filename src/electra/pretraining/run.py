@@ -15,19 +15,19 @@ from electra.console import console
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
-from electra.model.encoder import fuse
+from electra.model.encoder import enable_cpu_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, rows_at_once
+from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, show_results
 from electra.pretraining.inputs import prepared_text
 from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.reporting.observer import RunObserver
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.two_stage import earlier, stages, together
-from electra.pretraining.warm_start import check_init, continue_from, take_over
-from electra.runtime import Runtime, all_or_none, main_process_first, runtime, stop_on_signal
+from electra.pretraining.two_stage import earlier, stages, sum_states
+from electra.pretraining.warm_start import check_init, continue_from, load_stage_one
+from electra.runtime import Runtime, all_or_none, main_process_first, start_runtime, stop_on_signal
 from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -46,64 +46,64 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     """
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
-    with runtime(config.runtime) as where:
-        with all_or_none(where):
+    with start_runtime(config.runtime) as runtime:
+        with all_or_none(runtime):
             facts = beginning(config, directory)
-            check_graphs(config, where)
-        check_alike(facts, where)
+            check_graphs(config, runtime)
+        check_alike(facts, runtime)
         if (summary := directory.finished()) is None:
-            return run(config, directory, where)
-        with main_process_first(where):
+            return run(config, directory, runtime)
+        with main_process_first(runtime):
             directory.check(config)
         log.info(f"{out} is finished: step {summary['step']:,} (choose another --out for another run)")
         show_results(directory)
         return summary
 
 
-def run(config: PretrainConfig, directory: RunDirectory, where: Runtime) -> dict[str, Any]:
+def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> dict[str, Any]:
     """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
     with ExitStack() as claim:
-        with main_process_first(where):
-            if where.is_main:
+        with main_process_first(runtime):
+            if runtime.is_main:
                 directory.check(config)
                 if config.init:
                     check_init(Path(config.init), config)
-                claim.enter_context(directory.claimed(config))
+                claim.enter_context(directory.lock_or_create(config))
         if (summary := directory.finished()) is not None:  # by another process, just before this one had the lock
             return summary
-        rows = rows_at_once(config, where, recorded_micro_batch_size(directory, where))
-        with main_process_first(where):
+        rows = resolve_micro_batch_size(config, runtime, recorded_micro_batch_size(directory, runtime))
+        with main_process_first(runtime):
             data, tokenizer = prepared_text(config, directory)
-        check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": rows}, where)
+        check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": rows}, runtime)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         last, before = config, TrainingState()
         if config.procedure != "joint":
             first, last = stages(config, model, data)
-            before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, where))
-            with main_process_first(where):  # it is the one that saves what all take over
-                take_over(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
+            before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, runtime))
+            with main_process_first(runtime):  # it is the one that saves what all take over
+                load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
         log.info(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
         if config.init:
             continue_from(Path(config.init), model)
-        model.to(where.device)
+        model.to(runtime.device)
         if config.training.compile:
-            compile_parts(model, where.device)
-        elif fuse(model, where):
+            compile_parts(model, runtime.device)
+        elif enable_cpu_kernels(model, runtime):
             log.info("layers by C++ kernels (--runtime.kernels false: by PyTorch alone)")
         try:
-            state, findings = train_model(last, rows, directory, model, data, tokenizer, where)
+            state, findings = train_model(last, rows, directory, model, data, tokenizer, runtime)
         except torch.OutOfMemoryError:
             raise DeviceError(
                 f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
             ) from None
-        return finish(config, directory, model, data, tokenizer, together(before, state), findings, where)
+        return finish(config, directory, model, data, tokenizer, sum_states(before, state), findings, runtime)
 
 
-def recorded_micro_batch_size(directory: RunDirectory, where: Runtime) -> int:
+def recorded_micro_batch_size(directory: RunDirectory, runtime: Runtime) -> int:
     """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
-    with all_or_none(where):
+    with all_or_none(runtime):
         recorded = Checkpoints(directory.checkpoints, 1, log.warning).recorded_settings().get("micro_batch_size", 0)
-    return int(where.agree(float(recorded))[0])
+    return int(runtime.all_reduce_max(float(recorded))[0])
 
 
 # Options that may differ between the processes of a run.
@@ -143,7 +143,7 @@ def train_model(
     model: PretrainingModel,
     data: PreparedData,
     tokenizer: Tokenizer,
-    where: Runtime,
+    runtime: Runtime,
 ) -> tuple[TrainingState, list[Finding]]:
     """Train to the end of the budget; returns where that is, and what was unusual on the way.
 
@@ -159,19 +159,19 @@ def train_model(
         seed=recipe.seed,
         length_warmup=config.length_warmup,
         padded_to=graphed_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
-        rank=where.rank,
-        world_size=where.world_size,
+        rank=runtime.rank,
+        world_size=runtime.world_size,
     )
     checkpoints = Checkpoints(
         directory.checkpoints, recipe.training.keep_checkpoints, log.warning, {"micro_batch_size": rows}
     )
-    health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.never_original)
-    share = model.utilised_share(data.manifest.seq_len)
-    observer = RunObserver(directory.path, recipe.budget, health, share, where, checkpoints.path)
-    announce(config, rows, loader, where)
+    health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.exclude_original_token)
+    share = model.utilized_share(data.manifest.seq_len)
+    observer = RunObserver(directory.path, recipe.budget, health, share, runtime, checkpoints.path)
+    announce(config, rows, loader, runtime)
     with stop_on_signal() as stop_signal:
         try:
-            state = train(model, loader.iterate, recipe, where, checkpoints, observer, lambda: stop_signal() != 0)
+            state = train(model, loader.iterate, recipe, runtime, checkpoints, observer, lambda: stop_signal() != 0)
         finally:
             observer.close()
         if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
@@ -180,14 +180,14 @@ def train_model(
     return state, observer.findings
 
 
-def announce(config: PretrainConfig, rows: int, loader: BatchLoader, where: Runtime) -> None:
+def announce(config: PretrainConfig, rows: int, loader: BatchLoader, runtime: Runtime) -> None:
     """Say how the run will be trained, and why."""
     training, schedule = config.training, config.schedule
-    log.info(f"training on {where.describe()}")
-    if training.batch_size > rows * where.world_size:
+    log.info(f"training on {runtime.describe()}")
+    if training.batch_size > rows * runtime.world_size:
         how = "gradients accumulate; the losses are means over the whole batch"
     else:
-        how = "one for each process" if where.world_size > 1 else "the whole batch at once"
+        how = "one for each process" if runtime.world_size > 1 else "the whole batch at once"
     log.info(f"batches of {training.batch_size} in micro-batches of {rows} ({how})")
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length

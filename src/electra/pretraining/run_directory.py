@@ -147,7 +147,7 @@ class RunDirectory:
             )
 
     @contextmanager
-    def claimed(self, config: PretrainConfig) -> Iterator[None]:
+    def lock_or_create(self, config: PretrainConfig) -> Iterator[None]:
         """Make and lock the directory; if what the user gave is unusable, leave nothing half-written of a new one.
 
         Raises:

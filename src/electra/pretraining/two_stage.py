@@ -75,7 +75,7 @@ def earlier(summary: dict[str, Any]) -> TrainingState:
     return TrainingState(**{name: summary[name] for name in ("step", "seconds", "tokens", "flops") if name in summary})
 
 
-def together(first: TrainingState, last: TrainingState) -> TrainingState:
+def sum_states(first: TrainingState, last: TrainingState) -> TrainingState:
     """Steps, time, tokens and FLOPs of both stages."""
     return replace(
         last,

@@ -15,7 +15,7 @@ from electra.model.hf_config import load_config
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
-from electra.pretraining.objectives.targets import EveryToken, ReplacedOrOriginal, WhichToken
+from electra.pretraining.objectives.targets import AllTokensPrediction, MaskedTokenPrediction, ReplacedTokenDetection
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ MULTIPLIERS = {
 }
 
 NETWORKS = {
-    "replaced": ReplacedOrOriginal.architecture,
-    "token": WhichToken.architecture,
-    "every-token": EveryToken.architecture,
+    "replaced": ReplacedTokenDetection.architecture,
+    "token": MaskedTokenPrediction.architecture,
+    "every-token": AllTokensPrediction.architecture,
 }
 
 
@@ -199,7 +199,7 @@ def longest_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
     return None if before is None else max(before, seq_len)
 
 
-def take_over(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
+def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
     """Put a generator that was trained alone into the model, and its encoder's weights into the discriminator's too."""
     assert model.generator is not None
     load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "ElectraForMaskedLM")

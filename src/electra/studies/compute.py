@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from electra.data.loader import Batch, padded_batch
-from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import SentenceHead
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, fuse, initialise
+from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels, initialize
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import rows_at_once
+from electra.pretraining.execution import resolve_micro_batch_size
 from electra.pretraining.two_stage import generator_alone
-from electra.runtime import Runtime, RuntimeConfig, runtime
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.runtime import Runtime, RuntimeConfig, start_runtime
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
 
 MOST_FLOPS = 1e11
@@ -52,65 +52,65 @@ def stages_of(config: PretrainConfig) -> list[PretrainConfig]:
 
 def measured_step(config: PretrainConfig) -> Step:
     """An update on random full rows, timed here and now; of two stages, which have as many updates, the mean."""
-    with runtime(config.runtime) as where:
-        seconds = statistics.fmean(step_seconds(stage, where) for stage in stages_of(config))
+    with start_runtime(config.runtime) as runtime:
+        seconds = statistics.fmean(step_seconds(stage, runtime) for stage in stages_of(config))
     return Step(step_flops(config), seconds)
 
 
-def step_seconds(config: PretrainConfig, where: Runtime) -> float:
+def step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
     """Seconds of an update; of a large batch a part is timed, and the rest in proportion."""
     words = (f"word{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # which ones makes no difference
-    tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalisation())
-    model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(where.device)
-    fuse(model, where)
-    rows = timed_rows(rows_at_once(config, where), float(model.row_flops(config.seq_len)), where)
+    tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalization())
+    model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(runtime.device)
+    enable_cpu_kernels(model, runtime)
+    rows = timed_rows(resolve_micro_batch_size(config, runtime), float(model.row_flops(config.seq_len)), runtime)
     batch = random_batch(rows, config.seq_len, config.model.vocab_size)
     counts = model.counts(batch)
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
 
     def learn() -> None:
-        with where.autocast():
-            loss, _ = model(batch.to(where.device), counts)
+        with runtime.autocast():
+            loss, _ = model(batch.to(runtime.device), counts)
         loss.backward()
 
-    seconds = median_seconds(learn, where) * config.training.batch_size / rows
-    return seconds + median_seconds(optimizer.step, where)
+    seconds = median_seconds(learn, runtime) * config.training.batch_size / rows
+    return seconds + median_seconds(optimizer.step, runtime)
 
 
 def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int, device: RuntimeConfig) -> float:
     """Seconds of an update of fine-tuning on rows of `length`."""
-    with runtime(device) as where:
+    with start_runtime(device) as runtime:
         encoder = Encoder(model)
-        initialise(encoder, model.initializer_range)
-        module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(where.device)
-        fuse(module, where)
+        initialize(encoder, model.initializer_range)
+        module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(runtime.device)
+        enable_cpu_kernels(module, runtime)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
-        rows = timed_rows(batch_size, module.flops(labelled(1, length, model.vocab_size)), where)
-        batch = labelled(rows, length, model.vocab_size).to(where.device)
+        rows = timed_rows(batch_size, module.flops(labeled(1, length, model.vocab_size)), runtime)
+        batch = labeled(rows, length, model.vocab_size).to(runtime.device)
 
         def learn() -> None:
-            with where.autocast():
+            with runtime.autocast():
                 loss, _ = module(batch, {"examples": float(rows)})
             loss.backward()
 
-        seconds = median_seconds(learn, where) * batch_size / rows
-        return seconds + median_seconds(optimizer.step, where)
+        seconds = median_seconds(learn, runtime) * batch_size / rows
+        return seconds + median_seconds(optimizer.step, runtime)
 
 
-def timed_rows(rows: int, row_flops: float, where: Runtime) -> int:
+def timed_rows(rows: int, row_flops: float, runtime: Runtime) -> int:
     """Of the rows that pass the model at once, how many are timed."""
-    return max(1, min(rows, int(MOST_FLOPS / row_flops))) if where.device.type == "cpu" else rows
+    return max(1, min(rows, int(MOST_FLOPS / row_flops))) if runtime.device.type == "cpu" else rows
 
 
-def median_seconds(work: Callable[[], object], where: Runtime) -> float:
+def median_seconds(work: Callable[[], object], runtime: Runtime) -> float:
     """Of some repetitions, after a first one that does not count."""
     work()
     times: list[float] = []
     while len(times) < REPETITIONS and sum(times) < ENOUGH_SECONDS:
-        where.synchronise()
+        runtime.synchronize()
         start = time.perf_counter()
         work()
-        where.synchronise()
+        runtime.synchronize()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -122,6 +122,6 @@ def random_batch(rows: int, length: int, vocab_size: int) -> Batch:
     return replace(batch, keys=torch.arange(rows))
 
 
-def labelled(rows: int, length: int, vocab_size: int) -> LabelledBatch:
+def labeled(rows: int, length: int, vocab_size: int) -> LabeledBatch:
     """The same, with a label each."""
-    return LabelledBatch(random_batch(rows, length, vocab_size), {"label": torch.zeros(rows, dtype=torch.long)})
+    return LabeledBatch(random_batch(rows, length, vocab_size), {"label": torch.zeros(rows, dtype=torch.long)})

@@ -14,7 +14,7 @@ from electra.finetuning.classification.task import SentenceTask
 from electra.pretraining.inputs import prepare_with_progress, train_into
 from electra.studies.scales import Scale
 from electra.text.corpus import Corpus
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer, load_tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
         UsageError: no such task.
         DataError: a file of a task is missing or broken.
     """
-    nothing = Tokenizer(SPECIAL_TOKENS, Normalisation())  # reading needs none
+    nothing = Tokenizer(SPECIAL_TOKENS, Normalization())  # reading needs none
     tasks = {}
     for name in names:
         if name not in COLUMNS:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from electra.console import console, counted, reading_progress, show_rows
+from electra.console import console, format_count, reading_progress, show_rows
 from electra.errors import UsageError
 from electra.finetuning.classification.task import SentenceTask
 from electra.finetuning.config import FinetuneConfig
@@ -152,12 +152,12 @@ def show(plan: Plan) -> None:
     if not plan.rows:
         console.print(f"{plan.study.title}: all runs are done", markup=False)
         return
-    size = f"{counted(len(plan.rows), 'variant')}, {counted(sum(row.runs for row in plan.rows), 'run')}"
+    size = f"{format_count(len(plan.rows), 'variant')}, {format_count(sum(row.runs for row in plan.rows), 'run')}"
     console.print(f"{plan.study.title}: {size} to do", markup=False)
     rows = [["variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"]]
     for row in plan.rows:
-        cells = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
-        rows.append([row.variant.name, *cells, *(minutes(each) for each in (row.seconds, row.finetuning_seconds))])
+        trials = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
+        rows.append([row.variant.name, *trials, *(minutes(each) for each in (row.seconds, row.finetuning_seconds))])
     show_rows(rows)
     both = plan.training_hours + plan.finetuning_hours
     console.print(

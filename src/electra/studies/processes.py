@@ -16,14 +16,14 @@ from electra.console import console
 from electra.data.workers import without_main
 from electra.errors import ElectraError
 from electra.runtime import stop_on_signal
-from electra.studies.trial import Cell, alone, run_cell
+from electra.studies.trial import Trial, alone, run_trial
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether a signal came."""
 
 
 def run_cells(
-    cells: Sequence[Cell], workers: int, started: Callable[[Cell], None], ended: Callable[[Cell], None]
+    trials: Sequence[Trial], workers: int, started: Callable[[Trial], None], ended: Callable[[Trial], None]
 ) -> None:
     """Run cells, `workers` at a time. One that fails is recorded as failed, and the others go on.
 
@@ -33,24 +33,24 @@ def run_cells(
     Raises:
         SystemExit: a signal asked to stop; 128 plus its number, as shells do.
     """
-    waiting, idle = list(cells), list(range(workers))
-    running: dict[BaseProcess, tuple[Cell, Connection, int]] = {}
+    waiting, idle = list(trials), list(range(workers))
+    running: dict[BaseProcess, tuple[Trial, Connection, int]] = {}
     with stop_on_signal() as stop_signal:
         try:
             while (waiting or running) and not stop_signal():
                 while waiting and idle:
-                    cell, worker = waiting.pop(0), idle.pop(0)
-                    process, connection = start(cell, worker)
-                    running[process] = (cell, connection, worker)
-                    started(cell)
+                    trial, worker = waiting.pop(0), idle.pop(0)
+                    process, connection = start(trial, worker)
+                    running[process] = (trial, connection, worker)
+                    started(trial)
                 wait([process.sentinel for process in running], timeout=LOOK_EVERY)
                 for process in [each for each in running if each.exitcode is not None]:
-                    cell, connection, worker = running.pop(process)
+                    trial, connection, worker = running.pop(process)
                     connection.close()
                     idle.append(worker)
-                    if (reason := unsaid(process.exitcode or 0, cell)) is not None:
-                        cell.fail(reason)
-                    ended(cell)
+                    if (reason := unsaid(process.exitcode or 0, trial)) is not None:
+                        trial.fail(reason)
+                    ended(trial)
         finally:
             for process in running:
                 process.terminate()  # they save what they have
@@ -61,46 +61,46 @@ def run_cells(
             raise SystemExit(128 + number)
 
 
-def unsaid(exitcode: int, cell: Cell) -> str | None:
+def unsaid(exitcode: int, trial: Trial) -> str | None:
     """Why a process failed that could not record it; None of one that could, or that was asked to stop."""
     if exitcode < 0:
         return f"killed by signal {-exitcode} (often because memory ran out: fewer --workers need less)"
     if exitcode in (0, 128 + signal.SIGTERM, 128 + signal.SIGINT):
         return None
-    return f"its process ended with code {exitcode} ({cell.log})"
+    return f"its process ended with code {exitcode} ({trial.log})"
 
 
-def start(cell: Cell, worker: int) -> tuple[BaseProcess, Connection]:
+def start(trial: Trial, worker: int) -> tuple[BaseProcess, Connection]:
     """A process that runs a cell, one of some workers, and a connection whose end tells it that nobody waits for it."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     with without_main():
-        process = context.Process(target=work, args=(cell, worker, theirs), name=cell.name)
+        process = context.Process(target=work, args=(trial, worker, theirs), name=trial.name)
         process.start()
     theirs.close()
     return process, ours
 
 
-def work(cell: Cell, worker: int, connection: Connection) -> None:
+def work(trial: Trial, worker: int, connection: Connection) -> None:
     """What the process does. All that it says goes into the cell's log."""
     for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to every process: the parent handles them
         signal.signal(number, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     take_gpu(worker)
-    cell.log.parent.mkdir(parents=True, exist_ok=True)
-    with cell.log.open("a") as log:
+    trial.log.parent.mkdir(parents=True, exist_ok=True)
+    with trial.log.open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     threading.Thread(target=stop_without_parent, args=(connection,), daemon=True).start()
     try:
-        with alone(cell):
-            run_cell(cell)
+        with alone(trial):
+            run_trial(trial)
     except ElectraError as error:
         console.print(f"{type(error).__name__}: {error}", markup=False)
-        cell.fail(str(error))
+        trial.fail(str(error))
     except Exception as error:
         traceback.print_exc()
-        cell.fail(f"{type(error).__name__}: {' '.join(str(error).split())} ({cell.log})")
+        trial.fail(f"{type(error).__name__}: {' '.join(str(error).split())} ({trial.log})")
     sys.stdout.flush()
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from electra.config.parser import check_limits
-from electra.console import console, counted, show_rows
+from electra.console import console, format_count, show_rows
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import SentenceTask
@@ -29,7 +29,7 @@ from electra.pretraining.run_directory import RunDirectory
 from electra.runtime import RuntimeConfig
 from electra.schema import read_json
 from electra.storage import LOCK, exclusive, holds_files, write_atomically
-from electra.studies.catalogue import STUDIES
+from electra.studies.catalog import STUDIES
 from electra.studies.inputs import check_tasks, fitted, shared_data
 from electra.studies.plan import Plan, Stopwatch, budget_for, minutes, planned, show
 from electra.studies.probing.tags import tagged_splits
@@ -39,7 +39,7 @@ from electra.studies.reporting.results import Results, average, best_probe, best
 from electra.studies.reporting.table import summary_rows, to_markdown
 from electra.studies.scales import SCALES, Scale
 from electra.studies.study import Published, Study, Variant, with_rates
-from electra.studies.trial import Cell, Scoring
+from electra.studies.trial import EvalConfig, Trial
 from electra.text.corpus import BUILTIN
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class StudyRecord(TypedDict):
 
 
 @dataclass(frozen=True)
-class Order:
+class StudyConfig:
     """What is asked for; `electra.study` explains it."""
 
     name: str
@@ -94,7 +94,7 @@ class Order:
         return RuntimeConfig(self.device, self.precision, threads)
 
 
-def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
+def run_study(order: StudyConfig, dry_run: bool = False) -> dict[str, Any]:
     """Run a study, or what is left of it to do; or only say what it will cost. Returns the budget and the rows.
 
     Raises:
@@ -107,7 +107,7 @@ def run_study(order: Order, dry_run: bool = False) -> dict[str, Any]:
         return _run_study(order, dry_run)
 
 
-def _run_study(order: Order, dry_run: bool) -> dict[str, Any]:
+def _run_study(order: StudyConfig, dry_run: bool) -> dict[str, Any]:
     scale = fitted(SCALES[order.scale](), order.data, order.out)
     tasks = check_tasks(order.tasks or scale.tasks, order.glue)
     if order.tags is not None:
@@ -132,65 +132,67 @@ def _run_study(order: Order, dry_run: bool) -> dict[str, Any]:
 
 
 def plan_of(
-    order: Order, study: Study, chosen: Sequence[Variant], tasks: Mapping[str, SentenceTask], watch: Stopwatch
+    order: StudyConfig, study: Study, chosen: Sequence[Variant], tasks: Mapping[str, SentenceTask], watch: Stopwatch
 ) -> Plan:
     """What the cells that are not finished will cost; one that has begun is counted whole."""
     scoring = scoring_of(order, tuple(tasks))
     runs = {
         variant.name: sum(
-            not cell_of(study, variant, seed, order, order.data, scoring).is_finished() for seed in range(order.seeds)
+            not build_trial(study, variant, seed, order, order.data, scoring).is_finished()
+            for seed in range(order.seeds)
         )
         for variant in chosen
     }
     return planned(study, runs, tasks, order.finetune_seeds, order.workers, watch)
 
 
-def scoring_of(order: Order, tasks: tuple[str, ...]) -> Scoring:
+def scoring_of(order: StudyConfig, tasks: tuple[str, ...]) -> EvalConfig:
     """What every cell is scored on."""
-    return Scoring(order.glue, tasks, order.finetune_seeds, tags=order.tags and located(order.tags))
+    return EvalConfig(order.glue, tasks, order.finetune_seeds, tags=order.tags and located(order.tags))
 
 
 def run_grid(
-    order: Order, study: Study, chosen: Sequence[Variant], scale: Scale, tasks: tuple[str, ...]
+    order: StudyConfig, study: Study, chosen: Sequence[Variant], scale: Scale, tasks: tuple[str, ...]
 ) -> dict[str, Any]:
     """Run the cells that are not finished, and write what all of them have found."""
     data = shared_data(scale, order.data, order.out)
     scoring = scoring_of(order, tasks)
-    cells = {
+    trials = {
         variant.name: [
-            cell_of(study, variant, seed, order, data, scoring) for seed in seeds_of(order.out, variant, order.seeds)
+            build_trial(study, variant, seed, order, data, scoring)
+            for seed in seeds_of(order.out, variant, order.seeds)
         ]
         for variant in study.variants
     }
-    for cell in (each for row in cells.values() for each in row):
-        RunDirectory(cell.run).check(cell.config)
-        check_tags(cell)
+    for trial in (each for row in trials.values() for each in row):
+        RunDirectory(trial.run).check(trial.config)
+        check_tags(trial)
     names = {variant.name for variant in chosen}
     # Seed by seed, so that what is there so far compares all variants.
     wanted = sorted(
-        (cell for name in cells if name in names for cell in cells[name] if cell.config.seed < order.seeds),
-        key=lambda cell: cell.config.seed,
+        (trial for name in trials if name in names for trial in trials[name] if trial.config.seed < order.seeds),
+        key=lambda trial: trial.config.seed,
     )
-    left = [cell for cell in wanted if not cell.is_finished()]
-    log.info(f"{study.title}: {counted(len(wanted), 'run')}, {len(left)} to do (results in {order.out})")
+    left = [trial for trial in wanted if not trial.is_finished()]
+    log.info(f"{study.title}: {format_count(len(wanted), 'run')}, {len(left)} to do (results in {order.out})")
 
     def collected() -> Results:
-        results = Results.collect(study, order.scale, scored_tasks(cells, tasks), cells)
+        results = Results.collect(study, order.scale, scored_tasks(trials, tasks), trials)
         write_results(results, order.out)
         return results
 
-    def started(cell: Cell) -> None:
-        console.print(f"  {cell.name} begins; {cell.log} says how it goes", markup=False)
+    def started(trial: Trial) -> None:
+        console.print(f"  {trial.name} begins; {trial.log} says how it goes", markup=False)
 
-    def ended(cell: Cell) -> None:
+    def ended(trial: Trial) -> None:
         collected()
-        record = cell.record() or {}
+        record = trial.record() or {}
         if "failed" in record:
-            log.warning(f"{cell.name} failed: {record['failed']}")
-        elif cell.is_finished():
-            console.print(f"  {cell.name}: {told(record, tasks)}", markup=False)
+            log.warning(f"{trial.name} failed: {record['failed']}")
+        elif trial.is_finished():
+            console.print(f"  {trial.name}: {told(record, tasks)}", markup=False)
         else:
-            log.warning(f"{cell.name} was stopped before it was done; the same command goes on with it")
+            log.warning(f"{trial.name} was stopped before it was done; the same command goes on with it")
         done = sum(each.is_finished() for each in wanted)
         console.print(f"  {done} of {len(wanted)} done", markup=False)
 
@@ -198,21 +200,21 @@ def run_grid(
     results = collected()
     show_rows(summary_rows(results))
     console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
-    failed = [cell.name for cell in wanted if not cell.is_finished()]
+    failed = [trial.name for trial in wanted if not trial.is_finished()]
     return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
 
 
-def check_tags(cell: Cell) -> None:
+def check_tags(trial: Trial) -> None:
     """Raise a RunError if the cell's tags were of another folder: they would not compare."""
-    wanted = cell.scoring.tags
-    found = (cell.record() or {}).get("tags", {}).get("folder", wanted)
+    wanted = trial.scoring.tags
+    found = (trial.record() or {}).get("tags", {}).get("folder", wanted)
     if wanted not in (None, found):
-        raise RunError(f"{cell.out}: its tags are of {found}, not of {wanted}; choose another --out")
+        raise RunError(f"{trial.out}: its tags are of {found}, not of {wanted}; choose another --out")
 
 
-def scored_tasks(cells: Mapping[str, Sequence[Cell]], wanted: Sequence[str]) -> tuple[str, ...]:
+def scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[str]) -> tuple[str, ...]:
     """The tasks that are wanted, and those that an earlier call has scored, in GLUE's order."""
-    recorded = (cell.record() or {} for row in cells.values() for cell in row)
+    recorded = (trial.record() or {} for row in trials.values() for trial in row)
     known = {task for record in recorded for task in record.get("probed", {})}
     return tuple(task for task in COLUMNS if task in known.union(wanted))
 
@@ -224,11 +226,11 @@ def told(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
     return ", ".join([*parts, f"{record['flops']:.3g} FLOPs in {minutes(record['seconds'])}"])
 
 
-def cell_of(study: Study, variant: Variant, seed: int, order: Order, data: str, scoring: Scoring) -> Cell:
+def build_trial(study: Study, variant: Variant, seed: int, order: StudyConfig, data: str, scoring: EvalConfig) -> Trial:
     """A variant with a seed."""
     config = study.configured(variant)
     training = replace(config.training, keep_checkpoints=1)
-    return Cell(
+    return Trial(
         order.out,
         variant.name,
         replace(config, data=data, seed=seed, training=training, runtime=order.runtime),
@@ -262,7 +264,7 @@ def chosen_variants(study: Study, names: Sequence[str]) -> tuple[Variant, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) or study.variants
 
 
-def facts(order: Order, study: Study) -> dict[str, Any]:
+def facts(order: StudyConfig, study: Study) -> dict[str, Any]:
     """What decides what the runs of a study are."""
     return {
         "study": order.name,
@@ -281,7 +283,7 @@ def located(place: str) -> str:
     return place if place == BUILTIN or place.startswith("hf://") else str(Path(place).absolute())
 
 
-def standing_study(order: Order) -> float | None:
+def standing_study(order: StudyConfig) -> float | None:
     """The budget of the study that was begun in the directory; None where it is new or empty.
 
     Raises:

@@ -95,7 +95,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class EvalConfig:
     """How an encoder is scored."""
 
     glue: str
@@ -111,14 +111,14 @@ class Scoring:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One variant with one seed."""
 
     out: Path
     """The study's directory."""
     variant: str
     config: PretrainConfig
-    scoring: Scoring
+    scoring: EvalConfig
 
     @property
     def name(self) -> str:
@@ -184,21 +184,21 @@ FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions"
 
 
 @contextmanager
-def alone(cell: Cell) -> Iterator[None]:
+def alone(trial: Trial) -> Iterator[None]:
     """Wait for a process that still works on the cell: one whose study was killed takes a while to save and stop."""
-    with exclusive(cell.path, cell.lock, log.warning, wait=True):
+    with exclusive(trial.path, trial.lock, log.warning, wait=True):
         yield
 
 
-def run_cell(cell: Cell) -> None:
+def run_trial(trial: Trial) -> None:
     """Do what is left to do of a cell. Its parts resume by themselves.
 
     Raises:
         ElectraError: see `electra.errors`.
         SystemExit: a signal asked to stop; the same call goes on.
     """
-    summary = pretrain(cell.config, cell.run)
-    before = cell.record() or {}
+    summary = pretrain(trial.config, trial.run)
+    before = trial.record() or {}
     finetuned, probes = before.get("finetuned", {}), before.get("probed", {})
     record = {
         **{name: summary[name] for name in FACTS},
@@ -207,31 +207,31 @@ def run_cell(cell: Cell) -> None:
         "probed": probes,
         **({"tags": before["tags"]} if "tags" in before else {}),
     }
-    tasks, untagged = cell.unscored(), cell.untagged()
-    cell.write(record)
+    tasks, untagged = trial.unscored(), trial.untagged()
+    trial.write(record)
     if untagged:
-        record["tags"] = asdict(probed_tags(cell))
-        cell.write(record)
+        record["tags"] = asdict(probed_tags(trial))
+        trial.write(record)
     for task in tasks:  # written after each, so that a task that fails takes no other's score along
-        if cell.scoring.finetune_seeds:
-            finetuned[task] = finetuned_score(cell, task)
+        if trial.scoring.finetune_seeds:
+            finetuned[task] = finetuned_score(trial, task)
         if task not in probes:
-            probes[task] = asdict(probed(cell, task))
-        cell.write(record)
+            probes[task] = asdict(probed(trial, task))
+        trial.write(record)
 
 
-def finetuned_score(cell: Cell, task: str) -> dict[str, Any]:
+def finetuned_score(trial: Trial, task: str) -> dict[str, Any]:
     """Median and values of the task's main metric on dev over the fine-tuning seeds."""
     config = FinetuneConfig(
         task=task,
-        model=str(cell.run),
-        data=cell.scoring.glue,
-        seed=cell.config.seed,
-        max_length=finetuning_length(cell.config),
-        runtime=cell.config.runtime,
+        model=str(trial.run),
+        data=trial.scoring.glue,
+        seed=trial.config.seed,
+        max_length=finetuning_length(trial.config),
+        runtime=trial.config.runtime,
     )
-    out = cell.out / "finetuned" / cell.variant / f"seed-{cell.config.seed}" / task
-    summary = finetune(config, out, cell.scoring.finetune_seeds)
+    out = trial.out / "finetuned" / trial.variant / f"seed-{trial.config.seed}" / task
+    summary = finetune(config, out, trial.scoring.finetune_seeds)
     for model in out.glob("seed-*/model"):  # as large as the encoder, for every task
         shutil.rmtree(model)
     score = main_score(summary)
@@ -243,24 +243,24 @@ def finetuning_length(config: PretrainConfig) -> int:
     return min(SentenceTask.max_length, config.model.max_positions)
 
 
-def probed_tags(cell: Cell) -> TagsProbed:
+def probed_tags(trial: Trial) -> TagsProbed:
     """The linear probe of words' tags."""
-    assert cell.scoring.tags is not None
+    assert trial.scoring.tags is not None
     return probe_tags(
-        model_directory(str(cell.run)),
-        cell.scoring.tags,
-        max_length=cell.config.seq_len,
-        device=cell.config.runtime,
+        model_directory(str(trial.run)),
+        trial.scoring.tags,
+        max_length=trial.config.seq_len,
+        device=trial.config.runtime,
     )
 
 
-def probed(cell: Cell, task: str) -> Probed:
+def probed(trial: Trial, task: str) -> Probed:
     """The linear probe of a task."""
     return probe(
-        model_directory(str(cell.run)),
-        cell.scoring.glue,
+        model_directory(str(trial.run)),
+        trial.scoring.glue,
         task,
-        max_length=cell.config.seq_len,
-        most=cell.scoring.probe_examples,
-        device=cell.config.runtime,
+        max_length=trial.config.seq_len,
+        most=trial.scoring.probe_examples,
+        device=trial.config.runtime,
     )

@@ -1,4 +1,4 @@
-"""BERT's WordPiece: a vocabulary and how words are normalised; its encoding, its files."""
+"""BERT's WordPiece: a vocabulary and how words are normalized; its encoding, its files."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ TOKENIZER_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """What happens to text before its words are looked up. Control characters always go."""
 
     lowercase: bool = True
@@ -56,7 +56,7 @@ class Tokenizer:
 
     vocabulary: tuple[str, ...]
     """In the order of the ids."""
-    normalisation: Normalisation
+    normalization: Normalization
 
     @property
     def vocab_size(self) -> int:
@@ -89,17 +89,17 @@ class Tokenizer:
 
     @property
     def lowercase(self) -> bool:
-        return self.normalisation.lowercase
+        return self.normalization.lowercase
 
     @property
     def strip_accents(self) -> bool:
-        return self.normalisation.strip_accents
+        return self.normalization.strip_accents
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over all that decides which ids a text gets: the vocabulary in the order of ids, and the
-        normalisation."""
-        return hashlib.sha256(json.dumps([self.vocabulary, asdict(self.normalisation)]).encode()).hexdigest()
+        normalization."""
+        return hashlib.sha256(json.dumps([self.vocabulary, asdict(self.normalization)]).encode()).hexdigest()
 
     def encode_lines(self, lines: list[str]) -> list[list[int]]:
         """Ids without special tokens, on all cores unless TOKENIZERS_PARALLELISM is false.
@@ -114,7 +114,7 @@ class Tokenizer:
         """The ids of encode_lines, and for each the characters [start, end) of its line that it stands for.
 
         They count in the line as it was given, with its capitals and accents. Pieces of one character (a Korean
-        syllable, once it is decomposed) have the same; what normalisation takes away belongs to no token.
+        syllable, once it is decomposed) have the same; what normalization takes away belongs to no token.
         """
         return [
             (encoding.ids, encoding.offsets) for encoding in self._plain.encode_batch(lines, add_special_tokens=False)
@@ -137,7 +137,7 @@ class Tokenizer:
             **tokens,
             "do_lower_case": self.lowercase,
             "strip_accents": self.strip_accents,
-            "tokenize_chinese_chars": self.normalisation.split_chinese,
+            "tokenize_chinese_chars": self.normalization.split_chinese,
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
             "padding_side": "right",
             "clean_up_tokenization_spaces": True,
@@ -158,9 +158,9 @@ class Tokenizer:
         return self._backend()
 
     def _backend(self) -> Any:
-        model = WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalisation.max_word_chars)
+        model = WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalization.max_word_chars)
         backend = tokenizers.Tokenizer(model)
-        backend.normalizer = self.normalisation.normalizer()
+        backend.normalizer = self.normalization.normalizer()
         backend.pre_tokenizer = BertPreTokenizer()
         return backend
 
@@ -210,7 +210,7 @@ def _from_vocabulary(file: Path) -> Tokenizer:
     config = read_json(config_file, VocabularyConfig, TokenizerError) if config_file.exists() else VocabularyConfig()
     lowercase = config.do_lower_case is not False
     strip, split_chinese = config.strip_accents, config.tokenize_chinese_chars is not False
-    return Tokenizer(tuple(tokens), Normalisation(lowercase, lowercase if strip is None else strip, split_chinese))
+    return Tokenizer(tuple(tokens), Normalization(lowercase, lowercase if strip is None else strip, split_chinese))
 
 
 def _from_json(file: Path) -> Tokenizer:
@@ -242,7 +242,7 @@ def _from_json(file: Path) -> Tokenizer:
     lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
     return Tokenizer(
         tuple(tokens),
-        Normalisation(
+        Normalization(
             lowercase,
             lowercase if strip is None else strip,
             normalizer["handle_chinese_chars"],

@@ -17,7 +17,7 @@ class ModelPart(TypedDict):
 
 
 class NormalizerPart(TypedDict):
-    """The part of `tokenizer.json` that is BERT's normalisation."""
+    """The part of `tokenizer.json` that is BERT's normalization."""
 
     clean_text: bool
     handle_chinese_chars: bool

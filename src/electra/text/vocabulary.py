@@ -13,7 +13,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from electra.errors import TextError, UsageError
 from electra.text.corpus import Corpus
-from electra.text.tokenizer import SPECIAL_TOKENS, Normalisation, Tokenizer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 SAMPLE_BYTES = 64 << 20
 HUB_BYTES = 2 << 30
@@ -55,15 +55,15 @@ def train_tokenizer(
     sample = sample_corpus(corpus, on_progress=on_progress)
     if not sample:
         raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
-    normalisation = Normalisation(lowercase=not cased, strip_accents=not (cased or keep_accents))
-    starts, continuations = alphabet(sample, normalisation, limit=vocab_size // 3)
+    normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
+    starts, continuations = alphabet(sample, normalization, limit=vocab_size // 3)
     if not starts:
         raise TextError(
             f"no text to train a tokenizer on in {', '.join(corpus.sources)}: nothing but control characters, "
             "which every tokenizer of BERT's kind drops"
         )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalisation.normalizer()
+    backend.normalizer = normalization.normalizer()
     backend.pre_tokenizer = BertPreTokenizer()
     # The library numbers the characters it meets, and breaks ties among the rarest, in an order that differs
     # from process to process, and its merges depend on these numbers. Given all of them first, it has nothing
@@ -78,7 +78,7 @@ def train_tokenizer(
     )
     backend.train_from_iterator((piece.decode().split("\n") for piece in sample), trainer)
     ids: dict[str, int] = backend.get_vocab()
-    return Tokenizer(tuple(sorted(ids, key=ids.__getitem__)), normalisation)
+    return Tokenizer(tuple(sorted(ids, key=ids.__getitem__)), normalization)
 
 
 def sample_corpus(
@@ -113,18 +113,18 @@ def sample_corpus(
     return [text for _, text in kept]
 
 
-def alphabet(sample: Sequence[bytes], normalisation: Normalisation, limit: int) -> tuple[list[str], list[str]]:
+def alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) -> tuple[list[str], list[str]]:
     """The characters for a vocabulary, most frequent first, and those of them that occur within words.
 
     They are as many as it takes to cover COVERAGE of the sample's characters, as they are after
-    normalisation, but at most `limit`.
+    normalization, but at most `limit`.
     """
     codes = count_characters(sample)
     counts: Counter[str] = Counter()
     within: set[str] = set()
-    normalizer, splitter = normalisation.normalizer(), BertPreTokenizer()
+    normalizer, splitter = normalization.normalizer(), BertPreTokenizer()
     for code in np.flatnonzero(codes).tolist():
-        chars, continues = _normalised(chr(code), normalizer, splitter)
+        chars, continues = _normalized(chr(code), normalizer, splitter)
         for char in chars:
             counts[char] += int(codes[code])
         if continues:
@@ -149,10 +149,10 @@ def count_characters(sample: Sequence[bytes], batch: int = 1000) -> np.ndarray:
     return counts
 
 
-def _normalised(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
+def _normalized(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
     """What a character becomes (nothing, one or several), and whether it can stand within a word.
 
-    Normalisation looks at each character by itself, so that counts of characters can be normalised instead of
+    Normalization looks at each character by itself, so that counts of characters can be normalized instead of
     text.
     """
     pieces = [piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(f"0{char}0"))]

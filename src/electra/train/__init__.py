@@ -1,1 +1,1 @@
-"""Training of any module that returns a loss: optimiser, schedule, loop, checkpoints, log. Knows nothing of ELECTRA."""
+"""Training of any module that returns a loss: optimizer, schedule, loop, checkpoints, log. Knows nothing of ELECTRA."""

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from electra.runtime import Runtime
 from electra.seeding import Stream, seed_everything
-from electra.train.parallel import parallelise, without_reduction
+from electra.train.parallel import parallelize, without_reduction
 
 
 class Backward:
     """Adds a micro-batch's gradients to those of a module, over all processes."""
 
     def __init__(self, module: nn.Module, runtime: Runtime) -> None:
-        self.wrapped = parallelise(module, runtime)
+        self.wrapped = parallelize(module, runtime)
         self.runtime = runtime
 
     def __call__(self, batch: Any, counts: Mapping[str, float], key: tuple[int, ...], last: bool) -> dict[str, Tensor]:

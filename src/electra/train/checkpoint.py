@@ -5,7 +5,7 @@
         optimizer.safetensors  AdamW's moments and the running sums of the metrics
         state.json             step, seconds, tokens, FLOPs, settings; size and SHA-256 of the two files above, and of itself
 
-`state.json` is written last and carries the checksums, so a directory is whole or recognisably not. The data order and
+`state.json` is written last and carries the checksums, so a directory is whole or recognizably not. The data order and
 the random state are functions of the step (see `electra.seeding`) and need no file.
 """
 
@@ -158,7 +158,7 @@ class Checkpoints:
 
 
 def moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:
-    """(parameter name, kind of moment, tensor) of everything the optimiser remembers."""
+    """(parameter name, kind of moment, tensor) of everything the optimizer remembers."""
     for name, parameter in module.named_parameters():
         for kind, tensor in optimizer.state[parameter].items():
             yield name, kind, tensor

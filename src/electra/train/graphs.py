@@ -99,7 +99,7 @@ class GraphedBackward:
         seed_everything(Stream.DROPOUT, *key)  # a replay draws as the seed of the moment says
         known.replay()
         if last:
-            self.runtime.sum_over_ranks(self.gradients)
+            self.runtime.all_reduce_sum(self.gradients)
         return known.sums
 
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
@@ -120,7 +120,7 @@ class GraphedBackward:
             parameter.grad = None
         self.recorder.warm_up(step)
         if not self.recorded:
-            # A parameter that takes no part keeps having no gradient, not even zeros: the optimiser leaves it as it is.
+            # A parameter that takes no part keeps having no gradient, not even zeros: the optimizer leaves it as it is.
             self.gradients = in_one_buffer([each for each in parameters if each.grad is not None])
         else:
             for parameter, gradient in zip(parameters, before, strict=True):

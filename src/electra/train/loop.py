@@ -132,7 +132,7 @@ def train(
     with memory_kept(runtime.device):
         for micro_batches in batches_from(state.step):
             # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
-            agreed, stop = runtime.agree(clock.seconds(), float(stop_asked()))
+            agreed, stop = runtime.all_reduce_max(clock.seconds(), float(stop_asked()))
             state.seconds = agreed
             over = recipe.budget.done(state.step, agreed, state.flops) >= 1
             if over and state.step > window.step:  # a run by the clock seldom ends with a full window

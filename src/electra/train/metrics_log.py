@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from electra.console import counted
+from electra.console import format_count
 from electra.errors import RunError
 from electra.schema import check_file, parse_json
 from electra.storage import write_atomically, writing
@@ -90,7 +90,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
                     bad.append(str(error))
     if bad:
         log.warning(
-            f"{counted(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}"
+            f"{format_count(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}"
         )
 
 

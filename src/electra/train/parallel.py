@@ -14,7 +14,7 @@ from electra.errors import RunError
 from electra.runtime import Runtime
 
 
-def parallelise(module: nn.Module, runtime: Runtime) -> nn.Module:
+def parallelize(module: nn.Module, runtime: Runtime) -> nn.Module:
     """The module as it is called in training: wrapped by DDP if there are several processes."""
     if runtime.world_size == 1:
         return module
@@ -31,13 +31,13 @@ def without_reduction(wrapped: nn.Module, last: bool) -> AbstractContextManager[
 
 def global_counts(counts: Mapping[str, float], runtime: Runtime) -> dict[str, float]:
     """Counts summed over all processes. They live on the host, so no device waits for them."""
-    totals = runtime.sum_over_ranks(torch.tensor(list(counts.values()), dtype=torch.float64))
+    totals = runtime.all_reduce_sum(torch.tensor(list(counts.values()), dtype=torch.float64))
     return dict(zip(counts, totals.tolist(), strict=True))
 
 
 def global_sums(sums: Mapping[str, Tensor], runtime: Runtime) -> dict[str, Tensor]:
     """Metric sums over all processes, on the host; the one place where the host waits for the device."""
-    return {name: runtime.sum_over_ranks(tensor.detach().cpu().clone()) for name, tensor in sorted(sums.items())}
+    return {name: runtime.all_reduce_sum(tensor.detach().cpu().clone()) for name, tensor in sorted(sums.items())}
 
 
 def check_alike(facts: Mapping[str, Any], runtime: Runtime) -> None:

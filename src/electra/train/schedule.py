@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from electra.config.parser import check_limits
-from electra.console import counted
+from electra.console import format_count
 from electra.errors import UsageError
 
 
@@ -56,7 +56,7 @@ class Budget:
 
     def __str__(self) -> str:
         if self.steps is not None:
-            return counted(self.steps, "step")
+            return format_count(self.steps, "step")
         return f"{self.hours:g} h" if self.hours is not None else f"{self.flops:.3g} FLOPs"
 
     def done(self, step: int | float, seconds: float, flops: float) -> float:

@@ -128,14 +128,14 @@ def has_split(name: str, data: str, split: str) -> bool:
 def read_split(name: str, data: Path, split: str, skip_bad_rows: bool | None) -> Sentences:
     """One split of a task out of its file; `skip_bad_rows` as in `read_rows`."""
     task, path = GLUE[name], split_file(name, data, split)
-    labelled = split == "train" or split.startswith("dev")
-    rows = read_rows(path, header=task.header or not labelled, skip_bad=skip_bad_rows)
-    columns = (1, 2) if split == "diagnostic" else task.columns if labelled else task.test_columns
+    labeled = split == "train" or split.startswith("dev")
+    rows = read_rows(path, header=task.header or not labeled, skip_bad=skip_bad_rows)
+    columns = (1, 2) if split == "diagnostic" else task.columns if labeled else task.test_columns
     if (wanted := max(c if c >= 0 else -c - 1 for c in columns)) >= len(rows.names):
         raise DataError(f"{path}: {len(rows.names)} columns where {name} needs more than {wanted}")
     texts = [rows.texts(column) for column in columns]
-    labels = read_labels(rows, task) if labelled else None
-    ids = [] if labelled else rows.texts(0)
+    labels = read_labels(rows, task) if labeled else None
+    ids = [] if labeled else rows.texts(0)
     notes = {"rows_left_out": rows.skipped} if rows.skipped else {}
     return Sentences(texts[0], texts[1] if len(texts) == 2 else None, labels, ids, notes)
 
@@ -168,12 +168,12 @@ def read_hub_split(name: str, dataset: str, split: str) -> Sentences:
     table = load_split(dataset, config, hub_split)
     texts = [[str(text) for text in table[column]] for column in task.hub_columns]
     order = HUB_LABELS.get(name, task.labels)
-    labelled = split == "train" or split.startswith("dev")
+    labeled = split == "train" or split.startswith("dev")
     labels = None
-    if labelled:
+    if labeled:
         if None in table["label"]:
             raise DataError(f"hf://{dataset}: {name}/{hub_split}: a row without a label")
         numbers = [task.labels.index(order[int(y)]) if task.labels else y for y in table["label"]]
         labels = np.array(numbers, dtype=np.int64 if task.labels else np.float32)
-    ids = [] if labelled else [str(id) for id in table["idx"]]
+    ids = [] if labeled else [str(id) for id in table["idx"]]
     return Sentences(texts[0], texts[1] if len(texts) == 2 else None, labels, ids)

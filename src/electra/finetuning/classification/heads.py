@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.batching import LabeledBatch
 
 Kind = Literal["classification", "multilabel", "regression"]
 
@@ -41,7 +41,7 @@ class SentenceHead(nn.Module):
         weight, bias = self.output.weight.detach().cpu(), self.output.bias.detach().cpu()
         return (weight * self.scale, bias * self.scale + self.shift) if self.kind == "regression" else (weight, bias)
 
-    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """Cross-entropy, binary cross-entropy summed over labels, or squared error of the scaled number."""
         logits, target = self(hidden), batch.targets["label"]
         if self.kind == "classification":
@@ -50,7 +50,7 @@ class SentenceHead(nn.Module):
             return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
         return (logits[:, 0] - (target - self.shift) / self.scale) ** 2
 
-    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """Logits, or the number itself."""
         logits = self(hidden)
         return {"logits": logits * self.scale + self.shift if self.kind == "regression" else logits}
@@ -92,6 +92,6 @@ class HiddenLayerHead(nn.Module):
         self.dense = nn.Linear(hidden_size, hidden_size)
         self.project = nn.Linear(hidden_size, outputs)
 
-    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """Logits, or the number itself."""
         return {"logits": self.project(F.gelu(self.dense(hidden[:, 0])))}

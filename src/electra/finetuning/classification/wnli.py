@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, Features, LabelledBatch
+from electra.finetuning.batching import IGNORED, Features, LabeledBatch
 from electra.finetuning.classification.task import Sentences
 from electra.finetuning.classification.wnli_schemas import Schema, candidates, find_schema
 from electra.finetuning.task import Outputs
@@ -75,7 +75,7 @@ class WnliHead(ReplacedTokenHead):
         if weights is not None:
             self.load_state_dict(weights)
 
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """Mean over the candidate's tokens of the cross-entropy of "original" or "replaced"."""
         targets = batch.targets["replaced"]
         counted = (targets != IGNORED).float()
@@ -83,7 +83,7 @@ class WnliHead(ReplacedTokenHead):
         # In dev, what is not known of a false pair's rivals has no target at all.
         return (losses * counted).sum(1) / counted.sum(1).clamp(min=1)
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """`replaced` [B, L]: the logit of every token; positive says "replaced"."""
         return {"replaced": self(hidden)}
 
@@ -128,7 +128,7 @@ class Wnli:
         self._schemas = cache(self._schemas_of)
         self._substitutions = cache(self._substitutions_of)
         for split in splits.keys() & {"train", "dev"}:
-            check_labelled(splits[split], split)
+            check_labeled(splits[split], split)
         for split in splits:
             self._substitutions(split)
 
@@ -161,7 +161,7 @@ class Wnli:
         Raises:
             DataError: the split has no labels.
         """
-        check_labelled(self._pairs(split), split)
+        check_labeled(self._pairs(split), split)
         rows = self.predictions(split, outputs)
         right = [row["label"] == pair.label for row, pair in zip(rows, self._pairs(split), strict=True)]
         found = [row["antecedent"] is not None for row in rows]
@@ -231,7 +231,7 @@ def token_targets(row: Substitution) -> list[int]:
     return [row.target if row.target is not None and i in row.span else IGNORED for i in range(len(row.ids))]
 
 
-def check_labelled(pairs: Sequence[Pair], split: str) -> None:
+def check_labeled(pairs: Sequence[Pair], split: str) -> None:
     """Every pair has a label."""
     for pair in pairs:
         if pair.label is None:

@@ -191,7 +191,7 @@ def phrase_end(tokens: Sequence[Token], start: int) -> int:
 
 
 def is_name(token: Token) -> bool:
-    """A capitalised word that is no function word; at the start of a sentence some are no names."""
+    """A capitalized word that is no function word; at the start of a sentence some are no names."""
     return token.text[0].isupper() and token.lower not in FUNCTION_WORDS
 
 

@@ -53,7 +53,7 @@ class Chunks:
         """The original text of a question's context from one token to another, inclusive."""
         context, offsets = self.questions[question].context, self.contexts[question].offsets
         start, end = int(offsets[first, 0]), int(offsets[last, 1])
-        # An accent that is a character of its own is no part of the token once normalisation has taken it away.
+        # An accent that is a character of its own is no part of the token once normalization has taken it away.
         while end < len(context) and combining(context[end]):
             end += 1
         return context[start:end]
@@ -161,6 +161,6 @@ def answer_tokens(question: Question, context: Context) -> tuple[int, int]:
     assert answer.start is not None
     first = int(np.searchsorted(context.offsets[:, 1], answer.start, side="right"))
     last = int(np.searchsorted(context.offsets[:, 0], answer.start + len(answer.text), side="left")) - 1
-    # An answer of nothing but what normalisation takes away lies between two tokens: it goes to the one before.
+    # An answer of nothing but what normalization takes away lies between two tokens: it goes to the one before.
     last = max(last, 0)
     return min(first, last), last

@@ -56,7 +56,7 @@ def read_mrqa(path: Path) -> list[Question]:
     """The questions of an MRQA 2019 file: JSON lines, plain or .gz, of which the first is a header.
 
     The answer to train on is the first span of the first detected answer, as the context has it (the `text` beside the
-    span is normalised); `answers` are accepted as well.
+    span is normalized); `answers` are accepted as well.
 
     Raises:
         DataError: as in `read_squad`; the message names the line too.

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.finetuning.batching import LabelledBatch
+from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.qa.config import SpanConfig
 from electra.model.packing import gather_positions
 
@@ -19,7 +19,7 @@ EXCLUDED = -1000.0
 """Added to the logits of tokens where no answer can be, as in the original code."""
 
 
-def answer_mask(batch: LabelledBatch) -> Bool[Tensor, "B L"]:
+def answer_mask(batch: LabeledBatch) -> Bool[Tensor, "B L"]:
     """Where an answer may start and end: the context, its [SEP], and [CLS], which stands for "not in this chunk"."""
     types = batch.inputs.token_type_ids
     return types.bool() | (torch.arange(types.shape[1], device=types.device) == 0)
@@ -31,7 +31,7 @@ def exclude(logits: Float[Tensor, "*rows L"], mask: Bool[Tensor, "#*rows L"]) ->
 
 
 def span_loss(
-    start_logits: Float[Tensor, "B L"], end_logits: Float[Tensor, "B L"], batch: LabelledBatch
+    start_logits: Float[Tensor, "B L"], end_logits: Float[Tensor, "B L"], batch: LabeledBatch
 ) -> Float[Tensor, " B"]:
     """The mean of the cross-entropies of start and end."""
     start_loss = F.cross_entropy(start_logits, batch.targets["start"], reduction="none")
@@ -64,7 +64,7 @@ class JointSpanHead(nn.Module):
         self.impossible = nn.Linear(HEAD_SIZE, 1)
         glorot_start(self)
 
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """The loss of the span, its end given the true start, plus the weighted loss of the classifier."""
         mask = answer_mask(batch)
         start_logits = self.start_logits(hidden, mask)
@@ -74,7 +74,7 @@ class JointSpanHead(nn.Module):
         )
         return span_loss(start_logits, end_logits, batch) + self.answerable_weight * impossible_loss
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """A beam: the likeliest starts, and for each of them the likeliest ends.
 
         Returns, for each row, tokens and log-probabilities `starts` and `start_log_probs` [beam], `ends` and
@@ -137,13 +137,13 @@ class PlainSpanHead(nn.Module):
         self.output = nn.Linear(hidden_size, 2)
         glorot_start(self)
 
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """The loss of the span; a question without answer has [CLS] as its answer."""
         mask = answer_mask(batch)
         start_logits, end_logits = self.output(hidden).unbind(-1)
         return span_loss(exclude(start_logits, mask), exclude(end_logits, mask), batch)
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """`start_logits` and `end_logits` [L] of every token of each row, also of those that cannot be an answer."""
         start_logits, end_logits = self.output(hidden).unbind(-1)
         return {"start_logits": start_logits, "end_logits": end_logits}

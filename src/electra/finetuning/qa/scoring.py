@@ -19,13 +19,13 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """What is compared: lower case, without ASCII punctuation and articles, one space between words."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
 def word_f1(answer: str, accepted: str) -> float:
-    """The harmonic mean of precision and recall of the words (with repetition) of two normalised texts."""
+    """The harmonic mean of precision and recall of the words (with repetition) of two normalized texts."""
     words, accepted_words = answer.split(), accepted.split()
     if not words or not accepted_words:
         return float(words == accepted_words)
@@ -38,7 +38,7 @@ class Scores:
     """Of each question, from 0 to 1."""
 
     em: Float[np.ndarray, " N"]
-    """Exact match, once normalised."""
+    """Exact match, once normalized."""
     f1: Float[np.ndarray, " N"]
 
 
@@ -50,7 +50,7 @@ def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scor
     """
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
-        given = normalise(answer)
+        given = normalize(answer)
         accepted = [text for text in accepted_texts(question) if text] or [""]
         pairs.append((float(given in accepted), max(word_f1(given, each) for each in accepted)))
     em, f1 = np.array(pairs).T
@@ -59,7 +59,7 @@ def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scor
 
 def accepted_texts(question: Question) -> list[str]:
     """The accepted answers, normalized."""
-    return [normalise(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
+    return [normalize(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
 
 
 def squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
@@ -67,7 +67,7 @@ def squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dic
     one of which it leaves nothing, but has no word in common with it."""
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
-        given, accepted = normalise(answer), accepted_texts(question)
+        given, accepted = normalize(answer), accepted_texts(question)
         pairs.append((float(given in accepted), max(word_f1(given, each) if given else 0.0 for each in accepted)))
     em, f1 = np.array(pairs).T
     return {"em": percent(em), "f1": percent(f1)}

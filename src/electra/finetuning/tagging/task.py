@@ -16,7 +16,7 @@ from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 from torch import Tensor, nn
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, Features, LabelledBatch
+from electra.finetuning.batching import IGNORED, Features, LabeledBatch
 from electra.finetuning.tagging.data import Sentence
 from electra.finetuning.tagging.schemes import PLAIN, find_scheme, legal_bio, marks_spans, to_bio2
 from electra.finetuning.tagging.windows import Window, windows_of
@@ -51,7 +51,7 @@ class TaggingHead(nn.Module):
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """Mean cross-entropy over the scored words of each example.
 
         The original code takes their sum, of which the clipping at norm 1.0 leaves nothing but the direction; with
@@ -62,7 +62,7 @@ class TaggingHead(nn.Module):
         # A window in the middle of a long sentence may have no word to score.
         return losses.sum(1) / (targets != IGNORED).sum(1).clamp(min=1)
 
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabelledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """`logits` [B, L, K]; only those at first pieces mean something."""
         return {"logits": self.output(hidden)}
 

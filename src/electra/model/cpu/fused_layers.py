@@ -54,7 +54,7 @@ class FusedLayer(torch.autograd.Function):
 
         given = x.to(dtype)
         qkv = given @ w_qkv.t()
-        attended, normalisers = kernels.attend(qkv, b_qkv, starts, settings.heads, of_attention, seeds[0])
+        attended, normalizers = kernels.attend(qkv, b_qkv, starts, settings.heads, of_attention, seeds[0])
         output = attended @ w_output.t()
         y, *of_norm = kernels.add_norm(output, b_output, x, w_norm, b_norm, settings.eps, zeroed, seeds[1])
         halfway = y.to(dtype)
@@ -63,7 +63,7 @@ class FusedLayer(torch.autograd.Function):
         down = inner @ w_down.t()
         out, *of_last_norm = kernels.add_norm(down, b_down, y, w_last_norm, b_last_norm, settings.eps, zeroed, seeds[2])
 
-        states = given, starts, qkv, attended, normalisers, halfway, up, inner, *of_norm, *of_last_norm
+        states = given, starts, qkv, attended, normalizers, halfway, up, inner, *of_norm, *of_last_norm
         ctx.save_for_backward(*states, w_qkv, b_qkv, w_output, w_norm, w_up, b_up, w_down, w_last_norm)
         ctx.settings, ctx.zeroed, ctx.of_attention, ctx.seeds = settings, zeroed, of_attention, seeds
         return out
@@ -71,7 +71,7 @@ class FusedLayer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "T H"]) -> tuple[Tensor | None, ...]:
-        given, starts, qkv, attended, normalisers, halfway, up, inner, *rest = ctx.saved_tensors
+        given, starts, qkv, attended, normalizers, halfway, up, inner, *rest = ctx.saved_tensors
         of_norm, of_last_norm, weights = rest[:3], rest[3:6], rest[6:]
         w_qkv, b_qkv, w_output, w_norm, w_up, b_up, w_down, w_last_norm = weights
         heads, zeroed, of_attention, seeds = ctx.settings.heads, ctx.zeroed, ctx.of_attention, ctx.seeds
@@ -89,7 +89,7 @@ class FusedLayer(torch.autograd.Function):
 
         d_output, d_x, d_vectors = kernels.add_norm_backward(d_y, *of_norm, w_norm, given, zeroed, seeds[1])
         d_qkv, d_b_qkv = kernels.attend_backward(
-            d_output @ w_output, qkv, b_qkv, starts, normalisers, heads, of_attention, seeds[0]
+            d_output @ w_output, qkv, b_qkv, starts, normalizers, heads, of_attention, seeds[0]
         )
         d_w_qkv = d_qkv.t() @ given if learns_qkv else None
         d_w_output = d_output.t() @ attended if learns_output else None

@@ -155,7 +155,7 @@ def sampling(model: Path, mask_fraction: float | None, config: PretrainConfig | 
 def departures(config: PretrainConfig) -> list[str]:
     """Settings of a run under which a masked token is not one in p_mask alike, filled from p_G, as the formula assumes."""
     departing = {
-        "generator.never_original": config.generator.never_original,
+        "generator.exclude_original_token": config.generator.exclude_original_token,
         "masking.with_replacement": config.masking.with_replacement,
         "masking.strategy": config.masking.strategy != "uniform",
         "contrast.weight": config.contrast.weight > 0,
@@ -192,7 +192,7 @@ def contexts(text: str, filler: MaskFiller) -> list[Context]:
 
 
 def fill_mask(
-    filler: MaskFiller, texts: Sequence[str], top: int, candidates: int, where: Runtime
+    filler: MaskFiller, texts: Sequence[str], top: int, candidates: int, runtime: Runtime
 ) -> list[dict[str, Any]]:
     """The `top` answers for each [MASK] of each text, the other [MASK]s of a text left as they are.
 
@@ -205,15 +205,15 @@ def fill_mask(
     if not texts:
         raise UsageError(f"there is no text to be filled; name one with {MASK} in it")
     asked = [context for text in texts for context in contexts(text, filler)]
-    network = filler.network.to(where.device)
+    network = filler.network.to(runtime.device)
     number = candidates if isinstance(network, ElectraAsMaskedLM) else top
     rows = []
     for start in range(0, len(asked), ROWS):
         some = asked[start : start + ROWS]
         ids = [context.ids for context in some]
-        batch = padded_batch(ids, [len(each) for each in ids], filler.tokenizer.pad_id).to(where.device)
-        positions = torch.tensor([context.position for context in some], device=where.device)
-        with where.autocast():
+        batch = padded_batch(ids, [len(each) for each in ids], filler.tokenizer.pad_id).to(runtime.device)
+        positions = torch.tensor([context.position for context in some], device=runtime.device)
+        with runtime.autocast():
             guesses = network(batch, positions, number)
         for row, context in enumerate(some):
             rows.append({"text": context.text, "mask": context.mask, "answers": answers(guesses, row, top, filler)})

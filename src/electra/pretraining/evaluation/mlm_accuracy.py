@@ -21,7 +21,7 @@ from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, 
 from electra.pretraining.evaluation.fill_mask import load_filler
 from electra.pretraining.objectives.model import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
-from electra.runtime import Runtime, runtime
+from electra.runtime import Runtime, start_runtime
 from electra.seeding import Draw, uniform
 from electra.text.tokenizer import Tokenizer
 
@@ -61,7 +61,7 @@ def evaluate_as_mlm(
     if not isinstance(electra.network, ElectraAsMaskedLM):
         raise UsageError(f"{run}: a masked language model; name an ELECTRA run, and this one with --bert")
     other = load_bert(bert, electra.tokenizer) if bert else None
-    with runtime(config.runtime) as where:
+    with start_runtime(config.runtime) as runtime:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
         data.check_tokenizer(electra.tokenizer.fingerprint, electra.tokenizer.vocab_size)
         for path, network in ((run, electra.network), (bert, other)):
@@ -75,7 +75,7 @@ def evaluate_as_mlm(
         )
         masked = mask_one_each(batches, electra.tokenizer)
         with reading_progress("scoring", min(examples, len(data.heldout))) as progress:
-            metrics = accuracies(electra.network, other, masked, candidates, where, progress)
+            metrics = accuracies(electra.network, other, masked, candidates, runtime, progress)
     log.info(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
     show(metrics)
     return metrics
@@ -115,19 +115,19 @@ def accuracies(
     bert: MaskedLMAlone | None,
     examples: Iterable[MaskedExamples],
     candidates: int,
-    where: Runtime,
+    runtime: Runtime,
     progress: Callable[[int, str], None],
 ) -> dict[str, float]:
     """Shares of the examples whose original token is a model's best guess, or among the generator's candidates at all."""
-    electra.to(where.device)
+    electra.to(runtime.device)
     if bert is not None:
-        bert.to(where.device)
+        bert.to(runtime.device)
     right: Counter[str] = Counter()
     number = 0
     for host_batch, host_positions, host_original in examples:
-        batch = host_batch.to(where.device)
-        positions, original = host_positions.to(where.device), host_original.to(where.device)[:, None]
-        with where.autocast():
+        batch = host_batch.to(runtime.device)
+        positions, original = host_positions.to(runtime.device), host_original.to(runtime.device)[:, None]
+        with runtime.autocast():
             guesses = electra(batch, positions, candidates)
             guessed = {
                 "electra_accuracy": guesses.tokens[:, :1],

@@ -35,7 +35,7 @@ class Sampling:
     temperature: float = 1.0
     never: int | None = None
     """A token that does not come up at all."""
-    never_original: bool = False
+    exclude_original_token: bool = False
     """The original token does not come up at its position."""
 
     def scores(self, logits: Float[Tensor, "*rows V"], targets: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows V"]:
@@ -43,12 +43,12 @@ class Sampling:
         scores = logits / self.temperature
         if self.never is not None:
             scores[..., self.never] = -math.inf
-        return scores.scatter(-1, targets.unsqueeze(-1), -math.inf) if self.never_original else scores
+        return scores.scatter(-1, targets.unsqueeze(-1), -math.inf) if self.exclude_original_token else scores
 
     @property
     def reuses_softmax(self) -> bool:
         """Whether the exponentials of the loss serve, without the one token that does not come up."""
-        return self.temperature == 1 and not self.never_original
+        return self.temperature == 1 and not self.exclude_original_token
 
 
 SAMPLED_PART = 256
@@ -99,7 +99,7 @@ class TokenScores(NamedTuple):
     """-log p(target), in float32."""
     correct: Bool[Tensor, "*rows"]
     """The target is the likeliest token, or as likely as any."""
-    log_normaliser: Float[Tensor, "*rows"]
+    log_normalizer: Float[Tensor, "*rows"]
     """log of the sum of the exponentials of the logits."""
     best: Float[Tensor, "*rows"]
     """The largest logit."""
@@ -134,7 +134,7 @@ def to_overwrite(logits: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
 def compare(
     logits: Float[Tensor, "N V"], targets: Int64[Tensor, " N"], sampling: Sampling | None, u: Float[Tensor, " _"]
 ) -> tuple[Tensor, ...]:
-    """Logit of the target, largest logit, whether they are the same, log normaliser, and the tokens drawn, if any are.
+    """Logit of the target, largest logit, whether they are the same, log normalizer, and the tokens drawn, if any are.
 
     May overwrite the logits.
     """
@@ -148,18 +148,18 @@ def compare(
         scores = sampling.scores(logits, targets)
         weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
     exponentials = logits.sub_(best.unsqueeze(1)).exp_()
-    log_normaliser = best + exponentials.sum(1).log()
+    log_normalizer = best + exponentials.sum(1).log()
     if sampling is None:
-        return at_target, best, correct, log_normaliser
+        return at_target, best, correct, log_normalizer
     if weights is None and sampling.never is not None:
         exponentials[:, sampling.never] = 0.0
     drawn = sample_tokens(exponentials if weights is None else weights, u)
-    return at_target, best, correct, log_normaliser, drawn
+    return at_target, best, correct, log_normalizer, drawn
 
 
 def differentiate(
     logits: Float[Tensor, "N V"],
-    log_normaliser: Float[Tensor, " N"],
+    log_normalizer: Float[Tensor, " N"],
     targets: Int64[Tensor, " N"],
     gradient: Float[Tensor, " N"],
 ) -> tuple[Float[Tensor, "N V"], Float[Tensor, " V"]]:
@@ -167,7 +167,7 @@ def differentiate(
 
     May overwrite the logits.
     """
-    slope = to_overwrite(logits).sub_(log_normaliser.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
+    slope = to_overwrite(logits).sub_(log_normalizer.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
     if torch.compiler.is_compiling():  # in the same pass, where adding up at an index takes one of its own
         here = torch.arange(slope.shape[1], device=slope.device) == targets.unsqueeze(1)
         slope = slope - here * gradient.unsqueeze(1)
@@ -184,25 +184,25 @@ def score_tokens(
     u: Float[Tensor, "*rows"] | None = None,
 ) -> TokenScores:
     """Compare what `network` says after `hidden` with the tokens `targets`; with `sampling`, draw a token for each by `u`."""
-    where = hidden.device.type
-    dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else hidden.dtype
+    runtime = hidden.device.type
+    dtype = torch.get_autocast_dtype(runtime) if torch.is_autocast_enabled(runtime) else hidden.dtype
     rows, u = targets.shape, hidden.new_empty(0, dtype=torch.float32) if u is None else u.flatten()
     assert sampling is None or len(u) == targets.numel()
     said = network.head.transform(hidden).flatten(0, -2).to(dtype)
     word, bias = network.encoder.embeddings.word.weight.to(dtype), network.head.bias.to(dtype)
     if has_kernels(network, said, word, sampling):
         never = -1 if sampling is None or sampling.never is None else sampling.never
-        nll, correct, log_normaliser, best, sampled = SoftmaxByKernels.apply(
+        nll, correct, log_normalizer, best, sampled = SoftmaxByKernels.apply(
             said, word, bias, targets.flatten(), u, never
         )
     else:
-        nll, correct, log_normaliser, best, sampled = SoftmaxOverVocabulary.apply(
+        nll, correct, log_normalizer, best, sampled = SoftmaxOverVocabulary.apply(
             said, word, bias, targets.flatten(), sampling, u, arithmetic(network.backend)
         )
     return TokenScores(
         nll.view(rows),
         correct.view(rows),
-        log_normaliser.view(rows),
+        log_normalizer.view(rows),
         best.view(rows),
         None if sampling is None else sampled.view(rows),
     )
@@ -244,25 +244,25 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
         u: Float[Tensor, " _"],
         arithmetic: Arithmetic,
     ) -> tuple[Tensor, ...]:
-        at_target, best, log_normaliser = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
+        at_target, best, log_normalizer = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
         correct, drawn = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
-        found = (at_target, best, correct, log_normaliser, drawn)
+        found = (at_target, best, correct, log_normalizer, drawn)
         for rows, logits in blocks_of_logits(said, word, bias):
             of_block = arithmetic.compare(logits, targets[rows], sampling, u[rows])
             for whole, part in zip(found, of_block, strict=False):  # nothing may be drawn
                 whole[rows] = part
-        ctx.save_for_backward(said, word, bias, targets, log_normaliser)
+        ctx.save_for_backward(said, word, bias, targets, log_normalizer)
         ctx.arithmetic = arithmetic
-        ctx.mark_non_differentiable(correct, log_normaliser, best, drawn)
-        return log_normaliser - at_target, correct, log_normaliser, best, drawn
+        ctx.mark_non_differentiable(correct, log_normalizer, best, drawn)
+        return log_normalizer - at_target, correct, log_normalizer, best, drawn
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor) -> tuple[Tensor | None, ...]:
-        said, word, bias, targets, log_normaliser = ctx.saved_tensors
+        said, word, bias, targets, log_normalizer = ctx.saved_tensors
         to_said, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (said, word, bias))
         for rows, logits in blocks_of_logits(said, word, bias):
-            slope, of_bias = ctx.arithmetic.differentiate(logits, log_normaliser[rows], targets[rows], gradient[rows])
+            slope, of_bias = ctx.arithmetic.differentiate(logits, log_normalizer[rows], targets[rows], gradient[rows])
             to_bias += of_bias
             to_said[rows] = slope @ word
             if word.dtype == to_word.dtype:
@@ -286,11 +286,11 @@ class SoftmaxByKernels(torch.autograd.Function):
         never: int,
     ) -> tuple[Tensor, ...]:
         said, targets = said.contiguous(), targets.contiguous()
-        at_target, best, log_normaliser, drawn = torch.ops.electra.score_words(said, word, bias, targets, u, never)
+        at_target, best, log_normalizer, drawn = torch.ops.electra.score_words(said, word, bias, targets, u, never)
         correct = at_target == best
-        ctx.save_for_backward(said, word, bias, targets, log_normaliser)
-        ctx.mark_non_differentiable(correct, log_normaliser, best, drawn)
-        return log_normaliser - at_target, correct, log_normaliser, best, drawn
+        ctx.save_for_backward(said, word, bias, targets, log_normalizer)
+        ctx.mark_non_differentiable(correct, log_normalizer, best, drawn)
+        return log_normalizer - at_target, correct, log_normalizer, best, drawn
 
     @staticmethod
     @once_differentiable

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.model.flops import Cost
 from electra.pretraining.objectives.chunked_softmax import sample_tokens
-from electra.pretraining.objectives.masking import Chosen, MaskingConfig, write_samples, write_tokens
+from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples, write_tokens
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.seeding import Draw, uniform
 
 
-def mask_for_generator(batch: Batch, chosen: Chosen, mask_id: int, config: MaskingConfig) -> Int64[Tensor, "B L"]:
+def mask_for_generator(
+    batch: Batch, chosen: MaskedPositions, mask_id: int, config: MaskingConfig
+) -> Int64[Tensor, "B L"]:
     """The generator's input: of the chosen tokens 85 % become [MASK] and 15 % stay; never a random token.
 
     A position drawn twice becomes [MASK] if either draw decides so, as in the original code.
@@ -26,7 +28,7 @@ def mask_for_generator(batch: Batch, chosen: Chosen, mask_id: int, config: Maski
 
 
 def mask_like_bert(
-    batch: Batch, chosen: Chosen, mask_id: int, vocab_size: int, config: MaskingConfig
+    batch: Batch, chosen: MaskedPositions, mask_id: int, vocab_size: int, config: MaskingConfig
 ) -> Int64[Tensor, "B L"]:
     """BERT's corruption: of the chosen tokens 80 % become [MASK], 10 % any token of the vocabulary, 10 % stay.
 
@@ -66,7 +68,7 @@ class Corrupted(NamedTuple):
         return self._replace(input_ids=torch.where(unchanged, batch.input_ids, self.input_ids))
 
 
-class Learnt(NamedTuple):
+class GeneratorLoss(NamedTuple):
     """What the generator learns from: a loss at each chosen position (0 where a slot is unused), if it learns at all."""
 
     loss: Float[Tensor, "B K"] | None
@@ -74,18 +76,20 @@ class Learnt(NamedTuple):
     """Sums for `metrics`."""
 
 
-NOTHING = Learnt(None, {})
+NOTHING = GeneratorLoss(None, {})
 
 
 class NoNetwork(nn.Module):
     """A corruption that computes nothing to speak of, and learns nothing."""
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
+    def learn(
+        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    ) -> GeneratorLoss:
         """Nothing."""
         return NOTHING
 
     def learnt(self, metrics: Mapping[str, float]) -> float:
-        """Nothing is minimised."""
+        """Nothing is minimized."""
         return 0.0
 
     def cost(self, length: int, predictions: int) -> Cost:
@@ -102,15 +106,15 @@ class FrequencySamples(NoNetwork):
     def __init__(self, probabilities: Float[Tensor, " V"], config: GeneratorConfig, masking: MaskingConfig) -> None:
         super().__init__()
         self.masking = masking
-        self.never_original = config.never_original
+        self.exclude_original_token = config.exclude_original_token
         p = (probabilities.double().log() / config.temperature).softmax(-1)
         self.register_buffer("p", p.float(), persistent=False)
         self.register_buffer("cumulative", p.cumsum(-1), persistent=False)
 
-    def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
+    def forward(self, batch: Batch, chosen: MaskedPositions) -> Corrupted:
         original = batch.input_ids.gather(1, chosen.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
-        if self.never_original:
+        if self.exclude_original_token:
             weights = self.p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
             sampled = sample_tokens(weights, u.flatten()).view_as(original)
         else:
@@ -133,7 +137,7 @@ class Masks(NoNetwork):
         self.mask_id = mask_id
         self.vocab_size = vocab_size
 
-    def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
+    def forward(self, batch: Batch, chosen: MaskedPositions) -> Corrupted:
         ids = mask_like_bert(batch, chosen, self.mask_id, self.vocab_size, self.masking)
         return Corrupted(ids, None, {})
 

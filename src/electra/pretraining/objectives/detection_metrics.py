@@ -16,7 +16,7 @@ BINS, WIDTH = 2000, 0.01
 
 def score_histogram(scores: Float[Tensor, "..."], counted: Bool[Tensor, "..."]) -> Float64[Tensor, " bins"]:
     """Counts of the scores where `counted`; a score above 0 (not one of 0) falls into the upper half of the bins."""
-    scores = scores.float().nan_to_num()  # a diverged model is recognised by its gradients, not here
+    scores = scores.float().nan_to_num()  # a diverged model is recognized by its gradients, not here
     distance = (scores.abs() / WIDTH).floor().clamp(max=BINS // 2 - 1).long()
     index = torch.where(scores > 0, BINS // 2 + distance, BINS // 2 - 1 - distance)
     histogram = torch.zeros(BINS, dtype=torch.float64, device=scores.device)

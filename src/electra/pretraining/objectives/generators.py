@@ -13,13 +13,13 @@ from electra.pretraining.objectives.corruption import (
     NOTHING,
     Corrupted,
     Generated,
-    Learnt,
+    GeneratorLoss,
     compute_accuracy_without_unk,
     mask_for_generator,
     ratio,
     sum_without_unk,
 )
-from electra.pretraining.objectives.masking import Chosen, MaskingConfig, write_samples
+from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.seeding import Draw, uniform
 
@@ -38,13 +38,15 @@ class GeneratorSamples(nn.Module):
         super().__init__()
         self.generator = generator
         # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
-        self.sampling = Sampling(config.temperature, never=mask_id, never_original=config.never_original)
+        self.sampling = Sampling(
+            config.temperature, never=mask_id, exclude_original_token=config.exclude_original_token
+        )
         self.masking = masking
         self.mask_id = mask_id
         self.unk_id = unk_id
         """Of [UNK], where the accuracy without it is to be measured too."""
 
-    def forward(self, batch: Batch, chosen: Chosen) -> Corrupted:
+    def forward(self, batch: Batch, chosen: MaskedPositions) -> Corrupted:
         masked_ids = mask_for_generator(batch, chosen, self.mask_id, self.masking)
         hidden = self.generator.encoder(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
         original = batch.input_ids.gather(1, chosen.positions)
@@ -62,10 +64,12 @@ class GeneratorSamples(nn.Module):
         ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
         return Corrupted(ids, generated, sums)
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
+    def learn(
+        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    ) -> GeneratorLoss:
         """The generator's own loss: -log p(original token)."""
         assert corrupted.generated is not None
-        return Learnt(corrupted.generated.nll, {})
+        return GeneratorLoss(corrupted.generated.nll, {})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """The generator's loss and accuracies at the chosen positions."""
@@ -77,7 +81,7 @@ class GeneratorSamples(nn.Module):
         }
 
     def learnt(self, metrics: Mapping[str, float]) -> float:
-        """The part of the metrics that is minimised."""
+        """The part of the metrics that is minimized."""
         return metrics["generator_loss"]
 
     def cost(self, length: int, predictions: int) -> Cost:
@@ -99,7 +103,9 @@ class FrozenSamples(GeneratorSamples):
         super().__init__(generator, config, masking, mask_id, unk_id)
         generator.requires_grad_(False)
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
+    def learn(
+        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    ) -> GeneratorLoss:
         return NOTHING
 
     def learnt(self, metrics: Mapping[str, float]) -> float:
@@ -128,7 +134,9 @@ class AdversarialSamples(GeneratorSamples):
         super().__init__(generator, config, masking, mask_id, unk_id)
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
-    def learn(self, batch: Batch, chosen: Chosen, corrupted: Corrupted, scores: Tensor | None) -> Learnt:
+    def learn(
+        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    ) -> GeneratorLoss:
         """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
         generated = corrupted.generated
         assert generated is not None
@@ -148,7 +156,7 @@ class AdversarialSamples(GeneratorSamples):
         # The baseline is -log of a probability, and the probability that would give the reward is its target.
         baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * used
         sums = {"policy_loss": policy.sum(), "baseline_loss": baseline.sum(), "reward": (reward * used).sum()}
-        return Learnt(policy + baseline, sums)
+        return GeneratorLoss(policy + baseline, sums)
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """Those of a generator (its likelihood is only watched), and of its game."""

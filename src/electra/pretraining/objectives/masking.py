@@ -47,7 +47,7 @@ class MaskingConfig:
             raise UsageError(f"masking.mlm_mask {self.mlm_mask} and masking.mlm_random {self.mlm_random} exceed 1")
 
 
-class Chosen(NamedTuple):
+class MaskedPositions(NamedTuple):
     """The chosen positions of a batch. Every row has the same number of slots; a shorter row leaves some unused."""
 
     positions: Int64[Tensor, "B K"]
@@ -88,7 +88,7 @@ def choose_positions(
     keys: Int64[Tensor, " B"],
     weights: Float[Tensor, "B L"] | None = None,
     draw: Draw = Draw.POSITIONS,
-) -> Chosen:
+) -> MaskedPositions:
     """Draw `number` positions of each row among the candidates: uniformly, or in proportion to `weights` (more than 0).
 
     The number of slots is that of a full row, so that shapes depend on the batch's length only.
@@ -106,30 +106,30 @@ def choose_positions(
             order = torch.log1p(-order) / weights
         positions = order.masked_fill(~candidates, -math.inf).topk(slots, dim=1).indices
     used = torch.arange(slots, device=candidates.device) < number[:, None]
-    return Chosen(positions, used & candidates.gather(1, positions))
+    return MaskedPositions(positions, used & candidates.gather(1, positions))
 
 
 def write_tokens(
     input_ids: Int64[Tensor, "B L"],
     positions: Int64[Tensor, "B K"],
     tokens: Int64[Tensor, "B K"] | int,
-    where: Bool[Tensor, "B K"],
+    runtime: Bool[Tensor, "B K"],
 ) -> Int64[Tensor, "B L"]:
-    """`input_ids` with `tokens` at the positions where `where` is true; a position that comes twice gets equal tokens."""
+    """`input_ids` with `tokens` at the positions where `runtime` is true; a position that comes twice gets equal tokens."""
     length = input_ids.shape[1]
     with_spare = F.pad(input_ids, (0, 1))  # a column that takes whatever is not to be written
-    return with_spare.scatter_(1, torch.where(where, positions, length), tokens)[:, :length]
+    return with_spare.scatter_(1, torch.where(runtime, positions, length), tokens)[:, :length]
 
 
 def write_means(
     input_ids: Int64[Tensor, "B L"],
     positions: Int64[Tensor, "B K"],
     tokens: Int64[Tensor, "B K"],
-    where: Bool[Tensor, "B K"],
+    runtime: Bool[Tensor, "B K"],
 ) -> Int64[Tensor, "B L"]:
     """The same; a position that comes twice gets the floor of the mean of its tokens' ids, as in the original code."""
-    times = torch.zeros_like(input_ids).scatter_add(1, positions, where.long())
-    total = torch.zeros_like(input_ids).scatter_add(1, positions, tokens * where)
+    times = torch.zeros_like(input_ids).scatter_add(1, positions, runtime.long())
+    total = torch.zeros_like(input_ids).scatter_add(1, positions, tokens * runtime)
     return torch.where(times > 0, total // times.clamp(min=1), input_ids)
 
 
@@ -137,9 +137,9 @@ def write_samples(
     input_ids: Int64[Tensor, "B L"],
     positions: Int64[Tensor, "B K"],
     tokens: Int64[Tensor, "B K"],
-    where: Bool[Tensor, "B K"],
+    runtime: Bool[Tensor, "B K"],
     config: MaskingConfig,
 ) -> Int64[Tensor, "B L"]:
     """The same for tokens that are drawn, which may differ where a position comes twice."""
     write = write_means if config.with_replacement else write_tokens
-    return write(input_ids, positions, tokens, where)
+    return write(input_ids, positions, tokens, runtime)

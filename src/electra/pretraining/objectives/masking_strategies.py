@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import Cost
-from electra.pretraining.objectives.masking import Chosen, MaskingConfig
+from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
 
 
 class Uniform(nn.Module):
@@ -19,7 +19,7 @@ class Uniform(nn.Module):
         return None
 
     def loss(
-        self, weights: Float[Tensor, "B L"] | None, chosen: Chosen, nll: Float[Tensor, "B K"] | None
+        self, weights: Float[Tensor, "B L"] | None, chosen: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
         """What a strategy that learns has to learn from, at the chosen positions."""
         return None
@@ -49,7 +49,7 @@ class RareTokens(Uniform):
 class HardTokens(Uniform):
     """Tokens in proportion to the loss that a small network expects at them if they were masked out.
 
-    It sees the embeddings of a token and of two neighbours to either side, leaves them as they are, and learns from the
+    It sees the embeddings of a token and of two neighbors to either side, leaves them as they are, and learns from the
     losses that then come out. The paper does not say what its model was.
     """
 
@@ -66,7 +66,7 @@ class HardTokens(Uniform):
         return F.softplus(self.score(F.gelu(seen)).squeeze(-1).float()) + self.LEAST
 
     def loss(
-        self, weights: Float[Tensor, "B L"] | None, chosen: Chosen, nll: Float[Tensor, "B K"] | None
+        self, weights: Float[Tensor, "B L"] | None, chosen: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
         """How far the expected losses are from those that came out."""
         if weights is None or nll is None:

@@ -13,12 +13,19 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
-from electra.model.encoder import EncoderConfig, initialise
+from electra.model.encoder import EncoderConfig, initialize
 from electra.model.flops import Cost
-from electra.pretraining.objectives.corruption import Corrupted, FrequencySamples, Learnt, Masks, frequencies, ratio
+from electra.pretraining.objectives.corruption import (
+    Corrupted,
+    FrequencySamples,
+    GeneratorLoss,
+    Masks,
+    frequencies,
+    ratio,
+)
 from electra.pretraining.objectives.generators import LEARNING, GeneratorSamples
 from electra.pretraining.objectives.masking import (
-    Chosen,
+    MaskedPositions,
     MaskingConfig,
     choose_positions,
     num_chosen,
@@ -27,7 +34,13 @@ from electra.pretraining.objectives.masking import (
 )
 from electra.pretraining.objectives.masking_strategies import STRATEGIES
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
-from electra.pretraining.objectives.targets import ContrastConfig, EveryToken, Predicted, ReplacedOrOriginal, WhichToken
+from electra.pretraining.objectives.targets import (
+    AllTokensPrediction,
+    ContrastConfig,
+    MaskedTokenPrediction,
+    Prediction,
+    ReplacedTokenDetection,
+)
 from electra.seeding import Draw
 from electra.text.coverage import MAX_UNKNOWN
 
@@ -56,9 +69,9 @@ OBJECTIVES: dict[str, Objective] = {
     "electra-other-15": Objective(
         "generator", "replaced", "others", 50.0, "replaced token detection, at tokens drawn apart"
     ),
-    "replace-mlm": Objective("generator", "token", "masked", 1.0, "masked language modelling without [MASK]"),
+    "replace-mlm": Objective("generator", "token", "masked", 1.0, "masked language modeling without [MASK]"),
     "all-tokens-mlm": Objective("generator", "every-token", "tokens", 1.0, "every token's original"),
-    "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modelling"),
+    "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modeling"),
 }
 
 
@@ -75,7 +88,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ObjectiveSpec:
     """All that an objective is built from."""
 
     objective: Objective
@@ -99,14 +112,14 @@ class Setting:
 Main = MaskedLM | Discriminator
 
 
-def frequency_samples(setting: Setting) -> FrequencySamples:
+def frequency_samples(setting: ObjectiveSpec) -> FrequencySamples:
     """Draws from the corpus frequencies of the tokens, or from any token that is not special alike."""
     counts = setting.unigrams if setting.generator.kind == "unigram" else torch.ones_like(setting.unigrams)
     probabilities = frequencies(counts, setting.vocabulary.special_ids)
     return FrequencySamples(probabilities, setting.generator, setting.masking)
 
 
-def generator_samples(setting: Setting, main: Main) -> GeneratorSamples | FrequencySamples:
+def generator_samples(setting: ObjectiveSpec, main: Main) -> GeneratorSamples | FrequencySamples:
     """What the configuration calls a generator."""
     if setting.generator.kind != "masked-lm":
         return frequency_samples(setting)
@@ -115,24 +128,26 @@ def generator_samples(setting: Setting, main: Main) -> GeneratorSamples | Freque
     return samples(generator, setting.generator, setting.masking, setting.vocabulary.mask_id, setting.frequent_unk)
 
 
-CORRUPTIONS: dict[str, Callable[[Setting, Main], GeneratorSamples | FrequencySamples | Masks]] = {
+CORRUPTIONS: dict[str, Callable[[ObjectiveSpec, Main], GeneratorSamples | FrequencySamples | Masks]] = {
     "generator": generator_samples,
     "masks": lambda setting, main: Masks(setting.masking, setting.vocabulary.mask_id, setting.vocabulary.size),
 }
-PREDICTIONS: dict[str, Callable[[Setting], ReplacedOrOriginal | WhichToken | EveryToken]] = {
-    "replaced": lambda setting: ReplacedOrOriginal(Discriminator(setting.main), setting.contrast),
-    "token": lambda setting: WhichToken(MaskedLM(setting.main), setting.frequent_unk),
-    "every-token": lambda setting: EveryToken(MaskedLM(setting.main), setting.copies),
+PREDICTIONS: dict[
+    str, Callable[[ObjectiveSpec], ReplacedTokenDetection | MaskedTokenPrediction | AllTokensPrediction]
+] = {
+    "replaced": lambda setting: ReplacedTokenDetection(Discriminator(setting.main), setting.contrast),
+    "token": lambda setting: MaskedTokenPrediction(MaskedLM(setting.main), setting.frequent_unk),
+    "every-token": lambda setting: AllTokensPrediction(MaskedLM(setting.main), setting.copies),
 }
 
 
-class Pass(NamedTuple):
+class ForwardOutput(NamedTuple):
     """A batch after all networks."""
 
-    chosen: Chosen
+    chosen: MaskedPositions
     corrupted: Corrupted
-    predicted: Predicted
-    learnt: Learnt
+    predicted: Prediction
+    learnt: GeneratorLoss
     """What the generator learns from."""
     strategy_loss: Float[Tensor, "B K"] | None
     """What the choice of positions learns from."""
@@ -141,7 +156,7 @@ class Pass(NamedTuple):
 class PretrainingModel(nn.Module):
     """An objective with its networks: the one thing to wrap, train and save. Its initial values are drawn here."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: ObjectiveSpec) -> None:
         super().__init__()
         self.setting = setting
         self.prediction = PREDICTIONS[setting.objective.prediction](setting)
@@ -149,10 +164,10 @@ class PretrainingModel(nn.Module):
         self.strategy = STRATEGIES[setting.masking.strategy](
             setting.masking, setting.main.embedding_size, setting.unigrams
         )
-        initialise(self, setting.main.initializer_range, setting.main.embedding_initializer_range)
+        initialize(self, setting.main.initializer_range, setting.main.embedding_initializer_range)
         if self.generator is not None and setting.generator.initializer_range is not None:
             for own in (self.generator.encoder.layers, self.generator.head):
-                initialise(own, setting.generator.initializer_range)
+                initialize(own, setting.generator.initializer_range)
 
     @property
     def generator(self) -> MaskedLM | None:
@@ -162,7 +177,7 @@ class PretrainingModel(nn.Module):
     @property
     def discriminates(self) -> bool:
         """Whether the main network tells replaced tokens."""
-        return isinstance(self.prediction, ReplacedOrOriginal)
+        return isinstance(self.prediction, ReplacedTokenDetection)
 
     @property
     def scored_everywhere(self) -> bool:
@@ -183,7 +198,7 @@ class PretrainingModel(nn.Module):
             parts.append(f"{self.setting.generator.kind} generator")
         return ", ".join(parts)
 
-    def run(self, batch: Batch) -> Pass:
+    def run(self, batch: Batch) -> ForwardOutput:
         """Choose positions, corrupt them, and let the main network speak."""
         masking, objective = self.setting.masking, self.setting.objective
         candidates = ordinary_tokens(batch.input_ids, self.setting.vocabulary.special_ids)
@@ -203,7 +218,7 @@ class PretrainingModel(nn.Module):
         learnt = self.corruption.learn(batch, chosen, corrupted, predicted.scores)
         # How hard the chosen tokens were: the generator knows, or the main network if it predicts them itself.
         nll = corrupted.generated.nll if corrupted.generated else predicted.loss
-        return Pass(chosen, corrupted, predicted, learnt, self.strategy.loss(weights, chosen, nll))
+        return ForwardOutput(chosen, corrupted, predicted, learnt, self.strategy.loss(weights, chosen, nll))
 
     def forward(self, batch: Batch, counts: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's share of the loss of a global batch with `counts` tokens, and sums for `metrics`."""
@@ -218,7 +233,7 @@ class PretrainingModel(nn.Module):
             loss = loss + done.strategy_loss.sum() / counts["masked"]
         return loss, self.sums(batch, done)
 
-    def sums(self, batch: Batch, done: Pass) -> dict[str, Tensor]:
+    def sums(self, batch: Batch, done: ForwardOutput) -> dict[str, Tensor]:
         """Everything that `metrics` is made from, for one batch."""
         sums = self.counted(batch) | done.corrupted.sums | done.predicted.sums | done.learnt.sums
         if done.strategy_loss is not None:
@@ -273,9 +288,9 @@ class PretrainingModel(nn.Module):
         }
         return {network: cost for network, cost in costs.items() if cost.forward}
 
-    def utilised_share(self, length: int) -> float:
+    def utilized_share(self, length: int) -> float:
         """Operations of the machine for each one of Appendix E's, in rows of `length`.
 
         A last layer that works at the chosen positions only is counted whole, so this is slightly too much.
         """
-        return sum(cost.utilised for cost in self.row_costs(length).values()) / self.row_flops(length)
+        return sum(cost.utilized for cost in self.row_costs(length).values()) / self.row_flops(length)

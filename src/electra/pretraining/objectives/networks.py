@@ -38,7 +38,7 @@ class GeneratorConfig:
     """Deviation of its initial kernels, if not the discriminator's."""
     temperature: float = 1.0
     """Its samples come from softmax(logits / temperature)."""
-    never_original: bool = False
+    exclude_original_token: bool = False
     """Its samples are never the original token (Appendix H)."""
 
     def __post_init__(self) -> None:

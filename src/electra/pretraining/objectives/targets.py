@@ -16,7 +16,7 @@ from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores, score_tokens
 from electra.pretraining.objectives.corruption import Corrupted, compute_accuracy_without_unk, ratio, sum_without_unk
 from electra.pretraining.objectives.detection_metrics import detection_metrics, score_histogram
-from electra.pretraining.objectives.masking import Chosen, real_tokens
+from electra.pretraining.objectives.masking import MaskedPositions, real_tokens
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
@@ -41,7 +41,7 @@ class ContrastConfig:
             raise UsageError(f"contrast.unchanged is {self.unchanged}; it must lie between 0 and 1")
 
 
-class Predicted(NamedTuple):
+class Prediction(NamedTuple):
     """What the main network said of a batch."""
 
     scores: Float[Tensor, "B L"] | None
@@ -54,7 +54,7 @@ class Predicted(NamedTuple):
     """The loss of the sentence-level task, where it is set, while training."""
 
 
-class ReplacedOrOriginal(nn.Module):
+class ReplacedTokenDetection(nn.Module):
     """Was this token replaced? Asked of every token that is not padding (section 2), or scored at some of them alone."""
 
     architecture = "ElectraForPreTraining"
@@ -64,7 +64,7 @@ class ReplacedOrOriginal(nn.Module):
         self.network = network
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
+    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
         hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         logits = self.network.head(hidden).float()
         # A sample that happens to be the original token is original.
@@ -85,7 +85,7 @@ class ReplacedOrOriginal(nn.Module):
             score = self.sentence(hidden[:, 0]).squeeze(-1).float()
             sentence_loss = F.binary_cross_entropy_with_logits(score, replaced.any(1).float(), reduction="none")
             sums["sentence_loss"] = sentence_loss.sum()
-        return Predicted(logits, loss, sums, sentence_loss)
+        return Prediction(logits, loss, sums, sentence_loss)
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """The discriminator's loss and how well it tells replaced tokens."""
@@ -101,7 +101,7 @@ class ReplacedOrOriginal(nn.Module):
         return Cost(discriminator_parts(self.network.config, length) | sentence)
 
 
-class WhichToken(nn.Module):
+class MaskedTokenPrediction(nn.Module):
     """Which token stood at each of the chosen positions?"""
 
     architecture = "ElectraForMaskedLM"
@@ -112,7 +112,7 @@ class WhichToken(nn.Module):
         self.unk_id = unk_id
         """Of [UNK], where the accuracy without it is to be measured too."""
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
+    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
         assert at is not None
         hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
         original = batch.input_ids.gather(1, at.positions)
@@ -120,7 +120,7 @@ class WhichToken(nn.Module):
         loss = said.nll * at.used
         correct = said.correct & at.used
         sums = {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()}
-        return Predicted(None, loss, sums | sum_without_unk(self.unk_id, "mlm", original, correct, at.used))
+        return Prediction(None, loss, sums | sum_without_unk(self.unk_id, "mlm", original, correct, at.used))
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """The masked-LM loss and accuracy."""
@@ -135,7 +135,7 @@ class WhichToken(nn.Module):
         return Cost(masked_lm_parts(self.network.config, length, predictions))
 
 
-class EveryToken(nn.Module):
+class AllTokensPrediction(nn.Module):
     """Which token stood at every position, replaced or not (section 3.5, All-Tokens MLM)?
 
     With the copy mechanism the answer is D times the token that is read plus 1 - D times the softmax, D from a sigmoid
@@ -149,7 +149,7 @@ class EveryToken(nn.Module):
         self.network = network
         self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: Chosen | None) -> Predicted:
+    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
         hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         said = score_tokens(self.network, hidden, batch.input_ids)
         log_p, correct, read_right = -said.nll, said.correct, corrupted.input_ids == batch.input_ids
@@ -161,7 +161,7 @@ class EveryToken(nn.Module):
                 correct = torch.where(copies(said, z, at_read), read_right, correct)
         real = real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
-        return Predicted(None, loss, self.sums(loss, correct & real, batch, corrupted))
+        return Prediction(None, loss, self.sums(loss, correct & real, batch, corrupted))
 
     def sums(
         self, loss: Float[Tensor, "B L"], correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted
@@ -199,5 +199,5 @@ def copied_log_p(
 
 def copies(said: TokenScores, z: Float[Tensor, "B L"], at_read: Float[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
     """Whether copying and softmax together make the token that is read the likeliest; its logit is `at_read`."""
-    # In units of the softmax's share, both over its normaliser: e^z = D / (1 - D).
-    return torch.logaddexp(at_read, z + said.log_normaliser) >= said.best
+    # In units of the softmax's share, both over its normalizer: e^z = D / (1 - D).
+    return torch.logaddexp(at_read, z + said.log_normalizer) >= said.best

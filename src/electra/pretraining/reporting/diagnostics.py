@@ -58,7 +58,7 @@ class Health:
         return [Finding(step, problem, text) for problem, text in advice.items()]
 
     def check_numbers(self, metrics: Mapping[str, float]) -> dict[str, str]:
-        """Problems of the optimisation, at any time."""
+        """Problems of the optimization, at any time."""
         found = {}
         norm, loss = metrics["gradient_norm"], metrics["loss"]
         if not (math.isfinite(loss) and math.isfinite(norm)):

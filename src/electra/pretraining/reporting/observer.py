@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
-from electra.console import LINE_EVERY, console, counted, training_progress
+from electra.console import LINE_EVERY, console, format_count, training_progress
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.runtime import Runtime, matmul_rate
 from electra.train.checkpoint import TrainingState
@@ -36,7 +36,7 @@ class RunObserver:
         directory: Path,
         budget: Budget,
         health: Health,
-        utilised_share: float,
+        utilized_share: float,
         runtime: Runtime,
         checkpoint_of: Callable[[int], Path],
     ) -> None:
@@ -44,7 +44,7 @@ class RunObserver:
         self.checkpoint_of = checkpoint_of
         self.budget = budget
         self.health = health
-        self.utilised_share = utilised_share
+        self.utilized_share = utilized_share
         self.runtime = runtime
         self.findings: list[Finding] = []
         self.current: dict[str, int] = {}  # problem -> its place in findings
@@ -99,7 +99,7 @@ class RunObserver:
         updates = state.step + (1 - done) / max(share, 1e-9)
         if updates < FEW_UPDATES:
             log.warning(
-                f"about {counted(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
+                f"about {format_count(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
                 f"{FEW_UPDATES:,} teach little more than the frequencies of tokens. Try --preset tiny, a smaller "
                 "--training.batch-size or --seq-len, or a larger budget"
             )
@@ -109,7 +109,7 @@ class RunObserver:
         if not self.runtime.is_main:
             return
         assert self.log is not None
-        metrics["mfu"] = metrics["flops_per_second"] * self.utilised_share / self.peak_flops
+        metrics["mfu"] = metrics["flops_per_second"] * self.utilized_share / self.peak_flops
         self.log.write(state.step, metrics)
         for finding in self.judge(state.step, self.done(state), metrics):
             log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}")

@@ -50,7 +50,7 @@ def present(rows: Rows, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def draw_training(rows: Rows, heldout: Mapping[str, float]) -> Figure:
-    """Losses, accuracies and the optimisation over the steps."""
+    """Losses, accuracies and the optimization over the steps."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2)
     losses = present(rows, LOSSES)

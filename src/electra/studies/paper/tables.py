@@ -95,7 +95,7 @@ def show_table(table: dict[str, Any]) -> None:
     """The table on the terminal; below it, why figures differ or are missing."""
     names = [name for name in FIGURES if any(name in row["figures"] for row in table["rows"])]
     rows = [["computed, printed", *(FIGURES[name] for name in names)]]
-    rows += [[row["model"], *(cell(name, row["figures"][name]) for name in names)] for row in table["rows"]]
+    rows += [[row["model"], *(trial(name, row["figures"][name]) for name in names)] for row in table["rows"]]
     console.print(f"{table['title']}; multiples of {table['reference']}", markup=False)
     show_rows(rows)
     models_of: dict[str, list[str]] = {}
@@ -116,7 +116,7 @@ CONVENTION = (
 )
 
 
-def cell(name: str, figure: dict[str, Any]) -> str:
+def trial(name: str, figure: dict[str, Any]) -> str:
     """A computed figure, and the printed one."""
     value, printed = figure["computed"], figure["printed"]
     if value is None:

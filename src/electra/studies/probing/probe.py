@@ -18,7 +18,7 @@ from electra.finetuning.classification.metrics import METRICS
 from electra.finetuning.classification.task import Sentences, SentenceTask, encode_pairs
 from electra.model.checkpoints import load_pretrained
 from electra.model.encoder import Encoder
-from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.runtime import Runtime, RuntimeConfig, start_runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 PENALTIES = (1.0, 10.0, 100.0, 1000.0, 10000.0)
@@ -66,9 +66,9 @@ def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, devi
     train, dev = subset(over.read("train"), most), over.read("dev")
     targets = dev.labels
     assert targets is not None
-    with runtime(device) as where:
-        encoder.to(where.device)
-        known, unknown = (features(encoder, tokenizer, each, max_length, where) for each in (train, dev))
+    with start_runtime(device) as runtime:
+        encoder.to(runtime.device)
+        known, unknown = (features(encoder, tokenizer, each, max_length, runtime) for each in (train, dev))
 
     def score(layer: int) -> float:
         predicted = search(over, PENALTIES).fit(known[layer], train.labels).predict(unknown[layer])
@@ -106,19 +106,19 @@ def subset(sentences: Sentences, most: int) -> Sentences:
 
 
 def features(
-    encoder: Encoder, tokenizer: Tokenizer, sentences: Sentences, max_length: int, where: Runtime
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sentences, max_length: int, runtime: Runtime
 ) -> list[Float[np.ndarray, "N F"]]:
     """The features of every example, for the embeddings and for each layer."""
-    first = mean_states(encoder, tokenizer, sentences.first, max_length, where)
+    first = mean_states(encoder, tokenizer, sentences.first, max_length, runtime)
     if sentences.second is None:
         return list(first)
-    second = mean_states(encoder, tokenizer, sentences.second, max_length, where)
+    second = mean_states(encoder, tokenizer, sentences.second, max_length, runtime)
     return [np.concatenate([u, v, np.abs(u - v), u * v], axis=1) for u, v in zip(first, second, strict=True)]
 
 
 @torch.inference_mode()
 def mean_states(
-    encoder: Encoder, tokenizer: Tokenizer, texts: list[str], max_length: int, where: Runtime
+    encoder: Encoder, tokenizer: Tokenizer, texts: list[str], max_length: int, runtime: Runtime
 ) -> Float[np.ndarray, "K N H"]:
     """Hidden states after the embeddings and each layer, as means over the tokens of each `[CLS] text [SEP]`."""
     ids, segment_a, _ = encode_pairs(tokenizer, texts, None, max_length)
@@ -126,9 +126,9 @@ def mean_states(
     means = np.empty((len(encoder.layers) + 1, len(ids), encoder.config.hidden_size), dtype=np.float32)
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
-        batch = padded_batch([ids[i] for i in rows], [segment_a[i] for i in rows], tokenizer.pad_id).to(where.device)
-        real = torch.arange(batch.input_ids.shape[1], device=where.device) < batch.lengths[:, None]
-        with where.autocast():
+        batch = padded_batch([ids[i] for i in rows], [segment_a[i] for i in rows], tokenizer.pad_id).to(runtime.device)
+        real = torch.arange(batch.input_ids.shape[1], device=runtime.device) < batch.lengths[:, None]
+        with runtime.autocast():
             states = encoder.states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
             for depth, hidden in enumerate(states):
                 mean = (hidden.float() * real[..., None]).sum(1) / batch.lengths[:, None]
@@ -137,7 +137,7 @@ def mean_states(
 
 
 def search(task: SentenceTask, penalties: tuple[float, ...]) -> GridSearchCV:
-    """Logistic or ridge regression on standardised features; cross-validation by the task's metric finds the penalty.
+    """Logistic or ridge regression on standardized features; cross-validation by the task's metric finds the penalty.
 
     Matthews correlation is 0 for whoever always says the majority, so there both classes weigh the same.
     """

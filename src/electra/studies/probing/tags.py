@@ -1,7 +1,7 @@
 """A linear probe of every word's tag: what a frozen encoder knows of words in their context.
 
 Sentence tasks ask little of a weak encoder that its embeddings do not know. Which kind of phrase a word begins or goes on
-with (CoNLL-2000) is told by its neighbours, the first that a network learns of.
+with (CoNLL-2000) is told by its neighbors, the first that a network learns of.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
 from electra.finetuning.tagging.windows import windows_of
 from electra.model.encoder import Encoder
-from electra.runtime import Runtime, RuntimeConfig, runtime
+from electra.runtime import Runtime, RuntimeConfig, start_runtime
 from electra.studies.probing.probe import FOLDS, PENALTIES, ROWS, chosen_rows, frozen_encoder
 from electra.text.tokenizer import Tokenizer
 
@@ -57,10 +57,10 @@ def probe_tags(model: Path, folder: str, *, max_length: int, device: RuntimeConf
     """
     known, split, unknown = tagged_splits(folder)
     encoder, tokenizer = frozen_encoder(model)
-    with runtime(device) as where:
-        encoder.to(where.device)
-        states, tags, groups = word_states(encoder, tokenizer, known, max_length, where)
-        asked, expected, _ = word_states(encoder, tokenizer, unknown, max_length, where)
+    with start_runtime(device) as runtime:
+        encoder.to(runtime.device)
+        states, tags, groups = word_states(encoder, tokenizer, known, max_length, runtime)
+        asked, expected, _ = word_states(encoder, tokenizer, unknown, max_length, runtime)
     scores, validated = [], []
     for of_known, of_unknown in zip(states, asked, strict=True):
         # In float64: the numbers of a LayerNorm depend on each other, which float32 takes for a singular matrix.
@@ -94,7 +94,7 @@ def tagged_splits(folder: str) -> tuple[list[Sentence], str, list[Sentence]]:
 
 @torch.inference_mode()
 def word_states(
-    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], max_length: int, where: Runtime
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], max_length: int, runtime: Runtime
 ) -> tuple[list[Float[np.ndarray, "W H"]], list[str], list[int]]:
     """For the embeddings and for each layer the states of all words; their tags, and the numbers of their sentences."""
     windows = sorted(windows_of(sentences, tokenizer, max_length), key=lambda window: len(window.ids))
@@ -104,10 +104,10 @@ def word_states(
     for start in range(0, len(windows), ROWS):
         some = windows[start : start + ROWS]
         batch = padded_batch([each.ids for each in some], [len(each.ids) for each in some], tokenizer.pad_id)
-        batch = batch.to(where.device)
+        batch = batch.to(runtime.device)
         rows = np.repeat(np.arange(len(some)), [len(each.scored) for each in some])
         positions = [position for each in some for position in each.scored.values()]
-        with where.autocast():
+        with runtime.autocast():
             of_batch = encoder.states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
             for layer, hidden in zip(states, of_batch, strict=True):
                 layer[done : done + len(rows)] = hidden[rows, positions].float().cpu()
@@ -117,6 +117,6 @@ def word_states(
 
 
 def search() -> GridSearchCV:
-    """Ridge classification of standardised states; the penalty is found in cross-validation, sentences kept whole."""
+    """Ridge classification of standardized states; the penalty is found in cross-validation, sentences kept whole."""
     model = make_pipeline(StandardScaler(), RidgeClassifier())
     return GridSearchCV(model, {"ridgeclassifier__alpha": list(PENALTIES)}, cv=GroupKFold(FOLDS))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from electra.console import counted
+from electra.console import format_count
 from electra.plotting import Axes, Figure, LogLocator, NullFormatter, rc_context
 from electra.storage import write_atomically
 from electra.studies.reporting.results import (
@@ -82,7 +82,7 @@ def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> Non
     score = (
         "words whose tag is found, %"
         if title == TAGS
-        else f"average of {counted(len(results.tasks), 'GLUE task')}, dev"
+        else f"average of {format_count(len(results.tasks), 'GLUE task')}, dev"
     )
     if results.study.axis is None:
         draw_rows(axes, results.outcomes, number)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from electra.studies.study import Study, Variant
-from electra.studies.trial import Cell
+from electra.studies.trial import Trial
 
 Number = Callable[[Mapping[str, Any]], float | None]
 """One number out of a record, where it has it."""
@@ -65,12 +65,12 @@ class Results:
 
     @classmethod
     def collect(
-        cls, study: Study, scale: str, tasks: tuple[str, ...], cells: Mapping[str, Sequence[Cell]]
+        cls, study: Study, scale: str, tasks: tuple[str, ...], trials: Mapping[str, Sequence[Trial]]
     ) -> "Results":
         """What the cells of each variant have recorded."""
         outcomes = []
         for variant in study.variants:
-            records = {cell.config.seed: cell.record() for cell in cells[variant.name]}
+            records = {trial.config.seed: trial.record() for trial in trials[variant.name]}
             known = {seed: record for seed, record in records.items() if record is not None}
             failed = {seed: record["failed"] for seed, record in known.items() if "failed" in record}
             done = tuple(record for record in known.values() if "finetuned" in record)

@@ -79,7 +79,7 @@ def summary_rows(results: Results) -> Rows:
                 f"{parameters(build_shapes(config).prediction) / 1e6:.3g}M",
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
                 mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
-                *(cell(outcome.spread(number)) for number in numbers.values()),
+                *(trial(outcome.spread(number)) for number in numbers.values()),
             ]
         )
     if any(outcome.variant.published is not None for outcome in results.outcomes):
@@ -106,7 +106,7 @@ def layer_digits(results: Results) -> int:
 def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1) -> Rows:
     """Numbers by their headings, a row for each variant."""
     return [["Model", *numbers]] + [
-        [outcome.variant.label, *(cell(outcome.spread(number), digits) for number in numbers.values())]
+        [outcome.variant.label, *(trial(outcome.spread(number), digits) for number in numbers.values())]
         for outcome in results.outcomes
     ]
 
@@ -147,7 +147,7 @@ def heldout_rows(results: Results) -> Rows:
     return number_rows(results, {name.replace("_", " "): heldout(name) for name in names}, digits=3)
 
 
-def cell(spread: Spread | None, digits: int = 1) -> str:
+def trial(spread: Spread | None, digits: int = 1) -> str:
     """`81.2 ± 0.4`, or `81.2` of one seed, or nothing."""
     if spread is None:
         return ""

@@ -121,7 +121,7 @@ def tying(scale: Scale) -> Study:
 
 
 def model_size(scale: Scale) -> Study:
-    """Figure 4, left and centre: ELECTRA and BERT of several widths.
+    """Figure 4, left and center: ELECTRA and BERT of several widths.
 
     Both of a width spend what ELECTRA of that width spends in the scale's steps.
     """
@@ -190,7 +190,10 @@ def negative_results(scale: Scale) -> Study:
         "electra": (ELECTRA, config),
         "temperature-1.5": ("ELECTRA, temperature 1.5", replace(config, generator=replace(generator, temperature=1.5))),
         "temperature-2": ("ELECTRA, temperature 2", replace(config, generator=replace(generator, temperature=2.0))),
-        "never-original": ("ELECTRA, never the original", replace(config, generator=replace(generator, never_original=True))),
+        "never-original": (
+            "ELECTRA, never the original",
+            replace(config, generator=replace(generator, exclude_original_token=True)),
+        ),
         "contrast": ("ELECTRA, sentence-level contrast", replace(config, contrast=replace(config.contrast, weight=1.0))),
         "mlm": (BERT, bert),
         "mlm-rare": ("BERT, rare tokens masked", replace(bert, masking=replace(bert.masking, strategy="rare"))),

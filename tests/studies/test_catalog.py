@@ -9,7 +9,7 @@ import yaml
 from electra.config.parser import flat, to_yaml
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.studies.catalogue import STUDIES
+from electra.studies.catalog import STUDIES
 from electra.studies.compute import step_flops
 from electra.studies.paper import published
 from electra.studies.run import chosen_variants
@@ -184,7 +184,7 @@ def test_training_algorithms_and_tying_and_negative_results() -> None:
     assert negative["mlm-rare"] == {"objective": "mlm", "masking.strategy": "rare"}
     assert negative["mlm-hard"] == {"objective": "mlm", "masking.strategy": "hard"}
     assert negative["temperature-2"] == {"generator.temperature": 2.0}
-    assert negative["never-original"] == {"generator.never_original": True}
+    assert negative["never-original"] == {"generator.exclude_original_token": True}
     assert negative["contrast"] == {"contrast.weight": 1.0}
 
 
