@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.locks import Holder
+from support.processes import TIMEOUT
 from support.toy import TINY_RUN
-from test_locks import Holder
-from test_parallel import TIMEOUT
 
 import electra
 from electra.storage import LOCK

@@ -10,26 +10,10 @@ import pytest
 import torch
 import zstandard
 from safetensors.torch import load_file, save_file
-from test_cli import error
+from support.command_line import RUN, error
 
 import electra
 
-RUN = [
-    "--preset",
-    "tiny",
-    "--steps",
-    "2",
-    "--seq-len",
-    "24",
-    "--workers",
-    "1",
-    "--training.batch-size",
-    "4",
-    "--model.num-layers",
-    "1",
-    "--model.vocab-size",
-    "160",
-]
 GOOD = "the cat sees mice .\nthe dog likes milk .\n\n" * 400
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.command_line import error
 
 import electra
 from electra import cli
@@ -27,17 +28,6 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[PretrainConfig]:
     seen: list[PretrainConfig] = []
     monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
     return seen
-
-
-def error(capsys: pytest.CaptureFixture, *words: str) -> str:
-    """The one line that a command ends with."""
-    with pytest.raises(SystemExit) as stop:
-        cli.main(words)
-    assert stop.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("electra: error: ")
-    return lines[0].removeprefix("electra: error: ")
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 import zstandard
 from rich.table import Table
-from test_cli import error
+from support.command_line import error
 
 import electra
 from electra import cli, console

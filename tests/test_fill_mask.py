@@ -9,8 +9,8 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from support.command_line import error
 from support.toy import TINY_RUN
-from test_cli import error
 from transformers import (
     AutoTokenizer,
     ElectraConfig,

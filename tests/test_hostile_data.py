@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.command_line import error
 from support.damage import NOT_FILES, Damage, broken_json, contents, edit, refused
-from test_cli import error
 
 import electra
 from electra.data.content import check_shard

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.command_line import error
 from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, cut, edit, oversized, refused, write
 from support.toy_tasks import TINY, WORDS, save_model, toy_tokenizer
-from test_cli import error
 
 import electra
 from electra.errors import ModelError, TokenizerError

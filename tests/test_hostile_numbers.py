@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from support.command_line import error
 from support.damage import refused
 from support.toy_tasks import toy_tokenizer
-from test_cli import error
 
 import electra
 from electra.config.parser import Parser

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.command_line import error
 from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, contents, edit, refused, write
 from support.toy import TINY_RUN
 from support.toy_tasks import finetune_settings, save_model, write_jsonl
-from test_cli import error
 
 import electra
 from electra.errors import RunError, UsageError

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.command_line import error
 from support.toy import sentences
 from support.traces import weights
-from test_cli import error
 
 import electra
 from electra.data import chunks

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.command_line import RUN
 from support.traces import weights
-from test_bad_input import RUN
 
 import electra
 from electra import cli

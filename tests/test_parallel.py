@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from support.processes import TIMEOUT
 
 import electra
 from electra.errors import UsageError
@@ -17,8 +18,6 @@ from electra.pretraining.execution import resolve_micro_batch_size
 from electra.runtime import Runtime
 from electra.train.metrics_log import read_metrics
 
-TIMEOUT = 120
-"""Seconds; processes that wait for each other do so for much longer."""
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")
 GRAPHED = str(Path(__file__).parent / "support/computing_again.py")
 

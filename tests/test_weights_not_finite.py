@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.command_line import error
 from support.toy_tasks import save_model
-from test_cli import error
 
 from electra.errors import ModelError
 from electra.model.checkpoints import check_finite, load_pretrained

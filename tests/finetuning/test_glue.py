@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.real_data import DATA
 from support.toy_tasks import toy_tokenizer, write_glue
 
 from electra.errors import DataError
 from electra.finetuning.classification.glue import GLUE, glue_task, read_split, split_file
 from electra.finetuning.registry import EPOCHS
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "glue"
+REAL = DATA / "glue"
 
 
 @pytest.fixture(scope="module")

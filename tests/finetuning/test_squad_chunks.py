@@ -1,11 +1,11 @@
 """Chunks: they cover the context, every token is best seen in one of them, and answers come back from their tokens."""
 
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.squad_toys import TOKENIZER, ask, nonsense
+from support.real_data import DATA
 
 from electra.errors import UsageError
 from electra.finetuning.qa.chunks import Chunks, best_contexts, chunk_questions, chunk_starts
@@ -13,7 +13,7 @@ from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Answer, Question, read_squad
 from electra.text.tokenizer import load_tokenizer
 
-SHARED = Path(__file__).parents[2] / "../shared/data"
+SHARED = DATA
 needs_squad = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real data are not at {SHARED}")
 
 SHORT = SpanConfig(max_length=40, doc_stride=11, max_query_length=12)

@@ -2,11 +2,11 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.squad_toys import ask
+from support.real_data import DATA
 
 from electra.finetuning.qa.data import read_squad
 from electra.finetuning.qa.scoring import (
@@ -18,7 +18,7 @@ from electra.finetuning.qa.scoring import (
     word_f1,
 )
 
-SQUAD = Path(__file__).parents[2] / "../shared/data/squad"
+SQUAD = DATA / "squad"
 needs_squad = pytest.mark.skipif(not SQUAD.is_dir(), reason=f"the real data are not at {SQUAD}")
 
 

@@ -3,12 +3,12 @@
 import json
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
+from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, labeled_batch
@@ -21,7 +21,7 @@ from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
-CONLL_2000 = Path(__file__).resolve().parents[2] / "../shared/data/chunk"
+CONLL_2000 = DATA / "chunk"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKENIZER = Tokenizer((*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "."), Normalization())
 PAD, CLS, SEP, _ = TOKENIZER.special_ids

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.real_data import DATA
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences, read_tagging_jsonl
 
-CONLL_2000 = Path(__file__).resolve().parents[2] / "../shared/data/chunk"
+CONLL_2000 = DATA / "chunk"
 
 COLUMNS = """-DOCSTART- -X- O
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, labeled_batch
@@ -17,7 +18,7 @@ from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
-WNLI = Path(__file__).resolve().parents[2] / "../shared/data/glue/WNLI"
+WNLI = DATA / "glue/WNLI"
 TROPHY = "The trophy could not fit in the suitcase because it was too big."
 WORDS = (
     """the trophy could not fit in suitcase because it was too big small . ' s bob met ann and took his hat her she"""

@@ -1,30 +1,29 @@
 """The encoder and heads against what the original TensorFlow code computed from its own checkpoint."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from support.tensorflow_names import tf_to_hf
+from support.real_data import REFERENCE
 
 from electra.model.checkpoints import from_hf, to_hf
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
 
-REFERENCE = Path(__file__).resolve().parents[2] / "../shared/reference/tf_small"
+TF_SMALL = REFERENCE / "tf_small"
 CONFIG = EncoderConfig(vocab_size=6000, embedding_size=64, hidden_size=128, num_layers=3, num_heads=4, ffn_size=512)
 
-pytestmark = pytest.mark.skipif(not REFERENCE.exists(), reason=f"the golden numbers are not at {REFERENCE}")
+pytestmark = pytest.mark.skipif(not TF_SMALL.exists(), reason=f"the golden numbers are not at {TF_SMALL}")
 
 
 @pytest.fixture(scope="module")
 def variables() -> dict[str, np.ndarray]:
-    return {name.replace("|", "/"): value for name, value in np.load(REFERENCE / "weights.npz").items()}
+    return {name.replace("|", "/"): value for name, value in np.load(TF_SMALL / "weights.npz").items()}
 
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, torch.Tensor]:
-    arrays = {name: torch.from_numpy(value) for name, value in np.load(REFERENCE / "expected.npz").items()}
+    arrays = {name: torch.from_numpy(value) for name, value in np.load(TF_SMALL / "expected.npz").items()}
     return {
         name: value.long() if value.dtype == torch.int32 else value.bool() if name == "input_mask" else value
         for name, value in arrays.items()

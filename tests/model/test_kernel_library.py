@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.kernels_here import NEEDS_COMPILER
-from test_private_folder import give_away
+from support.owners import give_away
 
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import (

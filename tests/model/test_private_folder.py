@@ -5,19 +5,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from support.owners import SOMEBODY, give_away
 
 from electra.model.cpu import private_folder
 from electra.model.cpu.private_folder import is_private_group, make_private, why_not_private
-
-SOMEBODY = 12_345
-
-
-def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a path belong to another user; only root can give it away, so anybody else becomes another user."""
-    if os.geteuid() == 0:
-        os.chown(path, SOMEBODY, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY)
 
 
 @pytest.fixture

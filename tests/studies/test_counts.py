@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_cli import error
+from support.command_line import error
 
 import electra
 from electra import cli

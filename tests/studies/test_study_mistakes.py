@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_cli import error
+from support.command_line import error
 
 import electra
 

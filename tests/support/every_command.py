@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from test_bad_input import RUN
+from support.command_line import RUN
 
 
 def commands(inputs: Path, out: Path) -> dict[str, list[str]]:

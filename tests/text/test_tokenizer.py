@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from nasty import NASTY, TEXT
+from support.real_data import DATA
 
 from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary
@@ -15,7 +16,7 @@ from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
 from electra.text.vocabulary import alphabet, sample_corpus, train_tokenizer
 
-SHARED = Path(__file__).parents[2] / "../shared/data"
+SHARED = DATA
 BERT_VOCABULARY = SHARED / "vocab.txt"
 needs_bert = pytest.mark.skipif(not BERT_VOCABULARY.is_file(), reason=f"{BERT_VOCABULARY} is absent")
 

@@ -1,0 +1,29 @@
+"""Another process that holds the lock of a directory."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HOLD = """
+import sys
+from pathlib import Path
+from electra.storage import exclusive
+with exclusive(Path(sys.argv[1]), Path(sys.argv[2]), print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Holder:
+    """Another process that holds a lock."""
+
+    def __init__(self, out: Path, lock: Path, script: str = HOLD) -> None:
+        command = [sys.executable, "-c", script, str(out), str(lock)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "held\n"
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
