@@ -4,8 +4,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from support.squad_toys import TOKENIZER, ask, nonsense
 from support.real_data import DATA
+from support.squad_toys import TOKENIZER, ask, nonsense
 
 from electra.errors import UsageError
 from electra.finetuning.qa.chunks import Chunks, best_contexts, chunk_questions, chunk_starts

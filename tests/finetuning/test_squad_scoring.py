@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from support.squad_toys import ask
 from support.real_data import DATA
+from support.squad_toys import ask
 
 from electra.finetuning.qa.data import read_squad
 from electra.finetuning.qa.scoring import (

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from support.tensorflow_names import tf_to_hf
 from support.real_data import REFERENCE
+from support.tensorflow_names import tf_to_hf
 
 from electra.model.checkpoints import from_hf, to_hf
 from electra.model.encoder import EncoderConfig
