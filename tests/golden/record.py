@@ -50,8 +50,10 @@ REFERENCE = {
 }
 """What `electra.presets.reference` sets."""
 
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 PRETRAINING: dict[str, dict[str, Any]] = {
     "electra": {},
+    "electra-dropout": {"model": {}},
     "electra-15": {"objective": "electra-15"},
     "electra-other-15": {"objective": "electra-other-15"},
     "replace-mlm": {"objective": "replace-mlm"},
@@ -72,10 +74,11 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     "electra-reference": REFERENCE,
     "mlm-reference": {"objective": "mlm", **REFERENCE},
 }
-"""What each run differs in from `toy.TINY_RUN`."""
+"""What each run differs in from `toy.TINY_RUN` without dropout, whose draws may change where losses do not."""
 
 FINETUNING: dict[str, dict[str, Any]] = {
     **{task: {"data": "glue"} for task in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")},
+    "sst2-dropout": {"task": "sst2", "data": "glue", "dropout": 0.1},
     "wnli-candidates": {"task": "wnli", "data": "glue", "wnli_candidates": True},
     "squad1": {"train": "answered.json", "dev": "answered.json"},
     "squad2": {"train": "questions.json", "dev": "questions.json"},
@@ -114,7 +117,7 @@ def pretraining_trace(name: str, folder: Path) -> str:
     text = folder / "text.txt"
     if not text.exists():
         text.write_text(sentences(150))
-    given = {"steps": STEPS} | PRETRAINING[name] | {"runtime": RUNTIME}
+    given = {"steps": STEPS, "model": NO_DROPOUT} | PRETRAINING[name] | {"runtime": RUNTIME}
     sections = {key: {**TINY_RUN.get(key, {}), **value} for key, value in given.items() if isinstance(value, dict)}
     out = folder / name
     electra.pretrain(str(text), out=str(out), **{**TINY_RUN, **given, **sections})
@@ -127,7 +130,7 @@ def finetuning_trace(name: str, folder: Path) -> str:
     if not (folder / "model").exists():
         toy_tasks.save_model(folder / "model")
         write_tasks(folder)
-    given = {"task": name, "epochs": 100.0, "learning_rate": 1e-3} | FINETUNING[name]
+    given = {"task": name, "epochs": 100.0, "learning_rate": 1e-3, "dropout": 0.0} | FINETUNING[name]
     paths = {key: str(folder / given[key]) for key in ("data", "train", "dev") if key in given}
     config = toy_tasks.finetune_settings(
         folder / "model", **{**given, **paths}, runtime=RuntimeConfig(device="cpu", threads=1, kernels=False)
