@@ -28,11 +28,12 @@ from transformers import (
     TrainingArguments,
 )
 
+from electra.execution import enable_kernels
 from electra.finetuning.batching import FeatureLoader, Features
 from electra.finetuning.classification.glue import glue_task
 from electra.finetuning.classification.task import SentenceTask
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels, initialize
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.presets import small
 from electra.runtime import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -49,7 +50,7 @@ def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: in
     model = FinetunedModel(Encoder(sizes), task.head(sizes))
     initialize(model.encoder)
     runtime = Runtime(torch.device("cpu"), torch.float32, kernels=True)
-    enable_cpu_kernels(model, runtime)
+    enable_kernels(model, runtime)
     loader = FeatureLoader(features, batch_size=BATCH, pad_id=0, seed=seed)
     recipe = Recipe(
         Budget(steps=steps),

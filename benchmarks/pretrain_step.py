@@ -42,8 +42,8 @@ from quiet_loop import Silent, Unsaved
 from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
+from electra.execution import enable_kernels
 from electra.model.cpu.library import why_no_kernels
-from electra.model.encoder import enable_cpu_kernels
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -83,7 +83,7 @@ class Case:
         if self.config.training.compile:
             compile_parts(model, self.runtime.device)
         else:
-            enable_cpu_kernels(model, self.runtime)
+            enable_kernels(model, self.runtime)
         return model
 
     def loader(self, padded_to: Sequence[int] = ()) -> BatchLoader:

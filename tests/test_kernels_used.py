@@ -1,4 +1,4 @@
-"""Every command that computes layers has them computed by kernels, unless told otherwise."""
+"""Every command that runs an encoder uses the attention kernel, unless it is turned off."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from support.kernels_here import CANNOT_COMPILE
 import electra
 from electra.inference import predict
 from electra.model.checkpoints import load_pretrained
-from electra.model.layers import TransformerLayer
+from electra.model.cpu.attention import PackedAttention
 from electra.presets import PRESETS
 from electra.runtime import RuntimeConfig
 from electra.studies.compute import measured_finetuning_step, measured_step
@@ -18,23 +18,23 @@ pytestmark = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_CO
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The widths of the layers that kernels computed."""
+    """The widths of the layers whose attention the kernel computed."""
     widths: list[int] = []
-    by_kernels = TransformerLayer.by_kernels
+    apply = PackedAttention.apply
 
-    def counted(self: TransformerLayer, x, layout):
-        widths.append(x.shape[-1])
-        return by_kernels(self, x, layout)
+    def record(qkv, *arguments):
+        widths.append(qkv.shape[-1] // 3)
+        return apply(qkv, *arguments)
 
-    monkeypatch.setattr(TransformerLayer, "by_kernels", counted)
+    monkeypatch.setattr(PackedAttention, "apply", record)
     return widths
 
 
 def test_pretraining_and_evaluating(text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], capsys) -> None:
     out = tmp_path / "run"
     summary = electra.pretrain(str(text), out=str(out), **tiny_run)
-    assert summary["hardware"].endswith(", C++ kernels")
-    assert "layers by C++ kernels" in capsys.readouterr().out
+    assert summary["hardware"].endswith(", C++ kernel")
+    assert "attention by the C++ kernel" in capsys.readouterr().out
     assert len(set(computed)) == 2, "the generator's and the discriminator's"
     computed.clear()
     electra.evaluate(str(out))
@@ -63,7 +63,7 @@ def test_finetuning_and_predicting(
         options = {"train": str(table), "text": "text", "label": "label", "epochs": 1, "runtime": where}
         results = electra.finetune("table", model=str(finished), out=out, **options)
         assert bool(computed) == kernels
-        assert ("C++ kernels" in results["hardware"]) == kernels
+        assert ("C++ kernel" in results["hardware"]) == kernels
         computed.clear()
     for compiled in (True, False):
         monkeypatch.setattr(predict, "kernels_compiled", lambda compiled=compiled: compiled)

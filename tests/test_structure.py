@@ -17,6 +17,7 @@ LAYERS = [
     {"external"},
     {"config", "runtime", "console", "storage", "seeding", "schema", "plotting"},
     {"text", "model", "train"},
+    {"execution"},
     {"data"},
     {"pretraining", "finetuning"},
     {"inference"},

@@ -40,9 +40,8 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads of a process; by default PyTorch's choice (all cores, or what torchrun sets)."""
     kernels: bool = True
-    """On a CPU, compute layers and the softmax over the vocabulary with C++ kernels, which are compiled once, in some ten
-    seconds, and kept where torch keeps its extensions. They want g++ (or CXX) and AVX2 or AVX-512; without, the same is
-    computed by PyTorch alone."""
+    """On a CPU, compute attention with a C++ kernel, which is compiled once, in some ten seconds, and kept where torch keeps
+    its extensions. It needs g++ (or CXX) and AVX2 or AVX-512; without it PyTorch computes the same."""
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):  # from Python no parser has seen it
@@ -63,7 +62,7 @@ class Runtime:
     rank: int = 0
     world_size: int = 1
     kernels: bool = False
-    """Whether layers, and the softmax over the vocabulary, are to be computed by kernels of our own."""
+    """Whether attention is to be computed by the CPU kernel."""
 
     @property
     def is_main(self) -> bool:

@@ -33,7 +33,7 @@ def test_states_end_with_the_encoders_own(inputs) -> None:
     encoder = Encoder(CONFIG).eval()
     states = list(encoder.states(*inputs))
     assert len(states) == CONFIG.num_layers + 1
-    assert torch.equal(states[0], encoder.embedded(*inputs[:2]))
+    assert torch.equal(states[0], encoder.embed(*inputs[:2]))
     torch.testing.assert_close(states[-1][inputs[2]], encoder(*inputs)[inputs[2]])
 
 

@@ -339,7 +339,8 @@ from pathlib import Path
 import torch
 from electra.model.cpu import library as kernel_library
 from electra.console import show_log
-from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels
+from electra.execution import enable_kernels
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.runtime import Runtime
 
 show_log()
@@ -348,7 +349,7 @@ if sys.argv[2] == "registered":
     library = torch.library.Library("electra", "DEF")
     library.define(sys.argv[3])
 network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
-assert not enable_cpu_kernels(network, Runtime(torch.device("cpu"), torch.float32, kernels=True))
+assert not enable_kernels(network, Runtime(torch.device("cpu"), torch.float32, kernels=True))
 network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)).sum().backward()
 """
 
@@ -366,10 +367,10 @@ def test_another_library_falls_back_to_pytorch(process: Process, operator: str) 
     *_, line = done.stdout.splitlines()
     library = process.library(process.chosen / "electra")
     assert line == (
-        f"· layers without C++ kernels (build {build} was expected, but an unknown one is in torch.ops.electra: "
+        f"· attention without the C++ kernel (build {build} was expected, but an unknown one is in torch.ops.electra: "
         "another library in this process has registered that name)"
         if operator
-        else f"· layers without C++ kernels (build {build} was expected, but none is in {library}: "
+        else f"· attention without the C++ kernel (build {build} was expected, but none is in {library}: "
         f"remove it and start again (rm {library}))"
     )
 

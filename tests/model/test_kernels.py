@@ -10,10 +10,12 @@ import pytest
 import torch
 from support.kernels_here import NEEDS_COMPILER
 
-from electra.model import encoder
+from electra.execution import enable_kernels
+from electra.model import cpu
+from electra.model.cpu import has_cpu_kernels
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import kernels_compiled, why_no_kernels
-from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.runtime import Runtime, RuntimeConfig, start_runtime
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
@@ -34,29 +36,29 @@ def test_who_wants_kernels() -> None:
     assert wanted(precision="bfloat16")
     assert not wanted(kernels=False)
     network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
-    assert not enable_cpu_kernels(network, Runtime(torch.device("cpu"), torch.float32))
-    assert not network.fused
+    assert not enable_kernels(network, Runtime(torch.device("cpu"), torch.float32))
+    assert not has_cpu_kernels(network)
 
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """What `enable_cpu_kernels` says where nothing was compiled yet; the layers stay as they are."""
-    monkeypatch.setattr(encoder, "why_no_kernels", why_no_kernels.__wrapped__)
+    """What `enable_kernels` logs where nothing was compiled yet; attention stays as it is."""
+    monkeypatch.setattr(cpu, "why_no_kernels", why_no_kernels.__wrapped__)
     monkeypatch.setattr(kernel_library, "registered_build", lambda: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
-    def fused_in_vain() -> str:
+    def enable_in_vain() -> str:
         network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
-        assert not enable_cpu_kernels(network, WITH_KERNELS)
-        assert not network.fused
+        assert not enable_kernels(network, WITH_KERNELS)
+        assert not has_cpu_kernels(network)
         return capsys.readouterr().out
 
-    return fused_in_vain
+    return enable_in_vain
 
 
 def test_another_processor(said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert "layers without C++ kernels (they are for AVX2 and AVX-512 on Linux, not" in said()
+    assert "attention without the C++ kernel (they are for AVX2 and AVX-512 on Linux, not" in said()
     assert not kernels_compiled()
 
 
@@ -68,13 +70,13 @@ def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
         ('g++ "', "CXX: No closing quotation"),
     ):
         monkeypatch.setenv("CXX", compiler)
-        assert f"layers without C++ kernels ({reason})" in said()
+        assert f"attention without the C++ kernel ({reason})" in said()
 
 
 @NEEDS_COMPILER
 def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "false")
-    assert "layers without C++ kernels (false: exit status 1)" in said()
+    assert "attention without the C++ kernel (false: exit status 1)" in said()
     monkeypatch.delenv("CXX")
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -94,7 +96,7 @@ def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     reason = f"{tmp_path}/file is a file, expected a folder"
     assert (
-        f"layers without C++ kernels (no folder that only this user can write to: {reason}; {reason}; {reason})"
+        f"attention without the C++ kernel (no folder that only this user can write to: {reason}; {reason}; {reason})"
         in said()
     )
 

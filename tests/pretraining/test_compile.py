@@ -71,7 +71,6 @@ from dataclasses import replace
 import torch
 from support.tiny_models import ENCODER, batch, model
 
-from electra.model.cpu.dropout import dropped
 from electra.pretraining.execution import compile_parts
 
 network = model(encoder=replace(ENCODER, num_layers=1))
@@ -87,12 +86,6 @@ for training in (True, False):
 assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 8, "the limit without ours"
 gradient = network.prediction.network.encoder.layers[0].ffn.up.weight.grad
 assert gradient.isfinite().all() and gradient.any()
-
-ones = torch.ones(50, 8, requires_grad=True)
-out = torch.compile(dropped, backend="aot_eager")(ones, 0.3)
-out.sum().backward()
-assert torch.equal(ones.grad, out.detach()), "what was dropped learns nothing"
-assert 0 < out.count_nonzero() < out.numel()
 """
 
 GRAPHED = """

@@ -11,13 +11,12 @@ from support.tiny_models import ENCODER, VOCAB, batch, model
 from torch import Tensor
 
 from electra.model import encoder, layers
-from electra.model.cpu import dropout
-from electra.model.packing import Rows
+from electra.model.cpu import enable_cpu_kernels
+from electra.model.packing import Packed, Padded
 from electra.pretraining.objectives import chunked_softmax, generators, targets
 from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM
-from electra.runtime import Runtime
 from electra.seeding import Stream, seed_everything
 
 STEPS = 50
@@ -38,29 +37,20 @@ def score_tokens_plainly(
     return TokenScores(nll, logits.argmax(-1) == targets, logits.logsumexp(-1), logits.amax(-1), sampled)
 
 
-def dropped_plainly(x: Tensor, p: float, residual: Tensor | None = None) -> Tensor:
-    """A product with the mask, which autograd sees."""
-    zeroed = round(p * dropout.LEVELS)
-    if not zeroed:
-        return x if residual is None else residual + x
-    y = x * dropout.kept(x, zeroed) * (dropout.LEVELS / (dropout.LEVELS - zeroed))
-    return y if residual is None else residual + y
-
-
-def attend_plainly(parts: Tensor, queries: Tensor | None, mask: Tensor | None, p: float) -> Tensor:
-    """The textbook's attention."""
-    q = parts[0] if queries is None else queries
-    k, v = parts[-2:]
-    scores = torch.einsum("bnqd,bnld->bnql", q, k) / math.sqrt(q.shape[-1])
-    weights = (scores if mask is None else scores.masked_fill(~mask[:, None, None], -math.inf)).softmax(-1)
-    return torch.einsum("bnql,bnld->bnqd", dropped_plainly(weights, p), v)
+def attend_plainly(qkv: Tensor, layout: Padded | Packed, head_size: int, dropout: float) -> Tensor:
+    """Attention as an equation."""
+    q, k, v = layout.split_heads(qkv, 3, head_size)
+    scores = torch.einsum("bnqd,bnld->bnql", q, k) / math.sqrt(head_size)
+    if layout.mask is not None:
+        scores = scores.masked_fill(~layout.mask[:, None, None], -math.inf)
+    return layout.merge_heads(torch.einsum("bnql,bnld->bnqd", scores.softmax(-1), v))
 
 
 def plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "attend", attend_plainly)
+    monkeypatch.setattr(encoder, "choose_layout", lambda mask, min_padding: Padded(mask))
     for module in (generators, targets):
         monkeypatch.setattr(module, "score_tokens", score_tokens_plainly)
-    monkeypatch.setattr(dropout, "dropped", dropped_plainly)
 
 
 def trained(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:
@@ -89,31 +79,23 @@ def assert_equal(quick: tuple[list[float], dict[str, Tensor]], plain: tuple[list
 
 @pytest.mark.parametrize("objective", QUICK)
 def test_losses_of_fifty_steps_and_gradients(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits in blocks, packed batches; without dropout, whose draws differ."""
+    sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
     monkeypatch.setattr(chunked_softmax, "BLOCK", {"cpu": 5 * VOCAB})
     monkeypatch.setattr(chunked_softmax, "LEAST_ROWS", 5)  # several blocks, and a last one that is shorter
-    quick = trained(model(objective))
+    quick = trained(model(objective, encoder=sizes))
     assert sum(quick[0][-10:]) < sum(quick[0][:10])
     plain_path(monkeypatch)
-    assert_equal(quick, trained(model(objective)))
-
-
-@pytest.mark.parametrize("objective", QUICK)
-def test_padding_that_is_left_out(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without dropout, of which a batch in one line draws less."""
-    sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
-    quick = trained(model(objective, encoder=sizes))
-    monkeypatch.setattr(encoder, "layout_of", lambda mask, fused: Rows(mask))
     assert_equal(quick, trained(model(objective, encoder=sizes)))
 
 
 @pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
 @pytest.mark.parametrize("objective", QUICK)
-def test_layers_by_kernels(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without dropout, which kernels draw by themselves; with it they are compared in `tests/model/test_fused.py`."""
+def test_attention_by_the_kernel(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without dropout; with it they are compared in `tests/model/test_cpu_attention.py`."""
     sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
     electra = model(objective, encoder=sizes)
-    assert encoder.enable_cpu_kernels(electra, Runtime(torch.device("cpu"), torch.float32, kernels=True))
+    assert enable_cpu_kernels(electra) is None
     quick = trained(electra)
     plain_path(monkeypatch)
-    monkeypatch.setattr(encoder, "layout_of", lambda mask, fused: Rows(mask))
     assert_equal(quick, trained(model(objective, encoder=sizes)))

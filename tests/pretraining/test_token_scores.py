@@ -6,20 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.stats import chisquare
-from support.kernels_here import CANNOT_COMPILE
 
-from electra.model.encoder import EncoderConfig, enable_cpu_kernels, initialize
+from electra.model.encoder import EncoderConfig, initialize
 from electra.pretraining.objectives import chunked_softmax
 from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
 from electra.pretraining.objectives.networks import MaskedLM
-from electra.runtime import Runtime
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
-
-
-WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
-BY_KERNELS = pytest.param(True, marks=pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE)))
 
 
 def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores:
@@ -28,18 +22,17 @@ def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores
     return chunked_softmax.score_tokens(network, hidden, targets, sampling, u)
 
 
-@pytest.fixture(params=[False, BY_KERNELS], ids=["by torch", "by kernels"])
-def network(request: pytest.FixtureRequest) -> MaskedLM:
-    return network_of(SIZES, request.param)
+@pytest.fixture
+def network() -> MaskedLM:
+    return network_of(SIZES)
 
 
-def network_of(sizes: EncoderConfig, kernels: bool) -> MaskedLM:
+def network_of(sizes: EncoderConfig) -> MaskedLM:
     torch.manual_seed(0)
     network = MaskedLM(sizes)
     initialize(network, 0.5)
     torch.nn.init.normal_(network.encoder.embeddings.word.weight)
     torch.nn.init.normal_(network.head.bias)
-    assert not kernels or enable_cpu_kernels(network, WITH_KERNELS)
     return network
 
 
@@ -112,7 +105,7 @@ def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
     cumulative = network.predict(hidden).index_fill(-1, torch.tensor(MASK), -math.inf).softmax(-1).cumsum(-1)
     u = torch.rand(targets.numel()).view_as(targets)
     expected = (cumulative <= u.unsqueeze(-1) * cumulative[..., -1:]).sum(-1)
-    assert int((found != expected).sum()) <= (1 if network.encoder.fused else 0), "other sums round differently"
+    assert torch.equal(found, expected)
 
 
 def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> None:
@@ -188,39 +181,9 @@ def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_
 MANY = EncoderConfig(vocab_size=1_001, embedding_size=263, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 
 
-def assert_kernels_are_torch() -> None:
-    """More words and rows than kernels take at a time, longer vectors, and sizes that fill no block."""
-    torch.manual_seed(1)
-    hidden, targets, weights = torch.randn(301, 16, requires_grad=True), torch.randint(1_001, (301,)), torch.rand(301)
-    found = {}
-    for kernels in (False, True):
-        network = network_of(MANY, kernels)
-        with torch.no_grad():
-            network.encoder.embeddings.word.weight /= 8
-        torch.manual_seed(2)
-        said = score_tokens(network, hidden, targets, Sampling(never=MASK))
-        learning = [hidden, *network.head.parameters(), network.encoder.embeddings.word.weight]
-        found[kernels] = [*said, *torch.autograd.grad((said.nll * weights).sum(), learning)]
-    drawn = [each.pop(4) for each in found.values()]
-    torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-5)
-    assert int((drawn[0] != drawn[1]).sum()) <= 1, "the running sums round differently"
-
-
-@pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
-@pytest.mark.parametrize("threads", [1, 3, 7])
-def test_kernels_are_torch_for_many_words(threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        assert_kernels_are_torch()
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
-def test_the_ends_of_the_distribution_of_many_words(kernels) -> None:
+def test_the_ends_of_the_distribution_of_many_words() -> None:
     """Only two words may come up, in parts of their own; a third would be the likeliest, and never does."""
-    network = network_of(MANY, kernels)
+    network = network_of(MANY)
     with torch.no_grad():
         network.encoder.embeddings.word.weight.zero_()
         network.head.bias.fill_(-200.0)
@@ -231,10 +194,9 @@ def test_the_ends_of_the_distribution_of_many_words(kernels) -> None:
     assert sampled.tolist() == [100, 100, 900, 900]
 
 
-@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
-def test_vectors_that_are_not_numbers(kernels) -> None:
+def test_vectors_that_are_not_numbers() -> None:
     """They are seen in the loss, the gradients and nowhere else."""
-    network = network_of(MANY, kernels)
+    network = network_of(MANY)
     hidden = torch.zeros(3, 16)
     hidden[1] = float("nan")
     hidden.requires_grad_()
@@ -247,39 +209,15 @@ def test_vectors_that_are_not_numbers(kernels) -> None:
     assert network.encoder.embeddings.word.weight.grad.isnan().any()
 
 
-@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
-def test_a_target_that_is_no_word(kernels) -> None:
+def test_a_target_that_is_no_word() -> None:
     for target in (-1, 97):
         with pytest.raises((IndexError, RuntimeError), match="97"):
-            score_tokens(network_of(SIZES, kernels), torch.zeros(1, 16), torch.tensor([target]))
+            score_tokens(network_of(SIZES), torch.zeros(1, 16), torch.tensor([target]))
 
 
-@pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
-def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, other = network_of(SIZES, True), network_of(SIZES, False)
-    used = []
-    for by in (chunked_softmax.SoftmaxByKernels, chunked_softmax.SoftmaxOverVocabulary):
-        monkeypatch.setattr(
-            by, "apply", lambda *given, by=by, apply=by.apply: used.append(by.__name__) or apply(*given)
-        )
-    hidden, targets = torch.randn(5, SIZES.hidden_size), torch.arange(5)
-    for sampling in (None, Sampling(), Sampling(never=MASK)):
-        score_tokens(network, hidden, targets, sampling)
-    assert used == ["SoftmaxByKernels"] * 3
-    for sampling in (Sampling(0.5), Sampling(exclude_original_token=True)):
-        score_tokens(network, hidden, targets, sampling)
-    with torch.autocast("cpu", torch.bfloat16):
-        score_tokens(network, hidden, targets)
-    score_tokens(other, hidden, targets)
-    monkeypatch.setattr(chunked_softmax, "why_no_kernels", lambda: "no compiler")
-    score_tokens(network, hidden, targets)
-    assert used[3:] == ["SoftmaxOverVocabulary"] * 5
-
-
-@pytest.mark.parametrize("kernels", [False, BY_KERNELS])
-def test_words_that_are_barred(kernels) -> None:
-    """By a bias of -inf, as many as kernels take at a time: nothing else changes."""
-    network = network_of(MANY, kernels)
+def test_words_that_are_barred() -> None:
+    """By a bias of -inf: nothing else changes."""
+    network = network_of(MANY)
     with torch.no_grad():
         network.head.bias[:600] = -math.inf
     hidden, targets = torch.randn(9, 16), torch.arange(600, 609)

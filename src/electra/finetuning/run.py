@@ -20,6 +20,7 @@ import electra
 from electra.config.parser import to_yaml
 from electra.console import console, format_count
 from electra.errors import DivergedError, RunError, UsageError
+from electra.execution import describe_execution, enable_kernels
 from electra.finetuning.batching import FeatureLoader
 from electra.finetuning.config import TASKS, FinetuneConfig
 from electra.finetuning.export import save_finetuned
@@ -29,7 +30,7 @@ from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.recipe import layerwise_rates
 from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
-from electra.model.encoder import described, enable_cpu_kernels, initialize
+from electra.model.encoder import initialize
 from electra.runtime import Runtime, start_runtime, stop_on_signal
 from electra.seeding import Stream, seed_everything
 from electra.storage import LOCK, exclusive, write_atomically, writing
@@ -152,7 +153,7 @@ def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Run
     model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
     if config.from_scratch:
         initialize(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
-    enable_cpu_kernels(model, runtime)
+    enable_kernels(model, runtime)
     return Run(config, out, prepared, model.to(runtime.device), runtime)
 
 
@@ -238,7 +239,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "protocol": asdict(prepared.protocol),
         "data": {split: {"examples": len(each), **each.notes} for split, each in prepared.features.items()},
         **facts,
-        "hardware": described(run.model, run.runtime),
+        "hardware": describe_execution(run.model, run.runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())

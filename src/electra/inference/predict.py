@@ -13,6 +13,7 @@ from typing import Any
 
 from electra.config.hints import check_local
 from electra.errors import DataError, UsageError
+from electra.execution import enable_kernels
 from electra.external import output_file
 from electra.finetuning.batching import Features
 from electra.finetuning.checks import OTHER_MODEL
@@ -29,7 +30,6 @@ from electra.inference.finetuned import Finetuned, load_finetuned
 from electra.inference.inputs import STANDARD_INPUT, Text, questions, sentences, texts
 from electra.inference.values import Values, question_values, sentence_values, text_values
 from electra.model.cpu.library import kernels_compiled
-from electra.model.encoder import enable_cpu_kernels
 from electra.runtime import Runtime, start_runtime
 from electra.storage import check_writable, exclusive, owner_only, writing
 from electra.text.coverage import CoverageMonitor
@@ -61,7 +61,7 @@ class Predictor:
         if self.config.null_threshold is not None and "span" not in self.finetuned.settings:
             raise UsageError("--null-threshold has a meaning for models that answer questions only")
         if self.runtime.kernels and kernels_compiled():  # nobody waits for a compiler to have a few lines answered
-            enable_cpu_kernels(self.finetuned.model, self.runtime)
+            enable_kernels(self.finetuned.model, self.runtime)
         self.finetuned.model.to(self.runtime.device)
 
     def predict(

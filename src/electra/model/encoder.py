@@ -1,10 +1,8 @@
 """The encoder: embeddings, a projection where embedding and hidden sizes differ, and a stack of layers."""
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -12,14 +10,8 @@ from torch import Tensor, nn
 
 from electra.config.parser import check_limits
 from electra.errors import UsageError
-from electra.model.cpu.dropout import Dropout
-from electra.model.cpu.fused_layers import kernels_precision
-from electra.model.cpu.library import why_no_kernels
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
-from electra.model.packing import Line, Rows
-from electra.runtime import Runtime, main_process_first
-
-log = logging.getLogger(__name__)
+from electra.model.packing import Packed, Padded
 
 
 @dataclass(frozen=True)
@@ -84,6 +76,9 @@ class Encoder(nn.Module):
     of [CLS] is simply the first one.
     """
 
+    min_padding = 0.05
+    """Share of padding in a batch on a CPU from which it is packed; less costs more in copies than it saves."""
+
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
         super().__init__()
         self.config = config
@@ -94,7 +89,7 @@ class Encoder(nn.Module):
             config.type_vocab_size,
             config.layer_norm_eps,
         )
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         same = config.embedding_size == config.hidden_size
         self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
         self.layers = nn.ModuleList(
@@ -121,21 +116,16 @@ class Encoder(nn.Module):
         `attention_mask` is true at real tokens; None says that nothing is padded, and costs nothing. What stands at
         padding means nothing.
         """
-        x = self.embedded(input_ids, token_type_ids)
-        layout = layout_of(attention_mask, self.fused)
-        x = layout.laid(x)
+        x = self.embed(input_ids, token_type_ids)
+        layout = choose_layout(attention_mask, self.min_padding)
+        x = layout.pack(x)
         for layer in self.layers[:-1]:
             x = layer(x, layout)
         last = self.layers[-1](x, layout, positions)
-        return layout.unlaid(last) if positions is None else last
+        return layout.unpack(last) if positions is None else last
 
-    @property
-    def fused(self) -> bool:
-        """Whether kernels of our own are to compute the layers (`enable_cpu_kernels`)."""
-        return cast(TransformerLayer, self.layers[0]).fused
-
-    def embedded(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
-        """What the first layer reads."""
+    def embed(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
+        """The input of the first layer."""
         return self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
 
     def states(
@@ -145,54 +135,29 @@ class Encoder(nn.Module):
         attention_mask: Bool[Tensor, "B L"] | None = None,
     ) -> Iterator[Float[Tensor, "B L H"]]:
         """Hidden states after the embeddings, and after each layer."""
-        yield (x := self.embedded(input_ids, token_type_ids))
-        layout = layout_of(attention_mask, self.fused)
-        x = layout.laid(x)
+        yield (x := self.embed(input_ids, token_type_ids))
+        layout = choose_layout(attention_mask, self.min_padding)
+        x = layout.pack(x)
         for layer in self.layers:
             x = layer(x, layout)
-            yield layout.unlaid(x)
+            yield layout.unpack(x)
 
 
-LEAST_PADDING = 0.05
-"""Share of a batch from which it pays to leave padding out: without dropout, rows need fewer copies than a line."""
-
-
-LINE_MULTIPLE = 64
+PACKED_MULTIPLE = 64
 """Of tokens, in bfloat16: oneDNN, which multiplies there, generates code for every new number of them (4 ms a product)."""
 
 
-def layout_of(attention_mask: Bool[Tensor, "B L"] | None, fused: bool = False) -> Rows | Line:
-    """How the layers take a batch: on a CPU without its padding, if there is enough of it, or if kernels of our own do.
+def choose_layout(attention_mask: Bool[Tensor, "B L"] | None, min_padding: float) -> Padded | Packed:
+    """Packed on a CPU if the batch has padding enough, padded otherwise.
 
-    A GPU has rows: attention over a line needs kernels of its own there, and graphs want shapes that stay the same.
+    A GPU has padded batches: packed attention needs kernels of its own there, and CUDA graphs need shapes that stay the same.
     """
     if attention_mask is None or attention_mask.device.type != "cpu" or torch.compiler.is_compiling():
-        return Rows(attention_mask)
-    padded = 1 - attention_mask.sum().item() / attention_mask.numel()
-    if fused:
-        return Line(attention_mask, LINE_MULTIPLE if kernels_precision() == torch.bfloat16 else 1)
-    return Line(attention_mask) if padded >= LEAST_PADDING else Rows(attention_mask)
-
-
-def enable_cpu_kernels(module: nn.Module, runtime: Runtime) -> bool:
-    """Have the layers of all encoders in `module` computed by kernels of our own, if `runtime` wants and has them."""
-    if not runtime.kernels:
-        return False
-    with main_process_first(runtime):  # which compiles them
-        reason = why_no_kernels()
-    if reason is not None:
-        log.info(f"layers without C++ kernels ({reason})")
-        return False
-    for part in module.modules():
-        if isinstance(part, TransformerLayer):
-            part.fused = True
-    return True
-
-
-def described(module: nn.Module, runtime: Runtime) -> str:
-    """Where `module` was computed, and whether by kernels of our own, in one line for reports."""
-    fused = any(isinstance(part, TransformerLayer) and part.fused for part in module.modules())
-    return f"{runtime.describe()}, C++ kernels" if fused else runtime.describe()
+        return Padded(attention_mask)
+    if 1 - attention_mask.sum().item() / attention_mask.numel() < min_padding:
+        return Padded(attention_mask)
+    bfloat16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return Packed(attention_mask, PACKED_MULTIPLE if bfloat16 else 1)
 
 
 def initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:

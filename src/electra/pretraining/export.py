@@ -15,8 +15,9 @@ from electra.console import console, format_count
 from electra.data.loader import Batch, evaluation_batches, examples_batch
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
+from electra.execution import describe_execution, enable_kernels
 from electra.model.checkpoints import PRETRAINED_LENGTH, save_pretrained
-from electra.model.encoder import EncoderConfig, described, enable_cpu_kernels
+from electra.model.encoder import EncoderConfig
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
@@ -65,7 +66,7 @@ def finish(
         "flops": state.flops,
         "heldout": evaluation.metrics,
         "findings": [asdict(finding) for finding in findings],
-        "hardware": described(model, runtime),
+        "hardware": describe_execution(model, runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     report = Report(
@@ -120,7 +121,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         state = Checkpoints(directory.checkpoints, 1, log.warning).restore(model)
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
-        enable_cpu_kernels(model, runtime)
+        enable_kernels(model, runtime)
         evaluation = score(model.to(runtime.device), data, tokenizer, runtime)
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"

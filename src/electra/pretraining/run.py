@@ -15,7 +15,7 @@ from electra.console import console
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
-from electra.model.encoder import enable_cpu_kernels
+from electra.execution import enable_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
@@ -88,8 +88,8 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
         model.to(runtime.device)
         if config.training.compile:
             compile_parts(model, runtime.device)
-        elif enable_cpu_kernels(model, runtime):
-            log.info("layers by C++ kernels (--runtime.kernels false: by PyTorch alone)")
+        elif enable_kernels(model, runtime):
+            log.info("attention by the C++ kernel (--runtime.kernels false: by PyTorch)")
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, runtime)
         except torch.OutOfMemoryError:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from electra.data.loader import Batch, padded_batch
+from electra.execution import enable_kernels
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import SentenceHead
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels, initialize
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import resolve_micro_batch_size
@@ -62,7 +63,7 @@ def step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
     words = (f"word{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # which ones makes no difference
     tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalization())
     model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(runtime.device)
-    enable_cpu_kernels(model, runtime)
+    enable_kernels(model, runtime)
     rows = timed_rows(resolve_micro_batch_size(config, runtime), float(model.row_flops(config.seq_len)), runtime)
     batch = random_batch(rows, config.seq_len, config.model.vocab_size)
     counts = model.counts(batch)
@@ -83,7 +84,7 @@ def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int,
         encoder = Encoder(model)
         initialize(encoder, model.initializer_range)
         module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(runtime.device)
-        enable_cpu_kernels(module, runtime)
+        enable_kernels(module, runtime)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
         rows = timed_rows(batch_size, module.flops(labeled(1, length, model.vocab_size)), runtime)
         batch = labeled(rows, length, model.vocab_size).to(runtime.device)

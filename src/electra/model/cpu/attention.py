@@ -1,95 +1,67 @@
-"""Attention with dropout on its probabilities, which torch's fused attention does not have on a CPU.
+"""Self-attention of packed batches by the C++ kernel (`kernels/attention.h`), with its backward pass.
 
-Letters of shapes as in `electra.model.layers`; the heads of a part (queries, keys, values) stand one after the other.
+PyTorch's fused attention on a CPU has no dropout and takes padded batches. The other kernels that were tried give nothing
+beside this one (the log of experiments: "What each CPU kernel gives").
 """
 
-import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.cpu.dropout import kept, levels, scale
+from electra.model.cpu.library import why_no_kernels
+from electra.model.layers import attend
+from electra.model.packing import Packed, Padded
+
+LEVELS = 2**16
+"""The kernel draws 16 bits for each attention probability, so that dropout rates are multiples of 1 / LEVELS."""
 
 
-def attend(
-    parts: Float[Tensor, "P B N L D"],
-    queries: Float[Tensor, "B N Q D"] | None,
-    mask: Bool[Tensor, "B L"] | None,
-    dropout: float,
-) -> Float[Tensor, "B N Q D"]:
-    """softmax(q k^T / sqrt(D)) v where `mask` is true, with dropout on the probabilities.
+def attend_by_kernel(
+    qkv: Float[Tensor, "*tokens QKV"], layout: Padded | Packed, head_size: int, dropout: float
+) -> Float[Tensor, "*tokens H"]:
+    """`electra.model.layers.attend` by the kernel where it can compute it, else by PyTorch."""
+    if not kernel_supports(qkv, layout):
+        return attend(qkv, layout, head_size, dropout)
+    heads = qkv.shape[-1] // (3 * head_size)
+    dropped = min(round(dropout * LEVELS), LEVELS - 1)
+    out = PackedAttention.apply(qkv.flatten(0, -2), layout.cu_seqlens(qkv), heads, dropped)
+    return out.view(*qkv.shape[:-1], -1)
 
-    `parts` are queries, keys and values of all tokens, or keys and values alone where `queries` are given.
-    """
-    if dropout and parts.device.type == "cpu":
-        return DroppedAttention.apply(parts, queries, mask, levels(dropout))
-    *own, k, v = apart(parts)
-    q = queries if queries is not None else own[0]
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=None if mask is None else mask[:, None, None, :], dropout_p=dropout
+
+def kernel_supports(qkv: Tensor, layout: Padded | Packed) -> bool:
+    """Whether the kernel takes tensors of this kind. A module may have been unpickled where there are no kernels."""
+    return (
+        qkv.device.type == "cpu"
+        and qkv.dtype in (torch.float32, torch.bfloat16)
+        and (isinstance(layout, Packed) or layout.mask is None)
+        and not torch.compiler.is_compiling()
+        and why_no_kernels() is None
     )
 
 
-def apart(parts: Float[Tensor, "P B N L D"]) -> tuple[Float[Tensor, "B N L D"], ...]:
-    """Each part by itself, unbound as they lie in memory: their gradients are then stacked in that order, in one copy."""
-    if parts.is_contiguous():
-        return parts.unbind()
-    return tuple(part.transpose(1, 2) for part in parts.permute(1, 3, 0, 2, 4).unbind(2))
+class PackedAttention(torch.autograd.Function):
+    """Attention of packed sequences. Dropout is drawn again in the backward pass from the seed, and needs no memory.
 
-
-class DroppedAttention(torch.autograd.Function):
-    """`attend` with few passes over its B N Q L weights: three of its own forward, three backward, beside draws and products.
-
-    With P = softmax(S), D what dropout leaves of P before it is scaled by c, and out = c D v: the gradient of S is
-    X - P * rowsum(X), X = D * (c g v^T), so that the mask need not be kept beside P and D.
+    `cu_seqlens` are the offsets of the sequences among the T tokens; tokens after the last sequence get zeros. `dropped` of
+    `LEVELS` is the dropout rate. All sums are float32.
     """
 
     @staticmethod
-    def forward(ctx: Any, parts: Tensor, queries: Tensor | None, mask: Tensor | None, zeroed: int) -> Tensor:
-        rows, number, size = parts.shape[1], parts.shape[2], parts.shape[4]
-        ctx.scale, ctx.temper = scale(zeroed), size**-0.5
-        # One copy where heads do not lie together, instead of one in every product, forward and backward.
-        parts = parts.contiguous().flatten(1, 2)
-        *own, k, v = parts.unbind()
-        q = own[0] if queries is None else queries.contiguous().flatten(0, 1)
-        if mask is None:
-            scores = scaled(q, k.mT, ctx.temper)
-        else:  # as a summand: filling takes ten times as long
-            masked = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -math.inf)
-            scores = torch.baddbmm(masked.repeat_interleave(number, 0).unsqueeze(1), q, k.mT, alpha=ctx.temper)
-        weights = scores.softmax(-1, dtype=q.dtype)  # autocast would have float32
-        left = kept(weights, zeroed).to(q.dtype).mul_(weights)
-        out = scaled(left, v, ctx.scale)
-        ctx.save_for_backward(parts, None if queries is None else q, weights, left)
-        return out.unflatten(0, (rows, number))
+    def forward(
+        ctx: Any, qkv: Float[Tensor, "T QKV"], cu_seqlens: Int64[Tensor, " S"], heads: int, dropped: int
+    ) -> Float[Tensor, "T H"]:
+        qkv = qkv.contiguous()
+        seed = int(torch.empty(1, dtype=torch.int64).random_(-(2**63), None)) if dropped else 0
+        out, log_sum_exp = torch.ops.electra.attend(qkv, cu_seqlens, heads, dropped, seed)
+        ctx.save_for_backward(qkv, cu_seqlens, log_sum_exp)
+        ctx.arguments = heads, dropped, seed
+        return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        parts, queries, weights, left = ctx.saved_tensors
-        heads = gradient.shape[:2]
-        gradient = gradient.contiguous().flatten(0, 1)
-        *own, k, v = parts.unbind()
-        q = own[0] if queries is None else queries
-        d_parts = torch.empty_like(parts)
-        *d_own, d_k, d_v = d_parts.unbind()
-        d_q = d_own[0] if queries is None else torch.empty_like(queries)
-        scaled(left.mT, gradient, ctx.scale, d_v)
-        products = scaled(gradient, v.mT, ctx.scale).mul_(left)
-        # Not in bfloat16: what the sums of a row lack would be multiplied by the mean of its keys.
-        sums = products.sum(-1, keepdim=True, dtype=torch.promote_types(products.dtype, torch.float32))
-        d_scores = torch.addcmul(products, weights, sums, value=-1).to(products.dtype)
-        scaled(d_scores, k, ctx.temper, d_q)
-        scaled(d_scores.mT, q, ctx.temper, d_k)
-        return d_parts.unflatten(1, heads), None if queries is None else d_q.unflatten(0, heads), None, None
-
-
-def scaled(
-    a: Float[Tensor, "R X Y"], b: Float[Tensor, "R Y Z"], factor: float, out: Float[Tensor, "R X Z"] | None = None
-) -> Float[Tensor, "R X Z"]:
-    """factor * a @ b in one product, and into `out` where that is given."""
-    return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=factor, out=out)
+    def backward(ctx: Any, gradient: Float[Tensor, "T H"]) -> tuple[Tensor, None, None, None]:
+        d_qkv = torch.ops.electra.attend_backward(gradient.contiguous(), *ctx.saved_tensors, *ctx.arguments)
+        return d_qkv, None, None, None

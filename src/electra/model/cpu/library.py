@@ -140,7 +140,7 @@ def library_folders() -> list[Path]:
 
 
 def library_name(build: str) -> str:
-    return f"fused-{build}.so"
+    return f"attention-{build}.so"
 
 
 def compiled_library(build: str) -> Path | None:

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.cpu.library import why_no_kernels
 from electra.pretraining.objectives.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
@@ -190,32 +189,15 @@ def score_tokens(
     assert sampling is None or len(u) == targets.numel()
     said = network.head.transform(hidden).flatten(0, -2).to(dtype)
     word, bias = network.encoder.embeddings.word.weight.to(dtype), network.head.bias.to(dtype)
-    if has_kernels(network, said, word, sampling):
-        never = -1 if sampling is None or sampling.never is None else sampling.never
-        nll, correct, log_normalizer, best, sampled = SoftmaxByKernels.apply(
-            said, word, bias, targets.flatten(), u, never
-        )
-    else:
-        nll, correct, log_normalizer, best, sampled = SoftmaxOverVocabulary.apply(
-            said, word, bias, targets.flatten(), sampling, u, arithmetic(network.backend)
-        )
+    nll, correct, log_normalizer, best, sampled = SoftmaxOverVocabulary.apply(
+        said, word, bias, targets.flatten(), sampling, u, arithmetic(network.backend)
+    )
     return TokenScores(
         nll.view(rows),
         correct.view(rows),
         log_normalizer.view(rows),
         best.view(rows),
         None if sampling is None else sampled.view(rows),
-    )
-
-
-def has_kernels(network: MaskedLM, said: Tensor, word: Tensor, sampling: Sampling | None) -> bool:
-    """Whether kernels of our own are to do this, and can."""
-    return (
-        network.encoder.fused
-        and said.device.type == "cpu"
-        and said.dtype == word.dtype == torch.float32
-        and (sampling is None or sampling.reuses_softmax)
-        and why_no_kernels() is None  # it may have come from another process
     )
 
 
@@ -270,30 +252,3 @@ class SoftmaxOverVocabulary(torch.autograd.Function):
             else:
                 to_word += slope.t() @ said[rows]
         return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None, None
-
-
-class SoftmaxByKernels(torch.autograd.Function):
-    """The same by C++ (`electra/model/kernels/vocabulary.h`): a block is some words of some rows, and stays in the cache."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        said: Float[Tensor, "N E"],
-        word: Float[Tensor, "V E"],
-        bias: Float[Tensor, " V"],
-        targets: Int64[Tensor, " N"],
-        u: Float[Tensor, " _"],
-        never: int,
-    ) -> tuple[Tensor, ...]:
-        said, targets = said.contiguous(), targets.contiguous()
-        at_target, best, log_normalizer, drawn = torch.ops.electra.score_words(said, word, bias, targets, u, never)
-        correct = at_target == best
-        ctx.save_for_backward(said, word, bias, targets, log_normalizer)
-        ctx.mark_non_differentiable(correct, log_normalizer, best, drawn)
-        return log_normalizer - at_target, correct, log_normalizer, best, drawn
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = torch.ops.electra.score_words_backward(gradient.contiguous(), *ctx.saved_tensors)
-        return *gradients, None, None, None

@@ -1,4 +1,13 @@
-// Self-attention within each row of a batch, of which all tokens lie in one line, with dropout on its weights.
+// Self-attention within each sequence of a packed batch, with dropout on the probabilities; forward and backward.
+//
+// Memory: qkv is [tokens, 3 * width], a token's queries, keys and values one after the other, each of `heads` heads of `size`
+// numbers. The work is divided into items, a head of a sequence; each thread takes a range of items and copies the q, k and v of
+// an item into buffers of its own, as float32 and contiguous, since the strides of a head in qkv are long. Queries are taken in
+// blocks of up to BLOCK, so that a block's scores [BLOCK, length] stay in the cache however long the sequence is.
+//
+// The forward pass keeps the log of each query's sum of exponentials, [heads, tokens], from which the backward pass computes the
+// probabilities again, and draws dropout again from the same seed: neither scores nor dropout masks are stored.
+// All sums are float32. Tested in tests/model/test_cpu_attention.py; arguments in tests/model/test_kernel_arguments.py.
 
 #pragma once
 
@@ -10,96 +19,98 @@
 #include <cmath>
 #include <tuple>
 
-// BLAS, which torch brings along, with numbers of 32 bits.
+// BLAS, which torch links, with 32-bit integers.
 extern "C" void sgemm_(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
                        const int*, const float*, const int*, const float*, float*, const int*);
 
 namespace electra {
 
-constexpr int64_t BLOCK = 128;  // of queries: their scores stay in the cache, however long the row
+constexpr int64_t BLOCK = 128;
 
-// c = factor * a b, plus what c was if `add`. All matrices are row by row; a or b may be transposed.
+// c = factor * a b, plus c if `add`. All matrices are row-major; a or b may be transposed.
 inline void multiply(bool a_transposed, bool b_transposed, int64_t rows, int64_t columns, int64_t inner, float factor,
                      const float* a, const float* b, float* c, bool add = false) {
-  // BLAS goes column by column, to which these are c^T = b^T a^T.
+  // BLAS is column-major, where these are c^T = b^T a^T.
   const char of_a = a_transposed ? 'T' : 'N', of_b = b_transposed ? 'T' : 'N';
   const int m = columns, n = rows, k = inner, lda = a_transposed ? rows : inner, ldb = b_transposed ? inner : columns;
   const float beta = add ? 1.f : 0.f;
   sgemm_(&of_b, &of_a, &m, &n, &k, &factor, b, &ldb, a, &lda, &beta, c, &m);
 }
 
-// A batch, row after row; the tokens of a row attend to each other. An item is a head of a row.
-struct Line {
-  const int64_t *starts, tokens, heads, width, size, items;
+// Sizes of a packed batch.
+struct PackedBatch {
+  const int64_t *cu_seqlens, tokens, heads, width, size, items;
   int64_t longest = 0;
-  const float temper;
+  const float scale;
 
-  Line(const Tensor& starts_, const Tensor& product, int64_t heads_)
-      : starts(starts_.const_data_ptr<int64_t>()), tokens(product.size(0)), heads(heads_), width(product.size(1) / 3),
-        size(width / heads), items((starts_.numel() - 1) * heads), temper(1.f / std::sqrt(float(size))) {
-    for (int64_t row = 0; row < items / heads; row++) longest = std::max(longest, starts[row + 1] - starts[row]);
+  PackedBatch(const Tensor& cu_seqlens_, const Tensor& qkv, int64_t heads_)
+      : cu_seqlens(cu_seqlens_.const_data_ptr<int64_t>()), tokens(qkv.size(0)), heads(heads_), width(qkv.size(1) / 3),
+        size(width / heads), items((cu_seqlens_.numel() - 1) * heads), scale(1.f / std::sqrt(float(size))) {
+    for (int64_t row = 0; row < items / heads; row++)
+      longest = std::max(longest, cu_seqlens[row + 1] - cu_seqlens[row]);
   }
 
   int64_t block() const { return std::min(BLOCK, longest); }
 
-  // Tokens that are of no row attend to nothing.
-  void clear_rest(const Tensor& of_tokens) const { of_tokens.slice(0, starts[items / heads]).zero_(); }
+  // Zeros for the tokens after the last sequence.
+  void clear_rest(const Tensor& of_tokens) const { of_tokens.slice(0, cu_seqlens[items / heads]).zero_(); }
 };
 
-// A head of a row: queries, keys and values with their bias, close together, and what is computed of them.
+// A thread's buffers for one item.
 struct Head {
-  const Line& of;
-  std::vector<float> q, k, v, weights, factors;
+  const PackedBatch& batch;
+  std::vector<float> q, k, v, scores, factors;
   int64_t number = 0, start = 0, length = 0, column = 0;
 
-  explicit Head(const Line& line)
-      : of(line), q(line.longest * line.size), k(q.size()), v(q.size()), weights(line.block() * line.longest),
-        factors(buffer_for_factors(line.longest)) {}
+  explicit Head(const PackedBatch& batch_)
+      : batch(batch_), q(batch.longest * batch.size), k(q.size()), v(q.size()), scores(batch.block() * batch.longest),
+        factors(buffer_for_factors(batch.longest)) {}
 
   template <typename T>
-  void read(int64_t item, const T* product, const float* bias) {
-    const int64_t row = item / of.heads;
-    number = item % of.heads;
-    start = of.starts[row];
-    length = of.starts[row + 1] - start;
-    column = number * of.size;
+  void read(int64_t item, const T* qkv) {
+    const int64_t row = item / batch.heads;
+    number = item % batch.heads;
+    start = batch.cu_seqlens[row];
+    length = batch.cu_seqlens[row + 1] - start;
+    column = number * batch.size;
     float* parts[] = {q.data(), k.data(), v.data()};
     for (int64_t part = 0; part < 3; part++)
       for (int64_t i = 0; i < length; i++) {
-        const T* from = product + part_at(part, i);
-        const float* add = bias + part * of.width + column;
-        float* to = parts[part] + i * of.size;
+        const T* from = qkv + qkv_offset(part, i);
+        float* to = parts[part] + i * batch.size;
         #pragma omp simd
-        for (int64_t d = 0; d < of.size; d++) to[d] = static_cast<float>(from[d]) + add[d];
+        for (int64_t d = 0; d < batch.size; d++) to[d] = static_cast<float>(from[d]);
       }
   }
 
-  const float* queries(int64_t first) const { return q.data() + first * of.size; }
-  // Where a token's part stands in [tokens, 3 * width], a vector in [tokens, width], and a number in [heads, tokens].
-  int64_t part_at(int64_t part, int64_t i) const { return ((start + i) * 3 + part) * of.width + column; }
-  int64_t vector_at(int64_t i) const { return (start + i) * of.width + column; }
-  int64_t number_at(int64_t i) const { return number * of.tokens + start + i; }
+  const float* queries(int64_t first) const { return q.data() + first * batch.size; }
 
-  // Scores of `many` queries.
+  // Offsets of token i of this head in [tokens, 3 * width], [tokens, width] and [heads, tokens].
+  int64_t qkv_offset(int64_t part, int64_t i) const { return ((start + i) * 3 + part) * batch.width + column; }
+  int64_t output_offset(int64_t i) const { return (start + i) * batch.width + column; }
+  int64_t log_offset(int64_t i) const { return number * batch.tokens + start + i; }
+
+  // Scores of `many` queries from `first` on.
   void score(int64_t first, int64_t many) {
-    multiply(false, true, many, length, of.size, of.temper, queries(first), k.data(), weights.data());
+    multiply(false, true, many, length, batch.size, batch.scale, queries(first), k.data(), scores.data());
   }
 };
 
-// Softmax of scores, in place, with dropout; returns the log of the sum of their exponentials.
-inline float weigh(float* scores, int64_t n, const float* factors) {
-  const float best = largest_of(scores, n);
-  exponentials(scores, n, best);
+// Softmax in place, times dropout factors; returns the log of the sum of exponentials.
+inline float softmax_dropout(float* scores, int64_t n, const float* factors) {
+  const float largest = largest_of(scores, n);
+  exponentials(scores, n, largest);
   const float sum = sum_of(scores, n);
   #pragma omp simd
   for (int64_t j = 0; j < n; j++) scores[j] *= factors[j] / sum;
-  return best + std::log(sum);
+  return largest + std::log(sum);
 }
 
-// From scores, and the gradient of what dropout makes of their softmax: that of the scores, and the weights again, both in
-// place. Of weights P with factors F and gradient G it is P F G - P sum(P F G).
-inline void weigh_backward(float* scores, float* gradient, int64_t n, const float* factors, float normaliser) {
-  exponentials(scores, n, normaliser);
+// With probabilities P = softmax(scores), dropout factors F and the gradient G of P F: overwrites `gradient` by the gradient of
+// the scores, P F G - P sum(P F G), and `scores` by P F, which the gradient of the values needs.
+inline void softmax_dropout_backward(float* scores, float* gradient, int64_t n, const float* factors,
+                                     float log_sum_exp) {
+  exponentials(scores, n, log_sum_exp);
   float mean = 0.f;
   #pragma omp simd reduction(+ : mean)
   for (int64_t j = 0; j < n; j++) {
@@ -113,110 +124,100 @@ inline void weigh_backward(float* scores, float* gradient, int64_t n, const floa
   }
 }
 
-inline void check_attention(const Checks& checks, const Tensor& product, const Tensor& bias, const Tensor& starts,
-                            int64_t heads, int64_t zeroed) {
-  checks.tensor("product", product, PRODUCT, {ANY, ANY});
-  checks.at_least_1("the width of product", product.size(1));
+inline void check_attention(const Checks& checks, const Tensor& qkv, const Tensor& cu_seqlens, int64_t heads,
+                            int64_t dropped) {
+  checks.tensor("qkv", qkv, FLOAT_OR_BFLOAT16, {ANY, ANY});
+  checks.at_least_1("the width of qkv", qkv.size(1));
   checks.at_least_1("heads", heads);
-  checks.multiple("the width of product", product.size(1), 3);
-  checks.multiple("a third of the width of product", product.size(1) / 3, heads);
-  checks.tensor("bias", bias, FLOAT, {product.size(1)});
-  checks.starts(starts, product.size(0));
-  checks.in_range("zeroed", zeroed, 0, LEVELS - 1);
+  checks.multiple("the width of qkv", qkv.size(1), 3);
+  checks.multiple("a third of the width of qkv", qkv.size(1) / 3, heads);
+  checks.cu_seqlens(cu_seqlens, qkv.size(0));
+  checks.in_range("dropped", dropped, 0, LEVELS - 1);
 }
 
-inline std::tuple<Tensor, Tensor> attend(const Tensor& product, const Tensor& bias, const Tensor& starts, int64_t heads,
-                                         int64_t zeroed, int64_t seed) {
-  check_attention(Checks("electra::attend"), product, bias, starts, heads, zeroed);
-  const Line line(starts, product, heads);
-  Tensor out = at::empty({line.tokens, line.width}, product.options());
-  Tensor normalisers = at::empty({heads, line.tokens}, bias.options());
-  line.clear_rest(out);
-  const float* b = bias.const_data_ptr<float>();
-  float* logs = normalisers.data_ptr<float>();
-  by_type(product, [&](auto type) {
+inline std::tuple<Tensor, Tensor> attend(const Tensor& qkv, const Tensor& cu_seqlens, int64_t heads, int64_t dropped,
+                                         int64_t seed) {
+  check_attention(Checks("electra::attend"), qkv, cu_seqlens, heads, dropped);
+  const PackedBatch batch(cu_seqlens, qkv, heads);
+  Tensor out = at::empty({batch.tokens, batch.width}, qkv.options());
+  Tensor log_sum_exp = at::empty({heads, batch.tokens}, qkv.options().dtype(at::kFloat));
+  batch.clear_rest(out);
+  float* logs = log_sum_exp.data_ptr<float>();
+  by_type(qkv, [&](auto type) {
     using T = decltype(type);
-    const T* x = product.const_data_ptr<T>();
+    const T* x = qkv.const_data_ptr<T>();
     T* y = out.data_ptr<T>();
-    for_each_share(line.items, [&](int64_t begin, int64_t end, int64_t) {
-      Head head(line);
-      std::vector<float> said(line.block() * line.size);
+    for_each_share(batch.items, [&](int64_t begin, int64_t end) {
+      Head head(batch);
+      std::vector<float> block(batch.block() * batch.size);
       for (int64_t item = begin; item < end; item++) {
-        head.read(item, x, b);
+        head.read(item, x);
         Draws draws(seed, item);
-        for (int64_t first = 0; first < head.length; first += line.block()) {
-          const int64_t many = std::min(line.block(), head.length - first);
+        for (int64_t first = 0; first < head.length; first += batch.block()) {
+          const int64_t many = std::min(batch.block(), head.length - first);
           head.score(first, many);
           for (int64_t i = 0; i < many; i++) {
-            expect(y + head.vector_at(first + i), line.size);
-            if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
-            logs[head.number_at(first + i)] = weigh(&head.weights[i * head.length], head.length, head.factors.data());
+            prefetch(y + head.output_offset(first + i), batch.size);
+            if (dropped) draws.factors(head.length, dropped, dropout_scale(dropped), head.factors.data());
+            logs[head.log_offset(first + i)] =
+                softmax_dropout(&head.scores[i * head.length], head.length, head.factors.data());
           }
-          multiply(false, false, many, line.size, head.length, 1.f, head.weights.data(), head.v.data(), said.data());
+          multiply(false, false, many, batch.size, head.length, 1.f, head.scores.data(), head.v.data(), block.data());
           for (int64_t i = 0; i < many; i++)
-            at::vec::convert(&said[i * line.size], y + head.vector_at(first + i), line.size);
+            at::vec::convert(&block[i * batch.size], y + head.output_offset(first + i), batch.size);
         }
       }
     });
   });
-  return {out, normalisers};
+  return {out, log_sum_exp};
 }
 
-inline std::tuple<Tensor, Tensor> attend_backward(const Tensor& gradient, const Tensor& product, const Tensor& bias,
-                                                  const Tensor& starts, const Tensor& normalisers, int64_t heads,
-                                                  int64_t zeroed, int64_t seed) {
+inline Tensor attend_backward(const Tensor& gradient, const Tensor& qkv, const Tensor& cu_seqlens,
+                              const Tensor& log_sum_exp, int64_t heads, int64_t dropped, int64_t seed) {
   const Checks checks("electra::attend_backward");
-  check_attention(checks, product, bias, starts, heads, zeroed);
-  checks.tensor("gradient", gradient, {product.scalar_type()}, {product.size(0), product.size(1) / 3});
-  checks.tensor("normalisers", normalisers, FLOAT, {heads, product.size(0)});
-  const Line line(starts, product, heads);
-  Tensor to_product = at::empty_like(product);
-  Tensor to_bias = sums_of_shares(3 * line.width, bias);
-  line.clear_rest(to_product);
-  const float *b = bias.const_data_ptr<float>(), *logs = normalisers.const_data_ptr<float>();
-  float* to_b = to_bias.data_ptr<float>();
-  by_type(product, [&](auto type) {
+  check_attention(checks, qkv, cu_seqlens, heads, dropped);
+  checks.tensor("gradient", gradient, {qkv.scalar_type()}, {qkv.size(0), qkv.size(1) / 3});
+  checks.tensor("log_sum_exp", log_sum_exp, FLOAT, {heads, qkv.size(0)});
+  const PackedBatch batch(cu_seqlens, qkv, heads);
+  Tensor d_qkv = at::empty_like(qkv);
+  batch.clear_rest(d_qkv);
+  const float* logs = log_sum_exp.const_data_ptr<float>();
+  by_type(qkv, [&](auto type) {
     using T = decltype(type);
-    const T *x = product.const_data_ptr<T>(), *slopes = gradient.const_data_ptr<T>();
-    T* to_x = to_product.data_ptr<T>();
-    for_each_share(line.items, [&](int64_t begin, int64_t end, int64_t share) {
-      Head head(line);
-      std::vector<float> g(line.block() * line.size), to_weights(head.weights.size());
-      std::vector<float> sum(line.size);
-      std::vector<float> to_parts[] = {std::vector<float>(head.q.size()), head.k, head.v};
+    const T *x = qkv.const_data_ptr<T>(), *d_out = gradient.const_data_ptr<T>();
+    T* d_x = d_qkv.data_ptr<T>();
+    for_each_share(batch.items, [&](int64_t begin, int64_t end) {
+      Head head(batch);
+      std::vector<float> g(batch.block() * batch.size), d_scores(head.scores.size());
+      std::vector<float> d_parts[] = {std::vector<float>(head.q.size()), head.k, head.v};
       for (int64_t item = begin; item < end; item++) {
-        head.read(item, x, b);
+        head.read(item, x);
         Draws draws(seed, item);
-        for (int64_t first = 0; first < head.length; first += line.block()) {
-          const int64_t many = std::min(line.block(), head.length - first);
+        for (int64_t first = 0; first < head.length; first += batch.block()) {
+          const int64_t many = std::min(batch.block(), head.length - first);
           for (int64_t i = 0; i < many; i++)
-            std::copy_n(slopes + head.vector_at(first + i), line.size, &g[i * line.size]);
+            std::copy_n(d_out + head.output_offset(first + i), batch.size, &g[i * batch.size]);
           head.score(first, many);
-          multiply(false, true, many, head.length, line.size, 1.f, g.data(), head.v.data(), to_weights.data());
+          multiply(false, true, many, head.length, batch.size, 1.f, g.data(), head.v.data(), d_scores.data());
           for (int64_t i = 0; i < many; i++) {
-            for (int64_t part = 0; part < 3; part++) expect(to_x + head.part_at(part, first + i), line.size);
-            if (zeroed) draws.factors(head.length, zeroed, scale_of(zeroed), head.factors.data());
-            weigh_backward(&head.weights[i * head.length], &to_weights[i * head.length], head.length,
-                           head.factors.data(), logs[head.number_at(first + i)]);
+            for (int64_t part = 0; part < 3; part++) prefetch(d_x + head.qkv_offset(part, first + i), batch.size);
+            if (dropped) draws.factors(head.length, dropped, dropout_scale(dropped), head.factors.data());
+            softmax_dropout_backward(&head.scores[i * head.length], &d_scores[i * head.length], head.length,
+                                     head.factors.data(), logs[head.log_offset(first + i)]);
           }
-          float *to_q = &to_parts[0][first * line.size], *to_k = to_parts[1].data(), *to_v = to_parts[2].data();
-          const float *p = head.weights.data(), *to_p = to_weights.data(), *q = head.queries(first);
-          multiply(true, false, head.length, line.size, many, 1.f, p, g.data(), to_v, first > 0);
-          multiply(true, false, head.length, line.size, many, line.temper, to_p, q, to_k, first > 0);
-          multiply(false, false, many, line.size, head.length, line.temper, to_p, head.k.data(), to_q);
+          float *d_q = &d_parts[0][first * batch.size], *d_k = d_parts[1].data(), *d_v = d_parts[2].data();
+          const float *p = head.scores.data(), *d_s = d_scores.data(), *q = head.queries(first);
+          multiply(true, false, head.length, batch.size, many, 1.f, p, g.data(), d_v, first > 0);
+          multiply(true, false, head.length, batch.size, many, batch.scale, d_s, q, d_k, first > 0);
+          multiply(false, false, many, batch.size, head.length, batch.scale, d_s, head.k.data(), d_q);
         }
-        for (int64_t part = 0; part < 3; part++) {
-          for (int64_t i = 0; i < head.length; i++) {
-            const float* from = &to_parts[part][i * line.size];
-            at::vec::convert(from, to_x + head.part_at(part, i), line.size);
-            add_to(sum.data(), from, line.size);
-          }
-          collect(sum, to_b + (share * 3 + part) * line.width + head.column);
-        }
+        for (int64_t part = 0; part < 3; part++)
+          for (int64_t i = 0; i < head.length; i++)
+            at::vec::convert(&d_parts[part][i * batch.size], d_x + head.qkv_offset(part, i), batch.size);
       }
     });
   });
-  return {to_product, to_bias.sum(0)};
+  return d_qkv;
 }
 
 }  // namespace electra

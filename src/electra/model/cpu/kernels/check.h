@@ -1,4 +1,4 @@
-// Checks of the arguments of an operator, before any of them is read. A tensor costs O(1); offsets and indices O(rows).
+// Checks of the arguments of an operator, before any of them is read. A tensor costs O(1), offsets O(sequences).
 
 #pragma once
 
@@ -6,7 +6,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <sstream>
@@ -19,10 +18,10 @@ using Types = std::initializer_list<at::ScalarType>;
 
 constexpr int64_t ANY = -1;  // a size that is not checked
 constexpr Types FLOAT = {at::kFloat};
-constexpr Types PRODUCT = {at::kFloat, at::kBFloat16};  // of a matrix product, or a factor of one
+constexpr Types FLOAT_OR_BFLOAT16 = {at::kFloat, at::kBFloat16};
 constexpr Types INDEX = {at::kLong};
 
-// Raises RuntimeError, or IndexError for an index; the message names the operator and the argument.
+// Raises RuntimeError; the message names the operator and the argument.
 class Checks {
  public:
   explicit Checks(const char* op) : op_(op) {}
@@ -47,41 +46,20 @@ class Checks {
     TORCH_CHECK(given % of == 0, op_, ": ", what, " is ", given, ", expected a multiple of ", of);
   }
 
-  // What is added to a variance.
-  void eps(double given) const {
-    TORCH_CHECK(0 <= given && std::isfinite(given), op_, ": eps is ", given, ", expected a finite number from 0 on");
-  }
-
-  // Offsets of rows: they begin at 0, never decrease, and end within the tokens.
-  void starts(const Tensor& given, int64_t tokens) const {
-    tensor("starts", given, INDEX, {ANY});
-    at_least_1("the number of starts", given.numel());
+  // Offsets of sequences: they begin at 0, never decrease, and end within the tokens.
+  void cu_seqlens(const Tensor& given, int64_t tokens) const {
+    tensor("cu_seqlens", given, INDEX, {ANY});
+    at_least_1("the number of cu_seqlens", given.numel());
     const int64_t* start = given.const_data_ptr<int64_t>();
-    TORCH_CHECK(start[0] == 0, op_, ": starts begins at ", start[0], ", expected 0");
+    TORCH_CHECK(start[0] == 0, op_, ": cu_seqlens begins at ", start[0], ", expected 0");
     for (int64_t i = 1; i < given.numel(); i++) {
-      TORCH_CHECK(start[i - 1] <= start[i], op_, ": starts falls from ", start[i - 1], " to ", start[i], " at ", i,
+      TORCH_CHECK(start[i - 1] <= start[i], op_, ": cu_seqlens falls from ", start[i - 1], " to ", start[i], " at ", i,
                   ", expected that it never falls");
-      TORCH_CHECK(start[i] <= tokens, op_, ": starts rises to ", start[i], " at ", i, ", expected at most the ", tokens,
+      TORCH_CHECK(start[i] <= tokens, op_, ": cu_seqlens rises to ", start[i], " at ", i, ", expected at most the ", tokens,
                   " tokens");
-      TORCH_CHECK(start[i] - start[i - 1] <= std::numeric_limits<int>::max(), op_, ": row ", i - 1, " has ",
+      TORCH_CHECK(start[i] - start[i - 1] <= std::numeric_limits<int>::max(), op_, ": sequence ", i - 1, " has ",
                   start[i] - start[i - 1], " tokens, expected a number of 32 bits, which BLAS takes");
     }
-  }
-
-  // Indices from 0 to `size` - 1; their type and number have been checked.
-  void indices(const char* name, const Tensor& given, int64_t size) const {
-    const int64_t* index = given.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < given.numel(); i++)
-      TORCH_CHECK_INDEX(0 <= index[i] && index[i] < size, op_, ": ", name, " is ", index[i], " at ", i,
-                        ", expected at least 0 and less than ", size);
-  }
-
-  // Numbers from 0 to 1; their type and number have been checked.
-  void shares(const char* name, const Tensor& given) const {
-    const float* share = given.const_data_ptr<float>();
-    for (int64_t i = 0; i < given.numel(); i++)
-      TORCH_CHECK(0.f <= share[i] && share[i] <= 1.f, op_, ": ", name, " is ", share[i], " at ", i,
-                  ", expected 0 to 1");
   }
 
  private:

@@ -8,38 +8,38 @@
 
 namespace electra {
 
-constexpr int64_t LEVELS = 1 << 16;  // of a draw; `zeroed` of them drop an element
+constexpr int64_t LEVELS = 1 << 16;  // of a draw; an element is dropped in `dropped` of them
 constexpr int LANES = 16;
-using Words = uint32_t __attribute__((vector_size(sizeof(uint32_t) * LANES)));
+using Lanes = uint32_t __attribute__((vector_size(sizeof(uint32_t) * LANES)));
 
 // Random bits by sfc32 (Doty-Humphrey, PractRand), one generator in each lane; 16 bits an element.
 class Draws {
  public:
   Draws(int64_t seed, int64_t stream) {
-    a_ = Words{} + static_cast<uint32_t>(seed);
-    b_ = Words{} + static_cast<uint32_t>(seed >> 32);
-    c_ = Words{} + static_cast<uint32_t>(stream * LANES);
+    a_ = Lanes{} + static_cast<uint32_t>(seed);
+    b_ = Lanes{} + static_cast<uint32_t>(seed >> 32);
+    c_ = Lanes{} + static_cast<uint32_t>(stream * LANES);
     for (int lane = 0; lane < LANES; lane++) c_[lane] += lane;
-    count_ = Words{} + 1;
+    count_ = Lanes{} + 1;
     for (int round = 0; round < 12; round++) next();
   }
 
   // 0, or `scale`, for each of n elements. Up to 2 * LANES - 1 more are written.
-  void factors(int64_t n, int64_t zeroed, float scale, float* out) {
+  void factors(int64_t n, int64_t dropped, float scale, float* out) {
     uint32_t bits;
     std::memcpy(&bits, &scale, sizeof bits);
-    const auto least = static_cast<uint32_t>(zeroed);
+    const auto least = static_cast<uint32_t>(dropped);
     for (int64_t i = 0; i < n; i += 2 * LANES) {
-      const Words drawn = next();
-      const Words low = Words((drawn & 0xffff) >= least) & bits, high = Words((drawn >> 16) >= least) & bits;
+      const Lanes drawn = next();
+      const Lanes low = Lanes((drawn & 0xffff) >= least) & bits, high = Lanes((drawn >> 16) >= least) & bits;
       std::memcpy(out + i, &low, sizeof low);
       std::memcpy(out + i + LANES, &high, sizeof high);
     }
   }
 
  private:
-  Words next() {
-    const Words drawn = a_ + b_ + count_;
+  Lanes next() {
+    const Lanes drawn = a_ + b_ + count_;
     count_ += 1;
     a_ = b_ ^ (b_ >> 9);
     b_ = c_ + (c_ << 3);
@@ -47,11 +47,11 @@ class Draws {
     return drawn;
   }
 
-  Words a_, b_, c_, count_;
+  Lanes a_, b_, c_, count_;
 };
 
-// What keeps the mean.
-inline float scale_of(int64_t zeroed) { return float(LEVELS) / float(LEVELS - zeroed); }
+// The factor of what is kept, so that the mean stays.
+inline float dropout_scale(int64_t dropped) { return float(LEVELS) / float(LEVELS - dropped); }
 
 // A buffer for the factors of n elements, which are 1 where none are drawn.
 inline std::vector<float> buffer_for_factors(int64_t n) { return std::vector<float>(n + 2 * LANES, 1.f); }

@@ -1,10 +1,10 @@
-"""A batch in one line is the batch in rows, without what stands at padding."""
+"""A packed batch is the padded one without its padding."""
 
 import pytest
 import torch
 
-from electra.model.encoder import Encoder, EncoderConfig, layout_of
-from electra.model.packing import Line, Rows
+from electra.model.encoder import Encoder, EncoderConfig, choose_layout
+from electra.model.packing import Packed, Padded
 
 ROWS, LENGTH, HEADS, SIZE = 3, 7, 2, 4
 PADDING = torch.arange(LENGTH) < torch.tensor([[7], [3], [5]])
@@ -23,48 +23,48 @@ def x() -> torch.Tensor:
     return torch.randn(ROWS, LENGTH, 3 * HEADS * SIZE)
 
 
-def test_a_line_has_the_real_tokens_row_after_row(mask: torch.Tensor, x: torch.Tensor) -> None:
-    line = Line(mask)
-    assert torch.equal(line.laid(x), x[mask])
-    again = line.unlaid(line.laid(x))
+def test_pack_and_unpack(mask: torch.Tensor, x: torch.Tensor) -> None:
+    packed = Packed(mask)
+    assert torch.equal(packed.pack(x), x[mask])
+    again = packed.unpack(packed.pack(x))
     assert torch.equal(again[mask], x[mask])
     assert not again[~mask].any()
 
 
-def test_heads_of_a_line_are_those_of_rows(mask: torch.Tensor, x: torch.Tensor) -> None:
-    line, rows = Line(mask), Rows(mask)
+def test_heads(mask: torch.Tensor, x: torch.Tensor) -> None:
+    packed, padded = Packed(mask), Padded(mask)
     real = mask[:, None, :, None]
-    for part, plain in zip(line.split(x[mask], 3, SIZE), rows.split(x, 3, SIZE), strict=True):
+    for part, plain in zip(packed.split_heads(x[mask], 3, SIZE), padded.split_heads(x, 3, SIZE), strict=True):
         assert part.shape == plain.shape == (ROWS, HEADS, LENGTH, SIZE)
         assert part.is_contiguous()
         assert torch.equal(part, plain * real)
-        assert torch.equal(line.joined(part), rows.joined(plain)[mask])
+        assert torch.equal(packed.merge_heads(part), padded.merge_heads(plain)[mask])
 
 
 def test_vectors_at_positions(mask: torch.Tensor, x: torch.Tensor) -> None:
-    assert torch.equal(Line(mask).at(x[mask], POSITIONS), Rows(mask).at(x, POSITIONS))
+    assert torch.equal(Packed(mask).gather(x[mask], POSITIONS), Padded(mask).gather(x, POSITIONS))
 
 
 def test_gradients(mask: torch.Tensor, x: torch.Tensor) -> None:
-    """Of everything a layer does with a line; a position that is asked for twice counts twice."""
+    """Of all that a layer does with a packed batch; a position that is gathered twice counts twice."""
     weights = torch.randn_like(x)
     gradients = []
-    for rows in (Line(mask), Rows(mask)):
+    for layout in (Packed(mask), Padded(mask)):
         given = x.clone().requires_grad_()
-        laid = rows.laid(given)
-        q, k, v = rows.split(laid, 3, SIZE)
+        packed = layout.pack(given)
+        q, k, v = layout.split_heads(packed, 3, SIZE)
         keys = k * mask[:, None, :, None]
-        through = rows.joined(q * keys.sum(2, keepdim=True) + v.exp())
-        chosen = rows.at(laid, POSITIONS).square().sum()
-        ((rows.unlaid(laid) * weights)[mask].sum() + chosen).backward(retain_graph=True)
-        through = through if isinstance(rows, Line) else through[mask]
+        through = layout.merge_heads(q * keys.sum(2, keepdim=True) + v.exp())
+        chosen = layout.gather(packed, POSITIONS).square().sum()
+        ((layout.unpack(packed) * weights)[mask].sum() + chosen).backward(retain_graph=True)
+        through = through if isinstance(layout, Packed) else through[mask]
         (through * weights[mask][:, : through.shape[-1]]).sum().backward()
         gradients.append(given.grad)
     torch.testing.assert_close(*(gradient[mask] for gradient in gradients))
-    assert not gradients[0][~mask].any(), "what stands at padding is nothing to it"
+    assert not gradients[0][~mask].any(), "no gradient reaches padding"
 
 
-def test_an_encoder_leaves_padding_out_on_a_cpu(mask: torch.Tensor) -> None:
+def test_an_encoder_packs_on_a_cpu(mask: torch.Tensor) -> None:
     seen = []
     config = EncoderConfig(50, embedding_size=8, hidden_size=8, num_layers=1, num_heads=2, ffn_size=16)
     encoder = Encoder(config).eval()
@@ -74,7 +74,9 @@ def test_an_encoder_leaves_padding_out_on_a_cpu(mask: torch.Tensor) -> None:
     encoder(ids, torch.zeros_like(ids))
     assert seen == [(int(mask.sum()), 8), (ROWS, LENGTH, 8)]
     assert not hidden[~mask].any()
-    assert isinstance(layout_of(mask), Line)
-    assert isinstance(layout_of(None), Rows)
-    assert isinstance(layout_of(torch.arange(100) < torch.tensor([[100], [99]])), Rows), "too little padding"
-    assert isinstance(layout_of(mask.to("meta")), Rows), "not on another device"
+    assert isinstance(choose_layout(mask, 0.05), Packed)
+    assert isinstance(choose_layout(None, 0.05), Padded)
+    assert isinstance(choose_layout(torch.arange(100) < torch.tensor([[100], [99]]), 0.05), Padded), (
+        "too little padding"
+    )
+    assert isinstance(choose_layout(mask.to("meta"), 0.05), Padded), "not on another device"

@@ -1,0 +1,26 @@
+"""How a model is computed in a runtime: with CPU kernels or without, and the line that reports say about it."""
+
+import logging
+
+from torch import nn
+
+from electra.model.cpu import enable_cpu_kernels, has_cpu_kernels
+from electra.runtime import Runtime, main_process_first
+
+log = logging.getLogger(__name__)
+
+
+def enable_kernels(module: nn.Module, runtime: Runtime) -> bool:
+    """Use the CPU kernels in all encoders of `module`, if `runtime` wants them and they can be compiled."""
+    if not runtime.kernels:
+        return False
+    with main_process_first(runtime):  # which compiles them
+        reason = enable_cpu_kernels(module)
+    if reason is not None:
+        log.info(f"attention without the C++ kernel ({reason})")
+    return reason is None
+
+
+def describe_execution(module: nn.Module, runtime: Runtime) -> str:
+    """Hardware, precision, versions and kernels in one line, for reports."""
+    return f"{runtime.describe()}, C++ kernel" if has_cpu_kernels(module) else runtime.describe()
