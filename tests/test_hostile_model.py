@@ -17,7 +17,7 @@ from support.toy_tasks import TINY, WORDS, save_model, toy_tokenizer
 
 import electra
 from electra.errors import ModelError, TokenizerError
-from electra.finetuning.classification.heads import HiddenLayerHead, SentenceHead
+from electra.finetuning.classification.heads import HuggingFaceClassificationHead, TextClassificationHead
 from electra.finetuning.export import HEAD_FILE
 from electra.finetuning.tagging.task import TaggingHead
 from electra.inference.finetuned import load_finetuned
@@ -230,13 +230,13 @@ def save_finetuned(folder: Path, kind: str) -> Path:
     torch.manual_seed(0)
     encoder = {f"encoder.{name}": tensor for name, tensor in Encoder(TINY).state_dict().items()}
     heads = {
-        "ElectraForSequenceClassification": HiddenLayerHead(TINY.hidden_size, 3),
+        "ElectraForSequenceClassification": HuggingFaceClassificationHead(TINY.hidden_size, 3),
         "ElectraForTokenClassification": TaggingHead(TINY.hidden_size, 3),
     }
     head = {f"head.{name}": tensor for name, tensor in heads[kind].state_dict().items()} if kind in heads else {}
     save_pretrained(folder, encoder | head, TINY, kind, 0, {"id2label": {"0": "no", "1": "yes", "2": "odd"}})
     if kind == "ElectraModel":
-        save_file(SentenceHead("classification", TINY.hidden_size, 3, 0.0).state_dict(), folder / HEAD_FILE)
+        save_file(TextClassificationHead("classification", TINY.hidden_size, 3, 0.0).state_dict(), folder / HEAD_FILE)
     settings = TAGS if kind == "ElectraForTokenClassification" else SENTENCES
     (folder / "task.json").write_text(json.dumps(settings))
     toy_tokenizer().save(folder)
@@ -341,7 +341,10 @@ def test_models_that_others_fine_tuned(case: str, tuned: Path, tmp_path: Path) -
 def test_too_few_positions(tmp_path: Path) -> None:
     config = replace(TINY, max_positions=2)
     state = {f"encoder.{name}": tensor for name, tensor in Encoder(config).state_dict().items()}
-    head = {f"head.{name}": tensor for name, tensor in HiddenLayerHead(config.hidden_size, 2).state_dict().items()}
+    head = {
+        f"head.{name}": tensor
+        for name, tensor in HuggingFaceClassificationHead(config.hidden_size, 2).state_dict().items()
+    }
     save_pretrained(tmp_path / "m", state | head, config, "ElectraForSequenceClassification", 0)
     toy_tokenizer().save(tmp_path / "m")
     with pytest.raises(ModelError, match="2 positions"):

@@ -82,13 +82,13 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("select", ["last", "best"])
 def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatch, capsys, select: str) -> None:
     settings = config(model, glue, select=select)
-    recipe_of, stepped = run.recipe_of, FinetuneObserver.stepped
+    build_recipe, stepped = run.build_recipe, FinetuneObserver.stepped
 
     def often(*arguments):
-        recipe = recipe_of(*arguments)
+        recipe = build_recipe(*arguments)
         return replace(recipe, training=replace(recipe.training, checkpoint_every=3))
 
-    monkeypatch.setattr(run, "recipe_of", often)
+    monkeypatch.setattr(run, "build_recipe", often)
     whole = finetune(settings, tmp_path / "whole")
     for killed_at in (2, 5, 11):
 

@@ -18,7 +18,7 @@ from support.toy_tasks import save_model, write_glue, write_wnli
 from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning import run
 from electra.finetuning.benchmark import grid
-from electra.finetuning.benchmark.ensemble import averaged_logits, best_runs
+from electra.finetuning.benchmark.ensemble import average_logits, best_runs
 from electra.finetuning.benchmark.grid import COLUMNS, PUBLISHED, glue
 from electra.finetuning.classification.glue import glue_task
 from electra.finetuning.config import FinetuneConfig
@@ -87,7 +87,7 @@ def test_an_ensemble_is_the_mean_of_the_best(done, settings) -> None:
     score = [each["metrics"]["dev"]["accuracy"] for each in runs]
     assert all(score[seed] >= score[left_out] for seed in chosen)
     task = glue_task("sst2", settings.data, load_tokenizer(settings.model))
-    probabilities = averaged_logits(task, out / "sst2", chosen, "dev")
+    probabilities = average_logits(task, out / "sst2", chosen, "dev")
     np.testing.assert_allclose(probabilities.sum(1), 1.0)
     right = (probabilities.argmax(1) == task.read("dev").labels).mean()
     assert results["ensemble"]["sst2"]["dev"]["accuracy"] == pytest.approx(100 * right)

@@ -9,10 +9,11 @@ from sklearn.metrics import matthews_corrcoef
 from support.toy_tasks import TINY, toy_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from electra.finetuning.batching import labeled_batch
-from electra.finetuning.classification.heads import SentenceHead
+from electra.finetuning.batching import collate
+from electra.finetuning.classification.heads import TextClassificationHead
+from electra.finetuning.classification.inference import encode_pairs
 from electra.finetuning.classification.metrics import METRICS
-from electra.finetuning.classification.task import Sentences, SentenceTask, encode_pairs, kept_lengths, readable
+from electra.finetuning.classification.task import LabeledTexts, TextClassification, readable, truncate_lengths
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, initialize
@@ -30,7 +31,7 @@ def test_truncation_pops_from_the_longer() -> None:
     for a in range(12):
         for b in range(12):
             for room in range(1, 14):
-                assert kept_lengths(a, b, room) == slow_truncation(a, b, room)
+                assert truncate_lengths(a, b, room) == slow_truncation(a, b, room)
 
 
 def test_pairs_as_the_encoder_reads_them() -> None:
@@ -46,14 +47,14 @@ def test_pairs_as_the_encoder_reads_them() -> None:
     assert (segment_a, cut) == ([3, 2], 1)
 
 
-def task_of(kind: str, labels: tuple[str, ...], **more) -> SentenceTask:
+def task_of(kind: str, labels: tuple[str, ...], **more) -> TextClassification:
     targets = {"classification": np.array([0, 1]), "regression": np.array([2.0, 5.0], np.float32)}
-    sentences = Sentences(["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"], targets.get(kind))
+    sentences = LabeledTexts(["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"], targets.get(kind))
     metrics = ("accuracy",) if kind == "classification" else ("spearman",)
-    return SentenceTask("toy", kind, labels, metrics, lambda split: sentences, toy_tokenizer(), **more)
+    return TextClassification("toy", kind, labels, metrics, lambda split: sentences, toy_tokenizer(), **more)
 
 
-def model_of(task: SentenceTask) -> FinetunedModel:
+def model_of(task: TextClassification) -> FinetunedModel:
     torch.manual_seed(1)
     model = FinetunedModel(Encoder(TINY), task.head(TINY))
     initialize(model.encoder, 0.15)
@@ -86,7 +87,7 @@ def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, mor
     save_finetuned(tmp_path, model, task, task.tokenizer)
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    batch = labeled_batch(task.features("dev"), np.array([0, 1] if padded else [0]), 0)
+    batch = collate(task.features("dev"), np.array([0, 1] if padded else [0]), 0)
     first, second = (["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"])
     rows = slice(None) if padded else slice(1)
     inputs = tokenizer(first[rows], second[rows], padding=True, return_tensors="pt")
@@ -100,7 +101,7 @@ def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, mor
 
 def test_the_last_layer_computes_cls_alone_and_learns_the_same() -> None:
     task = task_of("classification", ("no", "yes"))
-    batch = labeled_batch(task.features("train"), np.array([0, 1]), 0)
+    batch = collate(task.features("train"), np.array([0, 1]), 0)
     learnt = []
     for only_cls in (True, False):
         model = model_of(task)
@@ -123,15 +124,15 @@ def test_a_head_that_no_stock_class_has_is_kept_beside_the_encoder(tmp_path: Pat
 
 def test_losses_against_their_definitions() -> None:
     hidden = torch.randn(2, 3, 8)
-    batch = labeled_batch(task_of("classification", ("a", "b")).features("dev"), np.array([0, 1]), 0)
-    head = SentenceHead("classification", 8, 2, 0.0)
+    batch = collate(task_of("classification", ("a", "b")).features("dev"), np.array([0, 1]), 0)
+    head = TextClassificationHead("classification", 8, 2, 0.0)
     logits = hidden[:, 0] @ head.output.weight.T + head.output.bias
     expected = logits.logsumexp(1) - logits[[0, 1], [0, 1]]
     torch.testing.assert_close(head.loss(hidden, batch), expected)
 
     number = task_of("regression", (), scale=5.0)
-    batch = labeled_batch(number.features("dev"), np.array([0, 1]), 0)
-    head = SentenceHead("regression", 8, 1, 0.0, scale=5.0)
+    batch = collate(number.features("dev"), np.array([0, 1]), 0)
+    head = TextClassificationHead("regression", 8, 1, 0.0, scale=5.0)
     said = head.predict(hidden, batch)["logits"][:, 0]
     torch.testing.assert_close(head.loss(hidden, batch), ((said - torch.tensor([2.0, 5.0])) / 5) ** 2)
 

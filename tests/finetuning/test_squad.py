@@ -10,10 +10,10 @@ import torch
 from support.squad_toys import TOKENIZER, ask, meetings, write_squad
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import FeatureLoader
+from electra.finetuning.batching import BatchLoader
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig
-from electra.finetuning.qa.task import QuestionAnswering, find_questions, read_questions
+from electra.finetuning.qa.task import QuestionAnswering, find_files, read_questions
 from electra.finetuning.registry import fitted
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -48,7 +48,7 @@ def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
     initialize(encoder, std=0.15)
     model = FinetunedModel(encoder, task.head(ENCODER)).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    loader = FeatureLoader(task.features("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
+    loader = BatchLoader(task.features("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
     for step in range(steps):
         batch = loader.batch(step)
         loss, _ = model(batch, model.counts(batch))
@@ -131,10 +131,10 @@ def test_splits_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_files_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none of train-v2\.0\.json, .* is here"):
-        find_questions("squad2", tmp_path)
+        find_files("squad2", tmp_path)
     for name in ("train.json", "train-v2.0.json.gz", "dev.json.gz", "test-v2.0.json", "train-v1.1.json"):
         (tmp_path / name).write_text("")
-    found = find_questions("squad2", tmp_path)
+    found = find_files("squad2", tmp_path)
     assert {split: path.name for split, path in found.items()} == {
         "train": "train-v2.0.json.gz",
         "dev": "dev.json.gz",

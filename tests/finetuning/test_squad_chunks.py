@@ -8,7 +8,7 @@ from support.real_data import DATA
 from support.squad_toys import TOKENIZER, ask, nonsense
 
 from electra.errors import UsageError
-from electra.finetuning.qa.chunks import Chunks, best_contexts, chunk_questions, chunk_starts
+from electra.finetuning.qa.chunks import Chunks, chunk_questions, chunk_starts, max_context_ranges
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Answer, Question, read_squad
 from electra.text.tokenizer import load_tokenizer
@@ -66,7 +66,7 @@ def test_every_token_has_one_best_chunk(chunks: Chunks) -> None:
 def test_the_best_chunk_is_that_of_the_literal_rule(tokens: int, room: int, stride: int) -> None:
     starts = chunk_starts(tokens, room, stride)
     spans = [(start, min(start + room, tokens)) for start in starts]
-    best = best_contexts(starts, tokens, room)
+    best = max_context_ranges(starts, tokens, room)
     for token in range(tokens):
         scores = [
             min(token - start, end - 1 - token) + 0.01 * (end - start) if start <= token < end else -1.0
@@ -176,7 +176,7 @@ def test_the_best_context_in_blocks_is_that_of_all_chunks_at_once(room: int, str
         end = np.minimum(start + room, tokens)
         around = np.minimum(np.arange(tokens) - start, end - 1 - np.arange(tokens))
         chosen = np.where(around >= 0, 100 * around + end - start, -1).argmax(0)
-        found = best_contexts(starts, tokens, room)
+        found = max_context_ranges(starts, tokens, room)
         assert [i for i, (low, high) in enumerate(found) for _ in range(high - low)] == chosen.tolist()
         assert (found[0, 0], found[-1, 1]) == (0, tokens)
 
@@ -184,7 +184,7 @@ def test_the_best_context_in_blocks_is_that_of_all_chunks_at_once(room: int, str
 def test_memory_grows_with_a_context_and_not_with_its_square() -> None:
     tokens = 100_000
     tracemalloc.start()
-    best_contexts(chunk_starts(tokens, 400, 128), tokens, 400)
+    max_context_ranges(chunk_starts(tokens, 400, 128), tokens, 400)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20e6, "the matrix of all chunks and tokens has 625 MB"

@@ -6,11 +6,11 @@ import pytest
 from support.toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.classification.table import Columns, cell_labels, check_columns, kind_of_labels, table_task
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.table import Columns, check_columns, infer_kind, parse_cell, table_task
+from electra.finetuning.classification.task import TextClassification
 
 
-def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> SentenceTask:
+def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> TextClassification:
     files = {"train": write_jsonl(tmp_path / "train.jsonl", rows)}
     if dev is not None:
         files["dev"] = write_jsonl(tmp_path / "dev.jsonl", dev)
@@ -29,7 +29,7 @@ def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more
     ],
 )
 def test_the_kind_is_found_from_the_labels(labels, kind: str) -> None:
-    assert kind_of_labels(labels) == kind
+    assert infer_kind(labels) == kind
 
 
 def test_classes_are_in_order_and_said(tmp_path: Path, capsys) -> None:
@@ -130,10 +130,10 @@ def test_the_spread_is_that_of_the_rows_that_are_trained_on(tmp_path: Path) -> N
 )
 def test_labels_that_are_json_nobody_can_hold(label: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        cell_labels(label, "a.csv:2")
+        parse_cell(label, "a.csv:2")
     assert str(caught.value).startswith("a.csv:2: ")
 
 
 def test_a_label_that_only_begins_like_a_list() -> None:
-    assert cell_labels("[sic", "a.csv:2") == ("[sic",)
-    assert cell_labels('["a", "b"]', "a.csv:2") == ["a", "b"]
+    assert parse_cell("[sic", "a.csv:2") == ("[sic",)
+    assert parse_cell('["a", "b"]', "a.csv:2") == ["a", "b"]

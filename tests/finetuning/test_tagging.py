@@ -11,11 +11,11 @@ from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_sc
 from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, labeled_batch
+from electra.finetuning.batching import IGNORED, collate
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences
 from electra.finetuning.tagging.task import Tagging, TaggingConfig, TaggingHead
-from electra.finetuning.tagging.windows import scored_words, windows_of, word_spans
+from electra.finetuning.tagging.windows import scored_words, split_into_windows, word_spans
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -51,7 +51,7 @@ def toy(name: str = "ner", **config: int) -> Tagging:
 def outputs_saying(task: Tagging, split: str, tags: list[list[str]]) -> Outputs:
     """Logits that say `tags`, and elsewhere, at pieces that are not scored, something else."""
     outputs = []
-    for window in windows_of(task._splits[split], TOKENIZER, task.config.max_length):
+    for window in split_into_windows(task._splits[split], TOKENIZER, task.config.max_length):
         logits = np.zeros((len(window.ids) + 3, len(task.labels)), np.float32)
         logits[:, -1] = 1.0
         for word, position in window.scored.items():
@@ -79,7 +79,7 @@ def test_only_the_first_piece_of_a_word_is_scored() -> None:
     person, outside = task.labels.index("B-PER"), task.labels.index("O")
     expected = [IGNORED, person, IGNORED, IGNORED, outside, IGNORED, IGNORED, person, IGNORED, IGNORED, IGNORED]
     assert list(features.targets["tags"][0]) == expected
-    batch = labeled_batch(features, np.array([0, 7]), PAD)
+    batch = collate(features, np.array([0, 7]), PAD)
     assert not batch.inputs.token_type_ids.any()
     assert batch.targets["tags"].shape == batch.inputs.input_ids.shape
 
@@ -122,7 +122,7 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
 
 def test_a_long_sentence_in_windows() -> None:
     words = tuple("abcdefghijkl")
-    windows = windows_of([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
+    windows = split_into_windows([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
     assert [" ".join(TOKENIZER.tokens(window.ids)) for window in windows] == [
         "[CLS] a b c d e f g h [SEP]",
         "[CLS] e f g h i j k l [SEP]",
@@ -134,7 +134,7 @@ def test_a_long_sentence_in_windows() -> None:
 
 
 def test_a_word_longer_than_a_window_is_cut_and_scored() -> None:
-    windows = windows_of([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
+    windows = split_into_windows([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
     assert all(len(window.ids) <= 10 for window in windows)
     assert sorted(word for window in windows for word in window.scored) == [0, 1, 2, 3]
 
@@ -233,7 +233,7 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
     limit = (6 / (ENCODER.hidden_size + len(task.labels))) ** 0.5
     assert 0.9 * limit < float(head.output.weight.detach().abs().max()) <= limit
     assert not head.output.bias.any()
-    batch = labeled_batch(task.features("train"), np.arange(3), PAD)
+    batch = collate(task.features("train"), np.arange(3), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = hidden @ head.output.weight.T
     for row, loss in enumerate(head.loss(hidden, batch).detach().tolist()):
@@ -241,7 +241,7 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
         first = targets != IGNORED
         expected = -logits.detach()[row, first].log_softmax(-1)[torch.arange(int(first.sum())), targets[first]].mean()
         assert loss == pytest.approx(float(expected), rel=1e-5)
-    nothing = labeled_batch(task.features("train"), np.arange(3), PAD)
+    nothing = collate(task.features("train"), np.arange(3), PAD)
     nothing.targets["tags"][:] = IGNORED
     assert head.loss(hidden, nothing).detach().tolist() == [0.0, 0.0, 0.0]
 
@@ -254,7 +254,7 @@ def test_a_tiny_encoder_learns_ten_sentences() -> None:
     initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, task.head(ENCODER))
     features = task.features("train")
-    batch = labeled_batch(features, np.arange(len(features)), PAD)
+    batch = collate(features, np.arange(len(features)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(80):
         loss, _ = model(batch, model.counts(batch))

@@ -8,7 +8,7 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, legal_bio, marks_spans, to_bio2
+from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, marks_spans, repair_bio, to_bio2
 
 # Two adjacent spans of one type, a span of another right after, one of a single word: all that tells schemes apart.
 SAME_SPANS = {
@@ -64,10 +64,10 @@ def test_the_numbers_of_legal_sequences() -> None:
 
 def test_made_legal_without_changing_what_seqeval_reads() -> None:
     for tags in every_sequence("BI", 4):
-        legal = legal_bio(tags)
+        legal = repair_bio(tags)
         assert SCHEMES["BIO2"](legal) is None
         assert get_entities(list(legal)) == get_entities(tags)
-    assert legal_bio(["O", "I-X", "I-X", "I-Y", "B-Y"]) == ("O", "B-X", "I-X", "B-Y", "B-Y")
+    assert repair_bio(["O", "I-X", "I-X", "I-Y", "B-Y"]) == ("O", "B-X", "I-X", "B-Y", "B-Y")
 
 
 def test_a_corpus_that_keeps_to_several_schemes_gets_the_first() -> None:

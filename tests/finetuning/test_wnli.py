@@ -8,11 +8,11 @@ import torch
 from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, labeled_batch
+from electra.finetuning.batching import IGNORED, collate
 from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.wnli import Pair, Wnli, WnliHead, pairs_of, pretrained_head
-from electra.finetuning.classification.wnli_schemas import candidates, find_schema, noun_phrases, nouns
 from electra.finetuning.model import FinetunedModel
+from electra.finetuning.wnli.schemas import candidates, find_schema, noun_phrases, nouns
+from electra.finetuning.wnli.task import Pair, Wnli, WnliHead, pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -132,7 +132,7 @@ def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
     initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, wnli.head(ENCODER))
     features = wnli.features("train")
-    batch = labeled_batch(features, np.arange(len(features)), PAD)
+    batch = collate(features, np.arange(len(features)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
         loss, _ = model(batch, model.counts(batch))
@@ -171,7 +171,7 @@ def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
     wnli = task(train=TRAIN)
     head = wnli.head(ENCODER)
     assert isinstance(head, WnliHead)
-    batch = labeled_batch(wnli.features("train"), np.arange(2), PAD)
+    batch = collate(wnli.features("train"), np.arange(2), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = head(hidden).detach()
     # -log(1 - p) where the candidate is correct, -log p where it is not, with p the probability of "replaced".
@@ -193,10 +193,10 @@ def test_pairs_are_the_rows_of_glue(tmp_path: Path) -> None:
     (tmp_path / "WNLI" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n")
     (tmp_path / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\te\tf\n")
     rows = glue_task("wnli", str(tmp_path), TOKENIZER)
-    assert pairs_of(rows.read("dev"), "dev") == [
+    assert read_pairs(rows.read("dev"), "dev") == [
         Pair("a", "b", 1, "wnli: row 1 of dev"), Pair("c", "d", 0, "wnli: row 2 of dev"),
     ]  # fmt: skip
-    assert pairs_of(rows.read("test"), "test") == [Pair("e", "f", None, "wnli: row 1 of test")]
+    assert read_pairs(rows.read("test"), "test") == [Pair("e", "f", None, "wnli: row 1 of test")]
 
 
 def test_bad_use() -> None:
@@ -214,7 +214,7 @@ def test_bad_use() -> None:
 def test_the_real_dev_set() -> None:
     """71 pairs: in how many the pronoun is found, and in how many of them the rules find the antecedent too."""
     rows = glue_task("wnli", str(WNLI.parent), TOKENIZER)
-    pairs = pairs_of(rows.read("dev"), "dev")
+    pairs = read_pairs(rows.read("dev"), "dev")
     schemas = [find_schema(pair.premise, pair.hypothesis) for pair in pairs]
     found = [schema for schema in schemas if schema is not None]
     assert len(pairs) == 71
@@ -224,4 +224,4 @@ def test_the_real_dev_set() -> None:
         for schema in found
     ]
     assert sum(among) >= 0.85 * len(found)
-    assert pairs_of(rows.read("test"), "test")[0].label is None
+    assert read_pairs(rows.read("test"), "test")[0].label is None

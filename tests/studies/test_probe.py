@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 from electra.errors import DataError
 from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.task import Sentences
+from electra.finetuning.classification.task import LabeledTexts
 from electra.runtime import Runtime, RuntimeConfig
 from electra.studies.probing.probe import PENALTIES, features, frozen_encoder, probe, search, subset
 from electra.text.tokenizer import load_tokenizer
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
     first, second = ["the cat is good .", "a dog ."], ["the owl sees mice .", "the cat is good ."]
     encoder, tokenizer = frozen_encoder(model)
-    ours = features(encoder, tokenizer, Sentences(first, second, None), 5, CPU)
+    ours = features(encoder, tokenizer, LabeledTexts(first, second, None), 5, CPU)
     theirs = AutoModel.from_pretrained(model).eval()
 
     def states(text: str) -> list[np.ndarray]:
@@ -41,7 +41,7 @@ def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
         for layer, (u, v) in enumerate(zip(states(first[row]), states(second[row]), strict=True)):
             expected = np.concatenate([u, v, np.abs(u - v), u * v])
             np.testing.assert_allclose(ours[layer][row], expected, atol=1e-5)
-    alone = features(encoder, tokenizer, Sentences(first, None, None), 5, CPU)
+    alone = features(encoder, tokenizer, LabeledTexts(first, None, None), 5, CPU)
     np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
 
 

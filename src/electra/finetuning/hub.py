@@ -37,10 +37,10 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
 
 
 def model_directory(model: str) -> Path:
-    """A model's directory: the path itself, that of a run's model, or a hub model that is downloaded.
+    """The directory of a model: the path itself, the model of a run, or a downloaded hub model.
 
-    A run of pre-training has it in discriminator/ (or masked_lm/), one of fine-tuning in model/, over several seeds in
-    seed-N/model/, of which the first seed's is taken and said.
+    A pre-training run has it in discriminator/ (or masked_lm/), a fine-tuning run in model/, one over several seeds in
+    seed-N/model/, of which the first is taken, and logged.
 
     Raises:
         ModelError: neither a directory nor a model on the hub.

@@ -10,7 +10,7 @@ from electra.data.manifest import MANIFEST, Manifest, is_prepared
 from electra.errors import DataError, TextError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.inputs import prepare_with_progress, train_into
 from electra.studies.scales import Scale
 from electra.text.corpus import Corpus
@@ -68,7 +68,7 @@ def shared_data(scale: Scale, data: str, out: Path) -> str:
     return str((out / "data").absolute())
 
 
-def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
+def check_tasks(names: Sequence[str], glue: str) -> dict[str, TextClassification]:
     """The tasks by name, after seeing that their examples are there.
 
     Raises:

@@ -20,7 +20,7 @@ from typing_extensions import Required, TypedDict
 
 from electra.errors import RunError
 from electra.finetuning.benchmark.grid import main_score
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.hub import model_directory
 from electra.finetuning.run import finetune
@@ -240,7 +240,7 @@ def finetuned_score(trial: Trial, task: str) -> dict[str, Any]:
 
 def finetuning_length(config: PretrainConfig) -> int:
     """Tokens of an example: fine-tuning's own, as far as there are positions. It learns those pre-training never reached."""
-    return min(SentenceTask.max_length, config.model.max_positions)
+    return min(TextClassification.max_length, config.model.max_positions)
 
 
 def probed_tags(trial: Trial) -> TagsProbed:

@@ -1,4 +1,4 @@
-"""The scores of GLUE, from scikit-learn and SciPy, in percent."""
+"""The metrics of text classification, from scikit-learn and SciPy, in percent."""
 
 import warnings
 from collections.abc import Callable, Sequence

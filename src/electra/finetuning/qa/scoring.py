@@ -1,7 +1,7 @@
-"""The metrics of SQuAD v1.1 (Rajpurkar et al., 2016) and v2.0 (2018), as the official scripts give them.
+"""The metrics of SQuAD v1.1 (Rajpurkar et al., 2016) and v2.0 (2018), as the official scripts compute them.
 
 An answer is compared with each of the accepted ones, and the best comparison counts. Numbers are means over all
-questions, in percent. Letter of shapes: N questions.
+questions, in percent. Shapes: N questions.
 """
 
 import re
@@ -20,7 +20,7 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """What is compared: lower case, without ASCII punctuation and articles, one space between words."""
+    """The text that is compared: lower case, without ASCII punctuation and articles, one space between words."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
@@ -35,18 +35,18 @@ def word_f1(answer: str, accepted: str) -> float:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of each question, from 0 to 1."""
+    """The scores of each question, from 0 to 1."""
 
     em: Float[np.ndarray, " N"]
-    """Exact match, once normalized."""
+    """Exact match after normalization."""
     f1: Float[np.ndarray, " N"]
 
 
 def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scores:
     """Compare the answers with the accepted ones, as v2.0's script does.
 
-    Accepted answers of which normalization leaves nothing (some of SQuAD's are a full stop) count only where there are no
-    others. To an impossible question every answer of which it leaves nothing is right.
+    Accepted answers that normalization makes empty (some of SQuAD's are a full stop) count only where there are no others.
+    For an impossible question, every answer that it makes empty is right.
     """
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
@@ -63,8 +63,8 @@ def accepted_texts(question: Question) -> list[str]:
 
 
 def squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1, as v1.1's script gives them: an answer of which normalization leaves nothing can match an accepted
-    one of which it leaves nothing, but has no word in common with it."""
+    """Exact match and F1, as v1.1's script computes them: an answer that normalization makes empty can match an accepted one
+    that it makes empty, but has an F1 of 0 with it."""
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
         given, accepted = normalize(answer), accepted_texts(question)
@@ -87,11 +87,11 @@ def squad2_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dic
 def best_threshold_metrics(
     questions: Sequence[Question], answers: Sequence[str], null_odds: Float[np.ndarray, " N"]
 ) -> dict[str, float]:
-    """The best exact match and F1 that any threshold on the null odds gives, and these thresholds.
+    """The best exact match and F1 over all thresholds on the null odds, and these thresholds.
 
-    `answers` are those given before any threshold. The thresholds are found on the very questions that are scored. An
-    impossible question that is answered scores zero, also by an answer of which normalization leaves nothing: here the
-    official script asks only whether there is a text.
+    `answers` are those before any threshold. The thresholds are optimized on the questions that are scored. An impossible
+    question that is answered scores zero, also by an answer that normalization makes empty: here the official script
+    checks only that there is a text.
     """
     scores = score_answers(questions, answers)
     impossible = np.array([question.impossible for question in questions])
@@ -107,11 +107,11 @@ def best_threshold_metrics(
 def best_threshold(
     answered: Float[np.ndarray, " N"], unanswered: Float[np.ndarray, " N"], null_odds: Float[np.ndarray, " N"]
 ) -> tuple[float, float]:
-    """The best mean score, and the least threshold that reaches it: a question is answered up to and with it.
+    """The best mean score, and the lowest threshold that reaches it: a question is answered up to and with it.
 
-    `answered` is what a question scores with its answer, `unanswered` without. Below all odds means that nothing is
-    answered (the official script gives a threshold of 0 then, which answers where the odds are negative). Questions of
-    equal odds change sides together, as at any threshold; the official script counts them one by one.
+    `answered` is the score of a question with its answer, `unanswered` without. A threshold below all odds means that
+    nothing is answered (the official script then returns 0, which answers where the odds are negative). Questions of equal
+    odds are on the same side of any threshold; the official script counts them one by one.
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]
@@ -123,5 +123,5 @@ def best_threshold(
 
 
 def percent(scores: Float[np.ndarray, " N"]) -> float:
-    """The mean."""
+    """The mean in percent."""
     return 100 * float(scores.mean())

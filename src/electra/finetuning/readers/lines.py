@@ -1,4 +1,4 @@
-"""The lines of a data file, numbered, from a plain or compressed file."""
+"""Numbered lines, and JSON records, of a plain or compressed file."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,23 +11,23 @@ from electra.text.formats import RECORD_HINT
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Every line with its number from 1, without its end; a byte order mark is passed over.
+    """Every line with its number from 1, without its end; a byte order mark is skipped.
 
     Raises:
         DataError: the file cannot be read, or a line is not UTF-8.
     """
     try:
         for block in line_blocks(path):
-            text = decoded(block.data.removesuffix(b"\n"), path, block.first_line)
-            # Not splitlines: a form feed or U+2028 may be a word of a corpus, and ends no line.
+            text = decode_lines(block.data.removesuffix(b"\n"), path, block.first_line)
+            # Not splitlines: a form feed or U+2028 may be a word of a corpus and does not end a line.
             for number, line in enumerate(text.split("\n"), block.first_line):
                 yield number, line.removesuffix("\r")
     except TextError as error:
         raise DataError(str(error)) from error
 
 
-def decoded(lines: bytes, path: Path, first_line: int) -> str:
-    """Lines as text."""
+def decode_lines(lines: bytes, path: Path, first_line: int) -> str:
+    """Lines as text. Raises DataError, with the number of the line that is not UTF-8."""
     try:
         return lines.decode()
     except UnicodeDecodeError as error:
@@ -63,5 +63,5 @@ def json_record(line: str, place: str) -> dict[str, Any]:
 
 
 def row_id(record: Mapping[str, Any]) -> str:
-    """What a row calls itself, in a column id, idx or index; empty where it has none of them."""
+    """The id of a row, from its column id, idx or index; empty where it has none of them."""
     return next((str(record[name]) for name in ("id", "idx", "index") if record.get(name) is not None), "")
