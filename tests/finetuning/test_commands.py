@@ -80,10 +80,10 @@ def test_glue(parts, tmp_path: Path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "ELECTRA-Large, 1.75M (Table 2)" in printed
     assert "2 files for gluebenchmark.com" in printed
-    assert "the site also wants CoLA.tsv" in printed
+    assert "the site also requires CoLA.tsv" in printed
 
 
-def test_an_option_reaches_the_run(parts, tmp_path: Path) -> None:
+def test_options_are_saved(parts, tmp_path: Path) -> None:
     words = [
         "--weight-decay",
         "0.1",
@@ -121,7 +121,7 @@ def test_an_option_reaches_the_run(parts, tmp_path: Path) -> None:
     }
     assert {name: saved[name] for name in expected} == expected
     results = json.loads((tmp_path / "out" / "seed-0" / "results.json").read_text())
-    assert results["protocol"] == {"epochs": 1.0, "learning_rate": 0.01, "layerwise_decay": 0.5}
+    assert results["hyperparameters"] == {"epochs": 1.0, "learning_rate": 0.01, "layerwise_decay": 0.5}
     assert results["selected"].startswith("best on dev")
     assert json.loads((tmp_path / "out/seed-0/model/task.json").read_text())["max_length"] == 20
 
@@ -165,7 +165,7 @@ def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("switch", ["{}", "{} true", "{}=true", "{} True"])
-def test_a_switch_needs_no_value(monkeypatch, switch: str) -> None:
+def test_switches_need_no_value(monkeypatch, switch: str) -> None:
     seen = []
     monkeypatch.setattr(grid, "glue", lambda config, out, **rest: seen.append((config, rest)))
     of_config = ("swap_pairs", "from_scratch", "skip_bad_rows", "summed_loss", "bias_correction")

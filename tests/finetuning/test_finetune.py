@@ -16,7 +16,9 @@ from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, from_options
 from electra.finetuning.observer import FinetuneObserver
-from electra.finetuning.preparation import Protocol
+from electra.finetuning.preparation import Hyperparameters, resolve_hyperparameters
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.registry import TASKS, check_options
 from electra.finetuning.run import finetune
 
 
@@ -225,10 +227,12 @@ def test_one_s_own_table(model, tmp_path, capsys) -> None:
     assert "held out as dev" in capsys.readouterr().out
 
 
-def test_protocol_is_the_paper_s_unless_told(model, glue) -> None:
-    assert Protocol.of(FinetuneConfig(task="rte"), TINY) == Protocol(10.0, 3e-4, 0.8)
-    told = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0)
-    assert Protocol.of(told, replace(TINY, hidden_size=1024, num_heads=16)) == Protocol(1.0, 1e-5, 1.0)
+def test_hyperparameters_are_the_paper_s_unless_given() -> None:
+    recipe, large = TASKS["rte"].recipe, replace(TINY, hidden_size=1024, num_heads=16)
+    assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, TINY) == Hyperparameters(10.0, 3e-4, 0.8)
+    assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, large) == Hyperparameters(10.0, 5e-5, 0.9)
+    given = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0)
+    assert resolve_hyperparameters(given, recipe, large) == Hyperparameters(1.0, 1e-5, 1.0)
 
 
 def test_another_configuration_in_the_same_place(model, glue, tmp_path) -> None:
@@ -306,7 +310,6 @@ def test_models_that_cannot_be_used(glue, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"task": "colla"}, "there is no task 'colla'"),
         ({"epochs": 0.0}, "--epochs is 0.0; it must be more than 0"),
         ({"learning_rate": -1.0}, "--learning-rate is -1.0"),
         ({"batch_size": 0}, "--batch-size is 0"),
@@ -315,15 +318,30 @@ def test_models_that_cannot_be_used(glue, tmp_path) -> None:
         ({"max_length": 4}, "--max-length is 4"),
         ({"seed": -1}, "--seed is -1"),
         ({"weight_decay": -0.1}, "--weight-decay is -0.1"),
-        ({"task": "sst2", "dev": "d.tsv"}, "--dev has no meaning for sst2"),
-        ({"task": "rte", "text": "t"}, "--text has no meaning for rte"),
-        ({"task": "chunk", "wnli_candidates": True}, "--wnli-candidates has no meaning for chunk"),
-        ({"task": "squad1", "data": "d", "dev": "d.json"}, "give either --data"),
     ],
 )
 def test_options_out_of_range(given, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         FinetuneConfig(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": "colla"}, "there is no task 'colla'"),
+        ({"task": "sst2", "dev": "d.tsv"}, "--dev has no meaning for sst2"),
+        ({"task": "rte", "text": "t"}, "--text has no meaning for rte"),
+        ({"task": "rte", "span": SpanConfig(head="plain")}, "--span has no meaning for rte"),
+        ({"task": "chunk", "swap_pairs": True}, "--swap-pairs has no meaning for chunk"),
+        ({"task": "table", "data": "d"}, "--data has no meaning for table"),
+        ({"task": "wnli-candidates", "swap_pairs": True}, "--swap-pairs has no meaning for wnli-candidates"),
+        ({"task": "squad1", "data": "d", "dev": "d.json"}, "give either --data"),
+        ({"task": "squad1", "data": "hf://squad"}, "hf://squad"),
+    ],
+)
+def test_options_that_the_task_does_not_use(given, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_options(FinetuneConfig(**given))
 
 
 def test_pairs_whose_order_has_a_meaning_are_not_swapped(model, glue, tmp_path) -> None:

@@ -8,8 +8,8 @@ from support.real_data import DATA
 from support.toy_tasks import toy_tokenizer, write_glue
 
 from electra.errors import DataError
-from electra.finetuning.classification.glue import GLUE, glue_task, read_split, split_file
-from electra.finetuning.registry import EPOCHS
+from electra.finetuning.classification.glue import GLUE, find_file, glue_task, read_split
+from electra.finetuning.registry import TASKS
 
 REAL = DATA / "glue"
 
@@ -49,8 +49,12 @@ def test_splits_that_are_there(folder: Path) -> None:
 
 
 def test_epochs_of_table_7() -> None:
-    assert {name for name, epochs in EPOCHS.items() if epochs == 10} == {"rte", "stsb"}
-    assert {name for name, epochs in EPOCHS.items() if epochs == 2} == {"squad1", "squad2", "mrqa"}
+    assert {name for name, spec in TASKS.items() if spec.recipe.epochs == 10} == {"rte", "stsb"}
+    assert {name for name, spec in TASKS.items() if spec.recipe.epochs == 2} == {"squad1", "squad2", "mrqa"}
+    assert {name for name, spec in TASKS.items() if spec.recipe.max_length != 128} == {
+        *("squad1", "squad2", "mrqa"),
+        *("chunk", "ner", "pos", "tagging"),
+    }
 
 
 def test_cola_has_no_header_but_in_test(tmp_path: Path) -> None:
@@ -79,7 +83,7 @@ def test_bad_rows(tmp_path: Path, content: str, message: str) -> None:
 
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no RTE/train\.tsv here"):
-        split_file("rte", tmp_path, "train")
+        find_file("rte", tmp_path, "train")
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "train.tsv").write_text("a\tb\nc\td\n")
     with pytest.raises(DataError, match="2 columns where rte needs more than 2"):

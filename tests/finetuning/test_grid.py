@@ -50,7 +50,7 @@ def test_the_table(done) -> None:
     assert f"{statistics.median(values):.1f} ± {statistics.stdev(values):.1f}" in table
     assert "ELECTRA-Large, 1.75M (Table 2) | 69.1" in table
     assert "ensemble of the 2 best on dev" in table
-    assert "runs of the ensemble were chosen on the dev rows that are scored here, which flatters" in table
+    assert "runs of the ensemble were selected on the dev rows that are scored here" in table
     assert "RTE and STS start from" in table
     assert json.loads((out / "results.json").read_text()) == results
 
@@ -74,8 +74,8 @@ def test_rte_and_sts_start_from_mnli(done, settings) -> None:
 def test_rte_s_rate_after_mnli(settings, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds: [])
     config = FinetuneConfig(task="rte", model=settings.model, data=settings.data)
-    assert grid.after_mnli(config, tmp_path).learning_rate == 2e-5
-    assert grid.after_mnli(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None
+    assert grid.intermediate_config(config, tmp_path).learning_rate == 2e-5
+    assert grid.intermediate_config(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None
 
 
 def test_an_ensemble_is_the_mean_of_the_best(done, settings) -> None:
@@ -126,7 +126,7 @@ def test_ax_and_wnli(settings, tmp_path, capsys) -> None:
         100 * np.mean(follows == [True, False, True])
     )
     assert "WNLI is scored by candidate antecedents" in (tmp_path / "out" / "results.md").read_text()
-    assert capsys.readouterr().out.count("the site also wants CoLA.tsv") == 1
+    assert capsys.readouterr().out.count("the site also requires CoLA.tsv") == 1
 
 
 def test_which_tasks_are_run(settings, tmp_path) -> None:

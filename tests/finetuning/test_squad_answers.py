@@ -24,7 +24,7 @@ def plain_outputs(chunks: Chunks) -> list[dict[str, np.ndarray]]:
     """Random logits; those of each chunk padded to another length, with high ones at the padding."""
     rng = np.random.default_rng(0)
     outputs = []
-    for ids in chunks.features.ids:
+    for ids in chunks.examples.input_ids:
         padded = len(ids) + int(rng.integers(0, 4))
         said = {name: rng.normal(size=padded).astype(np.float32) for name in ("start_logits", "end_logits")}
         for logits in said.values():
@@ -35,9 +35,9 @@ def plain_outputs(chunks: Chunks) -> list[dict[str, np.ndarray]]:
 
 def literal_spans(chunks: Chunks, question: int, row: int) -> list[tuple[int, int, str]]:
     """Start and end in the chunk, and text, of all that may be answered out of a chunk."""
-    shift = int(chunks.first[row]) - chunks.features.segment_a[row]
+    shift = int(chunks.first[row]) - chunks.examples.segment_a[row]
     spans = []
-    for start in range(int(chunks.best[row, 0]), int(chunks.best[row, 1])):
+    for start in range(int(chunks.max_context[row, 0]), int(chunks.max_context[row, 1])):
         for end in range(start, min(start + 6, int(chunks.end[row]))):
             spans.append((start - shift, end - shift, chunks.text(question, start, end)))
     return spans
@@ -68,7 +68,7 @@ def test_plain_answers_are_the_best_of_all_spans(chunks: Chunks) -> None:
 
 def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
     rng = np.random.default_rng(1)
-    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.features.ids]
+    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids]
     answers = answer_questions(chunks, outputs, JOINT)
     assert [each.id for each in answers] == [each.id for each in chunks.questions]
     for question, answered in enumerate(answers):
@@ -117,7 +117,7 @@ def test_a_context_without_any_token(config: SpanConfig) -> None:
     chunks = chunk_questions(questions, TOKENIZER, config)
     rng = np.random.default_rng(0)
     joint = config.head == "joint"
-    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.features.ids] if joint else plain_outputs(chunks)
+    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids] if joint else plain_outputs(chunks)
     empty, answered = answer_questions(chunks, outputs, config)
     assert (empty.best, answered.best) == ("", "Anna")
 

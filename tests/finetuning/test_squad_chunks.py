@@ -29,7 +29,7 @@ def rows_of(chunks: Chunks, question: int) -> np.ndarray:
 
 
 def test_what_a_chunk_reads(chunks: Chunks) -> None:
-    for row, (ids, segment_a) in enumerate(zip(chunks.features.ids, chunks.features.segment_a, strict=True)):
+    for row, (ids, segment_a) in enumerate(zip(chunks.examples.input_ids, chunks.examples.segment_a, strict=True)):
         number = chunks.question[row]
         (asked,) = TOKENIZER.encode_lines([chunks.questions[number].question])
         shown = chunks.contexts[number].ids[chunks.first[row] : chunks.end[row]]
@@ -56,7 +56,7 @@ def test_every_token_has_one_best_chunk(chunks: Chunks) -> None:
     for number, context in enumerate(chunks.contexts):
         owners = np.zeros(len(context.ids), dtype=np.int64)
         for row in rows_of(chunks, number):
-            own, end = chunks.best[row]
+            own, end = chunks.max_context[row]
             assert chunks.first[row] <= own <= end <= chunks.end[row]
             owners[own:end] += 1
         assert (owners == 1).all()
@@ -78,8 +78,8 @@ def test_the_best_chunk_is_that_of_the_literal_rule(tokens: int, room: int, stri
 
 def gold_texts(chunks: Chunks) -> list[set[str]]:
     """What each question's targets stand for, in the original text."""
-    targets = chunks.features.targets
-    shift = chunks.first - np.array(chunks.features.segment_a)
+    targets = chunks.examples.targets
+    shift = chunks.first - np.array(chunks.examples.segment_a)
     texts: list[set[str]] = [set() for _ in chunks.questions]
     for row, number in enumerate(chunks.question):
         start, end = targets["start"][row], targets["end"][row]
@@ -98,7 +98,7 @@ def test_answers_come_back_from_their_tokens() -> None:
 
 
 def test_a_chunk_without_the_whole_answer_points_at_cls(chunks: Chunks) -> None:
-    targets = chunks.features.targets
+    targets = chunks.examples.targets
     halves = 0
     for row, number in enumerate(chunks.question):
         answer = chunks.questions[number].answers[0]
@@ -115,7 +115,7 @@ def test_impossible_is_of_the_question_and_not_of_the_chunk() -> None:
     long = " ".join(["Rome"] * 50)
     questions = [ask("a", "Who?", f"Anna. {long}", "Anna"), ask("b", "Who?", long)]
     chunks = chunk_questions(questions, TOKENIZER, SHORT)
-    targets = chunks.features.targets
+    targets = chunks.examples.targets
     assert len(rows_of(chunks, 0)) > 1
     assert (targets["start"][1:] == 0).all()
     np.testing.assert_array_equal(targets["impossible"], chunks.question)
@@ -132,12 +132,12 @@ def test_long_questions_are_cut_and_counted() -> None:
     questions = [ask(str(n), "who " * n, "Anna met.", "Anna") for n in (1, 12, 13, 40)]
     chunks = chunk_questions(questions, TOKENIZER, SHORT)
     assert chunks.truncated_questions == 2
-    assert chunks.features.segment_a == [3, 14, 14, 14]
+    assert chunks.examples.segment_a == [3, 14, 14, 14]
 
 
 def test_without_answers_there_are_no_targets() -> None:
     chunks = chunk_questions([Question("a", "Who?", "Anna met.", (), False)], TOKENIZER, SHORT)
-    assert chunks.features.targets == {}
+    assert chunks.examples.targets == {}
     assert len(chunks) == 1
 
 

@@ -109,7 +109,7 @@ def test_mixed_schemes_name_a_place_for_each() -> None:
     with pytest.raises(DataError) as caught:
         find_scheme([sentence("B-X O", "train.txt:1"), sentence("O I-X", "dev.txt:5")])
     assert "dev.txt:5: word 2 ('w2'): I-X after O breaks BIO" in str(caught.value)
-    assert "against IOB1 stands train.txt:1: word 1 ('w1'): B-X after the start of the sentence breaks IOB1" in str(
+    assert "and not IOB1: train.txt:1: word 1 ('w1'): B-X after the start of the sentence breaks IOB1" in str(
         caught.value
     )
 

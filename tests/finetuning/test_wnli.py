@@ -12,7 +12,7 @@ from electra.finetuning.batching import IGNORED, collate
 from electra.finetuning.classification.glue import glue_task
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.wnli.schemas import candidates, find_schema, noun_phrases, nouns
-from electra.finetuning.wnli.task import Pair, Wnli, WnliHead, pretrained_head, read_pairs
+from electra.finetuning.wnli.task import Pair, WnliCandidates, WnliHead, load_pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -39,8 +39,8 @@ TRAIN = [
 ]
 
 
-def task(**splits: list[Pair]) -> Wnli:
-    return Wnli(splits, TOKENIZER, max_length=64)
+def task(**splits: list[Pair]) -> WnliCandidates:
+    return WnliCandidates(splits, TOKENIZER, max_length=64)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_substitution_keeps_case_and_possessive() -> None:
     assert [owner.substitute(phrase) for phrase in ("Tim", "James", "The boys")] == ["Tim's", "James's", "the boys'"]
 
 
-def test_features() -> None:
-    features = task(train=TRAIN, dev=TRAIN).features("train")
-    read = [" ".join(TOKENIZER.tokens(ids)) for ids in features.ids]
+def test_examples() -> None:
+    examples = task(train=TRAIN, dev=TRAIN).encode("train")
+    read = [" ".join(TOKENIZER.tokens(ids)) for ids in examples.input_ids]
     sentence = "[CLS] the trophy could not fit in the suitcase because the {} was too {} . [SEP]"
     assert read == [
         sentence.format(*pair)
@@ -119,10 +119,10 @@ def test_features() -> None:
             ("trophy", "small"),
         ]
     ]
-    targets = features.targets["replaced"]
+    targets = examples.targets["replaced"]
     assert [[t for t in row if t != IGNORED] for row in targets] == [[0, 0], [1, 1], [1, 1], [0, 0], [1, 1], [1, 1]]
     assert all(row[10] != IGNORED and row[11] != IGNORED for row in targets)
-    assert len(task(dev=TRAIN).features("dev")) == 8, "a false pair's rivals are scored, though not trained"
+    assert len(task(dev=TRAIN).encode("dev")) == 8, "a false pair's rivals are scored, though not trained"
 
 
 def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
@@ -131,17 +131,17 @@ def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
     encoder = Encoder(ENCODER)
     initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, wnli.head(ENCODER))
-    features = wnli.features("train")
-    batch = collate(features, np.arange(len(features)), PAD)
+    examples = wnli.encode("train")
+    batch = collate(examples, np.arange(len(examples)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
         loss, _ = model(batch, model.counts(batch))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    outputs = model.outputs(wnli.features("dev"), RUNTIME, 3, PAD)
+    outputs = model.outputs(wnli.encode("dev"), RUNTIME, 3, PAD)
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 100.0}
-    said = wnli.predictions("test", model.outputs(wnli.features("test"), RUNTIME, 3, PAD))
+    said = wnli.predictions("test", model.outputs(wnli.encode("test"), RUNTIME, 3, PAD))
     assert [row["label"] for row in said] == [1, 0, 1, 0]
     assert [row["antecedent"] for row in said] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
 
@@ -155,7 +155,7 @@ def test_verdicts_by_hand() -> None:
     # Logits of "replaced" at the candidate's tokens; everywhere else misleading ones.
     outputs = []
     for row, logits in zip(rows, [(-1.0, 3.0), (2.0, 2.0), (0.5, 0.5), (1.0, -3.0), (-0.5,)], strict=True):
-        said = np.full(len(row.ids) + 2, -50.0, np.float32)
+        said = np.full(len(row.input_ids) + 2, -50.0, np.float32)
         said[row.span.start : row.span.stop] = logits
         outputs.append({"replaced": said})
     said_of = wnli.predictions("dev", outputs)
@@ -171,7 +171,7 @@ def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
     wnli = task(train=TRAIN)
     head = wnli.head(ENCODER)
     assert isinstance(head, WnliHead)
-    batch = collate(wnli.features("train"), np.arange(2), PAD)
+    batch = collate(wnli.encode("train"), np.arange(2), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = head(hidden).detach()
     # -log(1 - p) where the candidate is correct, -log p where it is not, with p the probability of "replaced".
@@ -182,8 +182,8 @@ def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
 def test_the_head_is_the_discriminators(tmp_path: Path) -> None:
     model = FinetunedModel(Encoder(ENCODER), WnliHead(ENCODER.hidden_size, None))
     save_pretrained(tmp_path, model.state_dict(), ENCODER, "ElectraForPreTraining", PAD)
-    weights = pretrained_head(load_pretrained(tmp_path))
-    head = Wnli({}, TOKENIZER, weights, max_length=64).head(ENCODER)
+    weights = load_pretrained_head(load_pretrained(tmp_path))
+    head = WnliCandidates({}, TOKENIZER, weights, max_length=64).head(ENCODER)
     for name, weight in model.head.state_dict().items():
         assert torch.equal(head.state_dict()[name], weight)
 
@@ -203,11 +203,11 @@ def test_bad_use() -> None:
     with pytest.raises(DataError, match="t:9: a pair of dev without a label"):
         task(dev=[Pair(TROPHY, "The trophy was too big.", None, "t:9")])
     with pytest.raises(DataError, match="wnli: there is no dev split; it has train"):
-        task(train=TRAIN).features("dev")
+        task(train=TRAIN).encode("dev")
     with pytest.raises(DataError, match="t:1: 17 tokens, more than max_length 16; raise it"):
-        Wnli({"train": TRAIN}, TOKENIZER, max_length=16)
-    with pytest.raises(UsageError, match="max_length 256 is more than the 64 positions of the model"):
-        Wnli({}, TOKENIZER).head(ENCODER)
+        WnliCandidates({"train": TRAIN}, TOKENIZER, max_length=16)
+    with pytest.raises(UsageError, match="max_length 128 is more than the 64 positions of the model"):
+        WnliCandidates({}, TOKENIZER).head(ENCODER)
 
 
 @pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")

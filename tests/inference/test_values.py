@@ -138,7 +138,7 @@ def test_calls_that_are_wrong(runs: Path, tmp_path: Path) -> None:
         electra.predict(runs / "model", TEXTS)
     with pytest.raises(UsageError, match="there is no option --thread"):
         electra.predict(runs / "sst2", TEXTS, thread=1)
-    with pytest.raises(UsageError, match="--null-threshold has a meaning for models that answer questions only"):
+    with pytest.raises(UsageError, match="--null-threshold has no meaning for a model of the task sst2"):
         electra.predict(runs / "sst2", TEXTS, null_threshold=1.0)
     with pytest.raises(StorageError, match=r"a\.txt is not a directory"):
         electra.predict(runs / "sst2", TEXTS, out=tmp_path / "a.txt" / "out.jsonl")

@@ -65,4 +65,4 @@ class FinetunedModel(nn.Module):
         outputs = cast(Head, self.head).predict(hidden.float(), batch)
         arrays = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
         for i in range(len(hidden)):
-            yield {name: array[i] for name, array in arrays.items()}
+            yield {name: np.asarray(array[i]) for name, array in arrays.items()}

@@ -103,7 +103,9 @@ def word_states(
     done = 0
     for start in range(0, len(windows), ROWS):
         some = windows[start : start + ROWS]
-        batch = padded_batch([each.ids for each in some], [len(each.ids) for each in some], tokenizer.pad_id)
+        batch = padded_batch(
+            [each.input_ids for each in some], [len(each.input_ids) for each in some], tokenizer.pad_id
+        )
         batch = batch.to(runtime.device)
         rows = np.repeat(np.arange(len(some)), [len(each.scored) for each in some])
         positions = [position for each in some for position in each.scored.values()]

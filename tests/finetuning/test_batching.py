@@ -15,7 +15,7 @@ from electra.finetuning.batching import (
 )
 
 
-def features(number: int = 1000) -> EncodedExamples:
+def examples(number: int = 1000) -> EncodedExamples:
     lengths = np.random.default_rng(0).integers(3, 100, number)
     ids = [[1, *range(5, 3 + length), 2] for length in lengths]
     tokens = [list(range(len(each))) for each in ids]
@@ -23,7 +23,7 @@ def features(number: int = 1000) -> EncodedExamples:
 
 
 def test_an_epoch_has_every_example_once() -> None:
-    loader = BatchLoader(features(), batch_size=32, pad_id=0, seed=3)
+    loader = BatchLoader(examples(), batch_size=32, pad_id=0, seed=3)
     assert loader.steps_per_epoch == 32
     epochs = [torch.cat([loader.batch(32 * e + i).targets["label"] for i in range(32)]).tolist() for e in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(1000))
@@ -32,16 +32,16 @@ def test_an_epoch_has_every_example_once() -> None:
 
 def test_batches_are_a_function_of_seed_and_step() -> None:
     def labels(seed: int, step: int) -> list[int]:
-        return BatchLoader(features(), batch_size=8, pad_id=0, seed=seed).batch(step).targets["label"].tolist()
+        return BatchLoader(examples(), batch_size=8, pad_id=0, seed=seed).batch(step).targets["label"].tolist()
 
-    loader = BatchLoader(features(), batch_size=8, pad_id=0, seed=1)
+    loader = BatchLoader(examples(), batch_size=8, pad_id=0, seed=1)
     ahead = loader.iterate(17)
     assert [next(ahead)[0].targets["label"].tolist() for _ in range(3)] == [labels(1, step) for step in (17, 18, 19)]
     assert labels(1, 17) != labels(2, 17)
 
 
 def test_little_is_padded_and_the_order_is_not_that_of_length() -> None:
-    loader = BatchLoader(features(4096), batch_size=32, pad_id=0, seed=0)
+    loader = BatchLoader(examples(4096), batch_size=32, pad_id=0, seed=0)
     batches = [loader.batch(i).inputs for i in range(loader.steps_per_epoch)]
     real, padded = sum(int(b.lengths.sum()) for b in batches), sum(b.input_ids.numel() for b in batches)
     assert real / padded > 0.95  # shuffled alone it would be one half
@@ -63,7 +63,7 @@ def test_a_batch_is_padded_to_its_longest() -> None:
 
 
 def test_in_order_of_length_has_every_example_once() -> None:
-    seen = [row for rows, _ in iterate_by_length(features(100), 32, 0) for row in rows]
+    seen = [row for rows, _ in iterate_by_length(examples(100), 32, 0) for row in rows]
     assert sorted(seen) == list(range(100))
 
 
