@@ -26,9 +26,9 @@ from electra.errors import DataError, TextError, UsageError
 from electra.external import decode_json, printable, refuse_special_file
 from electra.finetuning.qa import data
 from electra.finetuning.qa.data import read_mrqa, read_squad
+from electra.finetuning.readers import inputs
 from electra.finetuning.readers.tables import read_table, stream_rows
 from electra.finetuning.tagging.data import read_sentences, stream_sentences
-from electra.inference import inputs
 from electra.text import files
 from electra.text.formats import read_parquet
 
@@ -345,10 +345,10 @@ def test_records(record: str, message: str, tmp_path: Path) -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 10)
     monkeypatch.setattr("sys.stdin", io.StringIO("123456789\n" + "x" * 11))
-    found = inputs.lines("-", "a text in each")
+    found = inputs.read_lines("-", "a text in each")
     assert next(found) == ("standard input, line 1", "123456789")
     with pytest.raises(DataError, match="standard input, line 2: more than 10 characters; break it up"):
         next(found)
     monkeypatch.setattr("sys.stdin", io.StringIO("\udcff\n"))
     with pytest.raises(DataError, match="standard input, line 1: not UTF-8"):
-        next(inputs.lines("-", "a text in each"))
+        next(inputs.read_lines("-", "a text in each"))

@@ -196,8 +196,8 @@ def test_specs_are_complete(name: str) -> None:
     if spec.saved is not None:
         assert all(hasattr(spec.saved, method) for method in ("head", "read_file", "read_values", "predict"))
     if spec.from_hugging_face is not None:
-        task = spec.from_hugging_face(["no", "yes"], None, 64)
+        task = spec.from_hugging_face(["no", "yes"], None, 100)
         assert isinstance(task, SavedTask)
-        assert task.max_length == 64
+        assert task.max_length == 100
         head = task.head(EncoderConfig(vocab_size=9, hidden_size=32, num_heads=2), spec.architecture)
         assert any(isinstance(weight, torch.nn.Parameter) for weight in head.parameters())
