@@ -188,7 +188,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
     [
         ("pretrian", "there is no command 'pretrian'; did you mean pretrain?"),
         ("xyz", "there is no command 'xyz'; there are pretrain, tokenizer, prepare, evaluate"),
-        ("pretrain a --out r --optimizer.learning-rate 1", "no option --optimizer.learning-rate; did you mean --optimizer.learning-rate?"),
+        ("pretrain a --out r --optimiser.learning-rate 1", "no option --optimiser.learning-rate; did you mean --optimizer.learning-rate?"),
         ("pretrain a --out r --stesp 1", "there is no option --stesp; did you mean --steps?"),
         ("pretrain a --out r --seq-len x", "--seq-len: expected int, got x"),
         ("pretrain a --out r --documents page", "--documents: expected blank-line or file or line, got page"),
