@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from electra.finetuning.batching import BatchLoader, EncodedExamples
-from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels, initialize
@@ -111,7 +111,7 @@ def measure(
     name: str, data: str, tokenizer: Tokenizer, stock: transformers.PreTrainedTokenizerBase, given: SimpleNamespace
 ) -> dict:
     """Both sides in turn; examples per second of each round."""
-    task = glue_task(name, data, tokenizer)
+    task = load_glue_task(name, data, tokenizer)
     examples = task.encode("train")
 
     def seeded(side: Callable[[int], float]) -> Callable[[], float]:

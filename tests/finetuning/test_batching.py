@@ -40,7 +40,7 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     assert labels(1, 17) != labels(2, 17)
 
 
-def test_little_is_padded_and_the_order_is_not_that_of_length() -> None:
+def test_little_padding_and_no_order_by_length() -> None:
     loader = BatchLoader(examples(4096), batch_size=32, pad_id=0, seed=0)
     batches = [loader.batch(i).inputs for i in range(loader.steps_per_epoch)]
     real, padded = sum(int(b.lengths.sum()) for b in batches), sum(b.input_ids.numel() for b in batches)
@@ -49,7 +49,7 @@ def test_little_is_padded_and_the_order_is_not_that_of_length() -> None:
     assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.3
 
 
-def test_a_batch_is_padded_to_its_longest() -> None:
+def test_batch_is_padded_to_its_longest() -> None:
     data = EncodedExamples(
         [[1, 7, 2], [1, 8, 2, 9, 2]], [3, 3], {"label": np.array([0.5, 1.5]), "tag": [[1, 2, 3], [4, 5, 6, 7, 8]]}
     )
@@ -62,12 +62,12 @@ def test_a_batch_is_padded_to_its_longest() -> None:
     assert collate(data, np.array([1]), pad_id=0).inputs.attention_mask is None
 
 
-def test_in_order_of_length_has_every_example_once() -> None:
+def test_iterate_by_length_has_every_example_once() -> None:
     seen = [row for rows, _ in iterate_by_length(examples(100), 32, 0) for row in rows]
     assert sorted(seen) == list(range(100))
 
 
-def test_many_texts_are_encoded_with_a_progress_display(monkeypatch, capsys) -> None:
+def test_encode_with_progress(monkeypatch, capsys) -> None:
     monkeypatch.setattr(console, "LINE_EVERY", 0.0)
     tokenizer, texts = toy_tokenizer(), [f"the cat {'is ' * (i % 5)}" for i in range(10_000)]
     assert encode_with_progress(tokenizer.encode_lines, texts) == tokenizer.encode_lines(texts)

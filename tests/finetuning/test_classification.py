@@ -28,7 +28,7 @@ def slow_truncation(a: int, b: int, capacity: int) -> tuple[int, int]:
     return a, b
 
 
-def test_truncation_pops_from_the_longer() -> None:
+def test_truncation_of_the_longer_text() -> None:
     for a in range(12):
         for b in range(12):
             for capacity in range(1, 14):

@@ -12,7 +12,7 @@ from support.toy_tasks import save_model, toy_tokenizer, write_glue, write_jsonl
 import electra
 from electra import cli
 from electra.finetuning.benchmark import grid
-from electra.finetuning.classification.table import Columns, table_task
+from electra.finetuning.classification.table import Columns, load_table_task
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_options_of_spans(parts, tmp_path: Path) -> None:
     assert all(len(row["answer"].split()) <= 2 for row in rows)
 
 
-def test_the_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
+def test_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
     table = write_jsonl(tmp_path / "a.jsonl", [{"t": f"the cat {'is ' * i}good", "y": i % 4} for i in range(20)])
     words = ["--model", parts["model"], "--train", str(table), "--text", "t", "--label", "y", *FAST]
     cli.main(["finetune", "table", *words, "--out", str(tmp_path / "found")])
@@ -149,7 +149,7 @@ def test_the_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
     assert json.loads((tmp_path / "told" / "results.json").read_text())["main_metric"] == "spearman"
 
 
-def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
+def test_split_seed(parts, tmp_path: Path) -> None:
     """The dev scores are those of the predictions on the rows that this seed holds out, whatever --seed is."""
     table = write_jsonl(tmp_path / "a.jsonl", [{"t": f"the cat {'is ' * i}good", "y": i**2 + 0.5} for i in range(20)])
     words = ["--train", str(table), "--text", "t", "--label", "y", "--dev-share", "0.5", *FAST]
@@ -158,7 +158,7 @@ def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
         seeds = ["--split-seed", str(split), "--seed", str(seed)]
         cli.main(["finetune", "table", "--model", parts["model"], *words, *seeds, "--out", str(out)])
         columns = Columns("t", None, "y")
-        dev = table_task({"train": table}, columns, toy_tokenizer(), dev_share=0.5, split_seed=split).read("dev")
+        dev = load_table_task({"train": table}, columns, toy_tokenizer(), dev_share=0.5, split_seed=split).read("dev")
         expected = pearsonr(np.load(out / f"seed-{seed}" / "logits-dev.npy")[:, 0], dev.labels).statistic
         scores = json.loads((out / "results.json").read_text())["metrics"]["dev"]
         assert scores["pearson"]["median"] == pytest.approx(100 * expected)

@@ -21,7 +21,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.readers.inputs import iterate_values, read_records
 from electra.finetuning.recipe import TaskRecipe
 from electra.finetuning.registry import TASK_OPTIONS, TASKS
-from electra.finetuning.splits import named_files
+from electra.finetuning.splits import get_files
 from electra.finetuning.task import Outputs, PredictOptions, Record, SavedTask, TaskSpec, Values
 from electra.inference.config import PredictConfig
 from electra.model.checkpoints import Pretrained
@@ -123,7 +123,7 @@ class MultipleChoice:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.splits = {
             split: list(SavedChoice(self.name, max_length).read_file(str(path), PredictConfig()))
-            for split, path in named_files(config).items()
+            for split, path in get_files(config).items()
         }
 
     def head(self, encoder: EncoderConfig) -> nn.Module:

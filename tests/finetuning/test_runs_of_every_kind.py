@@ -1,4 +1,4 @@
-"""Whole runs of the kinds of tasks that are not sentences, and their models in Hugging Face's classes."""
+"""Whole runs of tagging, question answering and WNLI, and their models in Hugging Face's classes."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_tagging(model, tmp_path) -> None:
     assert [stock.config.id2label[i] for i in best] == ["B-A", "I-A", "O", "B-T", "O"]
 
 
-def test_a_test_file_with_tags_is_scored_where_there_is_no_dev(model, tmp_path, capsys) -> None:
+def test_tagged_test_file_is_scored_without_dev(model, tmp_path, capsys) -> None:
     write_conll(tmp_path / "data" / "train.txt", 20, 0)
     write_conll(tmp_path / "data" / "test.txt", 10, 1)
     config = settings(model, "chunk", data=str(tmp_path / "data"), epochs=1.0)

@@ -92,7 +92,7 @@ def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
         assert answered.null_odds == pytest.approx(min(float(outputs[row]["impossible_logit"]) for row in rows))
 
 
-def test_nothing_is_answered_only_above_the_threshold(chunks: Chunks) -> None:
+def test_no_answer_only_above_the_threshold(chunks: Chunks) -> None:
     for answered in answer_questions(chunks, plain_outputs(chunks), PLAIN):
         assert answered.answer(answered.null_odds) == answered.best != ""
         assert answered.answer(np.nextafter(answered.null_odds, -np.inf)) == ""
@@ -103,7 +103,7 @@ def test_default_thresholds() -> None:
     assert SpanConfig(null_threshold=1.5).threshold == 1.5
 
 
-def test_there_is_an_answer_even_where_the_beam_has_none() -> None:
+def test_answer_without_a_valid_span_in_the_beam() -> None:
     chunks = chunk_questions([ask("a", "Who?", "Anna met Carl.", "Anna")], TOKENIZER, JOINT)
     only_cls = {name: np.zeros_like(value) for name, value in random_beam(8, 9, np.random.default_rng(0)).items()}
     (answered,) = answer_questions(chunks, [only_cls], JOINT)
@@ -112,7 +112,7 @@ def test_there_is_an_answer_even_where_the_beam_has_none() -> None:
 
 
 @pytest.mark.parametrize("config", [JOINT, PLAIN], ids=["joint", "plain"])
-def test_a_context_without_any_token(config: SpanConfig) -> None:
+def test_context_without_tokens(config: SpanConfig) -> None:
     questions = [Question("a", "Who?", "\u200b", (), False), Question("b", "Who?", "Anna", (), False)]
     chunks = chunk_questions(questions, TOKENIZER, config)
     rng = np.random.default_rng(0)

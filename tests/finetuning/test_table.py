@@ -6,7 +6,7 @@ import pytest
 from support.toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.classification.table import Columns, check_columns, infer_kind, parse_cell, table_task
+from electra.finetuning.classification.table import Columns, check_columns, infer_kind, load_table_task, parse_cell
 from electra.finetuning.classification.task import TextClassification
 
 
@@ -14,7 +14,7 @@ def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more
     files = {"train": write_jsonl(tmp_path / "train.jsonl", rows)}
     if dev is not None:
         files["dev"] = write_jsonl(tmp_path / "dev.jsonl", dev)
-    return table_task(files, Columns("t", None, "y"), toy_tokenizer(), **more)
+    return load_table_task(files, Columns("t", None, "y"), toy_tokenizer(), **more)
 
 
 @pytest.mark.parametrize(

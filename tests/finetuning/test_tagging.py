@@ -17,7 +17,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences
 from electra.finetuning.tagging.heads import TaggingHead
 from electra.finetuning.tagging.task import Tagging
-from electra.finetuning.tagging.windows import scored_words, split_into_windows, word_spans
+from electra.finetuning.tagging.windows import assign_scored_words, compute_word_spans, split_into_windows
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -117,12 +117,12 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
     for words in (1, 2, 5, 40, 300):
         lengths = draw.integers(1, max(2, capacity - capacity // 2 + 1), words).tolist()
         lengths = [min(length, capacity - capacity // 2) for length in lengths]
-        spans = word_spans(lengths, capacity)
+        spans = compute_word_spans(lengths, capacity)
         assert spans[0].start == 0
         assert spans[-1].stop == words
         assert all(sum(lengths[i] for i in span) <= capacity for span in spans)
         assert all(a.start < b.start <= a.stop < b.stop for a, b in pairwise(spans))
-        scored = scored_words(lengths, spans)
+        scored = assign_scored_words(lengths, spans)
         assert sorted(word for window in scored for word in window) == list(range(words))
         best = most_context(lengths, spans)
         for span, window in zip(spans, scored, strict=True):
@@ -130,7 +130,7 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
                 assert min(sum(lengths[span.start : word]), sum(lengths[word + 1 : span.stop])) == best[word]
 
 
-def test_a_long_sentence_in_windows() -> None:
+def test_long_sentence_in_windows() -> None:
     words = tuple("abcdefghijkl")
     windows = split_into_windows([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
     assert [" ".join(TOKENIZER.tokens(window.input_ids)) for window in windows] == [
@@ -143,13 +143,13 @@ def test_a_long_sentence_in_windows() -> None:
     ]
 
 
-def test_a_word_longer_than_a_window_is_cut_and_scored() -> None:
+def test_word_longer_than_a_window_is_truncated_and_scored() -> None:
     windows = split_into_windows([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
     assert all(len(window.input_ids) <= 10 for window in windows)
     assert sorted(word for window in windows for word in window.scored) == [0, 1, 2, 3]
 
 
-def test_windows_give_back_every_tag() -> None:
+def test_every_tag_is_recovered_from_windows() -> None:
     draw = np.random.default_rng(0)
     tags = [["O", "B-X", "B-Y"][i] for i in draw.integers(0, 3, 500)]
     words = ["".join(draw.choice(list(LETTERS), draw.integers(1, 9))) for _ in tags]
@@ -224,7 +224,7 @@ def test_iobes_is_converted_to_bio2() -> None:
     assert task.score("train", predicted)["f1"] == 100.0
 
 
-def test_unlabeled_text_is_tagged_from_the_settings_of_a_trained_model() -> None:
+def test_unlabeled_text_is_tagged_by_saved_settings() -> None:
     trained = json.loads(json.dumps(toy().settings()))
     task = build("tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1", "x7")]}, labels=trained["labels"])
     assert task.encode("test").targets == {}
@@ -234,7 +234,7 @@ def test_unlabeled_text_is_tagged_from_the_settings_of_a_trained_model() -> None
         task.score("test", predicted)
 
 
-def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> None:
+def test_initial_head_and_its_mean_loss_over_words() -> None:
     torch.manual_seed(0)
     task = toy(max_length=64)
     head = task.head(ENCODER)
@@ -255,7 +255,7 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
     assert head.loss(hidden, nothing).detach().tolist() == [0.0, 0.0, 0.0]
 
 
-def test_a_tiny_encoder_learns_ten_sentences() -> None:
+def test_tiny_encoder_overfits_ten_sentences() -> None:
     torch.manual_seed(0)
     task = toy(max_length=10)
     assert len(task.encode("train")) > len(TOY), "some of the sentences are in windows"

@@ -1,4 +1,4 @@
-"""WNLI's trick: pronouns found in toy and real pairs, substitutions, learning, verdicts, bad files."""
+"""WNLI by candidates: pronouns in toy and real pairs, substitutions, training, labels, errors."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, collate
-from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.wnli.schemas import candidates, find_schema, noun_phrases, nouns
+from electra.finetuning.wnli.schemas import extract_nouns, find_candidates, find_noun_phrases, find_schema
 from electra.finetuning.wnli.task import Pair, WnliCandidates, WnliHead, load_pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig, initialize
@@ -55,7 +55,7 @@ def task(**splits: list[Pair]) -> WnliCandidates:
         ("He saw Bob, and he ran.", "Bob ran.", 16, "Bob", False),
     ],
 )
-def test_the_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antecedent: str, possessive: bool) -> None:
+def test_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antecedent: str, possessive: bool) -> None:
     schema = find_schema(premise, hypothesis)
     assert schema is not None
     assert (schema.start, schema.antecedent, schema.possessive) == (pronoun, antecedent, possessive)
@@ -64,7 +64,7 @@ def test_the_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antec
 @pytest.mark.parametrize(
     ("premise", "hypothesis"), [(TROPHY, "Cats sleep all day."), ("Bob ran.", "Bob ran."), ("", "x"), ("it", "")]
 )
-def test_no_pronoun_is_found_in_what_is_no_schema(premise: str, hypothesis: str) -> None:
+def test_no_pronoun_without_a_schema(premise: str, hypothesis: str) -> None:
     assert find_schema(premise, hypothesis) is None
 
 
@@ -81,14 +81,14 @@ def test_no_pronoun_is_found_in_what_is_no_schema(premise: str, hypothesis: str)
     ],
 )
 def test_noun_phrases(text: str, phrases: list[str]) -> None:
-    assert [text[start:end] for start, end in noun_phrases(text)] == phrases
+    assert [text[start:end] for start, end in find_noun_phrases(text)] == phrases
 
 
-def test_rivals_do_not_overlap_the_antecedent_and_come_before_the_pronoun() -> None:
+def test_rivals_precede_the_pronoun_and_exclude_the_antecedent() -> None:
     premise = "The cat saw the big mouse and Tom's dog, but it hid in a hole with its toy."
     schema = find_schema(premise, "The mouse hid in a hole.")
     assert schema is not None
-    assert candidates(schema) == ["The cat", "Tom", "Tom's dog"]
+    assert find_candidates(schema) == ["The cat", "Tom", "Tom's dog"]
 
 
 def test_substitution_keeps_case_and_possessive() -> None:
@@ -125,7 +125,7 @@ def test_examples() -> None:
     assert len(task(dev=TRAIN).encode("dev")) == 8, "a false pair's rivals are scored, though not trained"
 
 
-def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
+def test_tiny_discriminator_learns_the_antecedents() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN, dev=TRAIN, test=[Pair(p.premise, p.hypothesis, None, p.place) for p in TRAIN])
     encoder = Encoder(ENCODER)
@@ -146,7 +146,7 @@ def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
     assert [row["antecedent"] for row in said] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
 
 
-def test_verdicts_by_hand() -> None:
+def test_labels_by_hand() -> None:
     alone = Pair("She was too big.", "Ann was too big.", 1, "t:5")
     lost = Pair(TROPHY, "Bob met Ann.", 0, "t:6")
     wnli = task(dev=[TRAIN[0], TRAIN[1], alone, lost])
@@ -166,7 +166,7 @@ def test_verdicts_by_hand() -> None:
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 75.0}
 
 
-def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
+def test_loss_is_that_of_pretraining_on_the_candidates_tokens() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN)
     head = wnli.head(ENCODER)
@@ -179,7 +179,7 @@ def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
     torch.testing.assert_close(head.loss(hidden, batch).detach(), expected)
 
 
-def test_the_head_is_the_discriminators(tmp_path: Path) -> None:
+def test_head_is_that_of_the_discriminator(tmp_path: Path) -> None:
     model = FinetunedModel(Encoder(ENCODER), WnliHead(ENCODER.hidden_size, None))
     save_pretrained(tmp_path, model.state_dict(), ENCODER, "ElectraForPreTraining", PAD)
     weights = load_pretrained_head(load_pretrained(tmp_path))
@@ -192,7 +192,7 @@ def test_pairs_are_the_rows_of_glue(tmp_path: Path) -> None:
     (tmp_path / "WNLI").mkdir()
     (tmp_path / "WNLI" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n")
     (tmp_path / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\te\tf\n")
-    rows = glue_task("wnli", str(tmp_path), TOKENIZER)
+    rows = load_glue_task("wnli", str(tmp_path), TOKENIZER)
     assert read_pairs(rows.read("dev"), "dev") == [
         Pair("a", "b", 1, "wnli: row 1 of dev"), Pair("c", "d", 0, "wnli: row 2 of dev"),
     ]  # fmt: skip
@@ -202,7 +202,7 @@ def test_pairs_are_the_rows_of_glue(tmp_path: Path) -> None:
 def test_bad_use() -> None:
     with pytest.raises(DataError, match="t:9: a pair of dev without a label"):
         task(dev=[Pair(TROPHY, "The trophy was too big.", None, "t:9")])
-    with pytest.raises(DataError, match="wnli: there is no dev split; it has train"):
+    with pytest.raises(DataError, match="wnli-candidates: there is no dev split; it has train"):
         task(train=TRAIN).encode("dev")
     with pytest.raises(DataError, match="t:1: 17 tokens, more than max_length 16; raise it"):
         WnliCandidates({"train": TRAIN}, TOKENIZER, max_length=16)
@@ -211,16 +211,17 @@ def test_bad_use() -> None:
 
 
 @pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")
-def test_the_real_dev_set() -> None:
+def test_real_dev_set() -> None:
     """71 pairs: in how many the pronoun is found, and in how many of them the rules find the antecedent too."""
-    rows = glue_task("wnli", str(WNLI.parent), TOKENIZER)
+    rows = load_glue_task("wnli", str(WNLI.parent), TOKENIZER)
     pairs = read_pairs(rows.read("dev"), "dev")
     schemas = [find_schema(pair.premise, pair.hypothesis) for pair in pairs]
     found = [schema for schema in schemas if schema is not None]
     assert len(pairs) == 71
     assert len(found) >= 0.95 * 71
     among = [
-        nouns(schema.antecedent) in [nouns(schema.premise[start:end]) for start, end in noun_phrases(schema.premise)]
+        extract_nouns(schema.antecedent)
+        in [extract_nouns(schema.premise[start:end]) for start, end in find_noun_phrases(schema.premise)]
         for schema in found
     ]
     assert sum(among) >= 0.85 * len(found)

@@ -28,7 +28,7 @@ Encoded = TypeVar("Encoded")
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """Token ids of examples with their targets. A long context or sentence gives several examples."""
+    """Token ids of examples with their targets. A long context or sentence is split into several examples."""
 
     input_ids: Sequence[Sequence[int]]
     """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as token ids."""

@@ -23,7 +23,7 @@ from electra.errors import DivergedError, RunError, UsageError
 from electra.finetuning.batching import BatchLoader
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.export import save_finetuned
-from electra.finetuning.hub import model_directory
+from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
@@ -86,7 +86,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
 def run_seeds(config: FinetuneConfig, out: Path, seeds: Iterable[int]) -> list[dict[str, Any]]:
     """The results of a run for each seed. Their common inputs are read once, and not at all if all are finished."""
     config = with_absolute_paths(config)
-    directory = model_directory(config.model)
+    directory = find_model_directory(config.model)
     inputs = RunInputs.from_config(config, directory)
     prepared = cache(lambda: prepare(config, directory))
     return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared) for seed in seeds]

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 
-def named_files(config: FinetuneConfig, hint: str = "") -> dict[str, Path]:
+def get_files(config: FinetuneConfig, hint: str = "") -> dict[str, Path]:
     """The files of --train, --dev and --test, by split.
 
     Raises:

@@ -130,7 +130,7 @@ class SavedTask(Protocol):
         compute: Callable[[EncodedExamples], Outputs],
         options: PredictOptions,
     ) -> list[Record]:
-        """A prediction for each of some examples; `compute` gives the outputs of the head."""
+        """A prediction for each of some examples; `compute` returns the outputs of the head."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class TaskSpec:
     export: Callable[[nn.Module, Mapping[str, Any]], HuggingFaceHead | None] = lambda head, settings: None
     """A head, with the task's settings, as a class of Hugging Face has it; None: its weights are saved beside the encoder."""
     export_hint: str = ""
-    """What to do where `export` gives None, for a message."""
+    """What to do where `export` returns None, for a message."""
     from_hugging_face: Callable[[list[str], str | None, int], SavedTask] | None = None
     """The task of a model that others fine-tuned, from its labels, `problem_type` and positions."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from electra.errors import ModelError, UsageError
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.export import HEAD_FILE
-from electra.finetuning.hub import model_directory
+from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.registry import TASKS
@@ -63,7 +63,7 @@ def load_finetuned(model: str) -> Finetuned:
             are not finite.
         TokenizerError: its tokenizer is missing or broken.
     """
-    directory = model_directory(model)
+    directory = find_model_directory(model)
     pretrained = load_pretrained(directory)
     found = read_json(directory / "config.json", LabelConfig, ModelError, CONFIG_BYTES)
     architecture = (found.architectures or ["none"])[0]

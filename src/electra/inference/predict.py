@@ -40,7 +40,7 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class Predictor:
-    """A fine-tuned model in memory, on the device of `runtime`; `electra.load` gives one."""
+    """A fine-tuned model in memory, on the device of `runtime`; `electra.load` returns one."""
 
     finetuned: Finetuned
     config: PredictConfig
@@ -137,12 +137,12 @@ def report_at_end(records: Iterator[Record], coverage: CoverageMonitor) -> Itera
 
 def predict_stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
     """The results of `predict` on `rows` inputs at a time; the first of these are read before this returns."""
-    parts = batches(inputs, rows)
+    parts = split_batches(inputs, rows)
     first = next(parts, [])
     return (record for part in chain([first], parts) if part for record in predict(part))
 
 
-def batches(inputs: Iterable[Any], rows: int) -> Iterator[list[Any]]:
+def split_batches(inputs: Iterable[Any], rows: int) -> Iterator[list[Any]]:
     """Lists of `rows` inputs, or fewer where they reach INPUT_CHARS characters."""
     batch: list[Any] = []
     size = 0

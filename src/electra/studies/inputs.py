@@ -9,7 +9,7 @@ from electra.data.loader import LengthWarmup
 from electra.data.manifest import MANIFEST, Manifest, is_prepared
 from electra.errors import DataError, TextError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
-from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.inputs import prepare_with_progress, train_into
 from electra.studies.scales import Scale
@@ -80,7 +80,7 @@ def check_tasks(names: Sequence[str], glue: str) -> dict[str, TextClassification
     for name in names:
         if name not in COLUMNS:
             raise UsageError(f"studies are not scored on {name!r}, but on {', '.join(COLUMNS)}")
-        task = tasks[name] = glue_task(name, glue, nothing)
+        task = tasks[name] = load_glue_task(name, glue, nothing)
         for split in ("train", "dev"):
             try:
                 task.read(split)

@@ -12,7 +12,7 @@ from electra.finetuning.classification.task import TextClassification
 from electra.schema import check_file
 
 
-def best_runs(results: Sequence[dict[str, Any]], number: int, split: str) -> list[int]:
+def select_best_runs(results: Sequence[dict[str, Any]], number: int, split: str) -> list[int]:
     """The seeds of the `number` runs with the best main metric on `split`, best first; ties go to the lower seed."""
     ranked = sorted(results, key=lambda result: (-result["metrics"][split][result["main_metric"]], result["seed"]))
     return [result["seed"] for result in ranked[:number]]
@@ -45,7 +45,7 @@ def read_logits(path: Path, examples: int) -> np.ndarray:
     return logits.astype(np.float64)
 
 
-def ensemble_scores(task: TextClassification, out: Path, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+def score_ensemble(task: TextClassification, out: Path, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
     """The scores of the averaged runs in `out`, for every scored split."""
     return {
         split: task.score(split, [{"logits": row} for row in average_logits(task, out, seeds, split)])

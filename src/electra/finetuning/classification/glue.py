@@ -121,7 +121,7 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
     """
     if config.data is None:
         raise UsageError(f"{config.task} needs --data: a folder in GLUE's layout, or hf://nyu-mll/glue")
-    task = glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows)
+    task = load_glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows)
     swap = task.swap_pairs if config.swap_pairs is None else config.swap_pairs
     if swap and not GLUE[name].symmetric:
         raise UsageError(f"--swap-pairs: in {name} the order of a pair has a meaning")
@@ -135,7 +135,7 @@ def data_folders(name: str, data: Path) -> list[Path]:
     return [data / each for each in (GLUE[name].folder, name, *(("AX", "diagnostic") if name == "mnli" else ()))]
 
 
-def glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows: bool = False) -> TextClassification:
+def load_glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows: bool = False) -> TextClassification:
     """A task of GLUE over the folder `data`, or over `hf://NAME` of the hub (`hf://nyu-mll/glue`).
 
     Its splits are train, dev and test; MNLI has dev_mismatched and test_mismatched, and `diagnostic` (AX), too.

@@ -61,7 +61,7 @@ def to_hugging_face_classifier(
 ) -> dict[str, Float[Tensor, "..."]] | None:
     """The linear layer as Hugging Face's `ElectraClassificationHead` (dense H -> H, GELU, linear), exactly.
 
-    gelu(z) - gelu(-z) = z, so a dense layer that holds the outputs and their negatives, and an output layer that
+    gelu(z) - gelu(-z) = z, so a dense layer with the outputs and their negatives, and an output layer that
     subtracts the one from the other, compute the linear layer. None where 2 C units do not fit into H.
     """
     outputs, hidden = weight.shape

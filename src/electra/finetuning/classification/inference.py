@@ -28,7 +28,7 @@ from electra.finetuning.readers.inputs import (
     read_records,
     unexpected_type,
 )
-from electra.finetuning.readers.lines import row_id
+from electra.finetuning.readers.lines import get_row_id
 from electra.finetuning.recipe import TEXTS
 from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Record, Values, label_config
 from electra.model.encoder import EncoderConfig
@@ -85,7 +85,7 @@ class SavedClassification:
 
     def read_values(self, values: Values, options: PredictOptions) -> Iterator[Text]:
         """Strings, pairs of strings, or mappings with the columns of a table."""
-        return check_pairs(text_values(values, *self._columns(options)), self.pairs)
+        return check_pairs(parse_texts(values, *self._columns(options)), self.pairs)
 
     def predict(
         self,
@@ -140,14 +140,14 @@ def read_texts(source: str, text: str, pair: str | None) -> Iterator[Text]:
         for number, (place, record) in enumerate(read_records(source, "")):
             first = get_text(record, text, place, COLUMN_HINT)
             second = None if pair is None else get_text(record, pair, place, COLUMN_HINT)
-            yield Text(row_id(record) or str(number), first, second, place)
+            yield Text(get_row_id(record) or str(number), first, second, place)
         return
     for number, (place, line) in enumerate(read_lines(source, "a text in each, or two with a tab between")):
         first, tab, second = line.partition("\t")
         yield Text(str(number), first, second if tab else None, place)
 
 
-def text_values(values: Values, text: str, pair: str | None) -> Iterator[Text]:
+def parse_texts(values: Values, text: str, pair: str | None) -> Iterator[Text]:
     """The texts in values from Python; mappings have the keys `text` and, for pairs, `pair`."""
     for place, id, value in iterate_values(values):
         if isinstance(value, Mapping):

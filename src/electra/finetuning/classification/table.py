@@ -23,7 +23,7 @@ from electra.finetuning.classification.inference import (
 from electra.finetuning.classification.task import LabeledTexts, TextClassification, parse_number
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.readers.tables import Table, read_table
-from electra.finetuning.splits import named_files
+from electra.finetuning.splits import get_files
 from electra.finetuning.task import TaskSpec
 from electra.model.checkpoints import Pretrained
 from electra.seeding import Stream, numpy_generator
@@ -61,7 +61,7 @@ class Labels:
     scale: float = 1.0
 
 
-def table_task(
+def load_table_task(
     files: Mapping[str, Path],
     columns: Columns,
     tokenizer: Tokenizer,
@@ -263,8 +263,8 @@ def build_table_task(
 ) -> TextClassification:
     """The task over the files of --train, --dev and --test."""
     columns = check_columns(config.text, config.text_pair, config.label)
-    task = table_task(
-        named_files(config),
+    task = load_table_task(
+        get_files(config),
         columns,
         tokenizer,
         kind=config.kind,

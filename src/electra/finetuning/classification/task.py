@@ -14,7 +14,7 @@ from electra.errors import DataError
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.classification.heads import Kind, TextClassificationHead
 from electra.finetuning.classification.inference import SavedClassification, encode_pairs, format_prediction
-from electra.finetuning.classification.metrics import scores
+from electra.finetuning.classification.metrics import compute_scores
 from electra.finetuning.recipe import DROPOUT, TEXTS
 from electra.finetuning.task import Outputs, Record
 from electra.model.encoder import EncoderConfig
@@ -102,7 +102,7 @@ class TextClassification:
         if targets is None:
             raise DataError(f"{self.name}: the {split} split has no labels to score")
         assert len(targets) == len(outputs)
-        return scores(self.metrics, self.decode(self.logits(split, outputs)), targets)
+        return compute_scores(self.metrics, self.decode(self.logits(split, outputs)), targets)
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
         """Class numbers, zeros and ones, or numbers, from logits [N, C]."""

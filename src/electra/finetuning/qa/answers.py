@@ -123,13 +123,13 @@ def select_plain_spans(chunks: Chunks, outputs: Outputs, config: SpanConfig) -> 
         own, own_end = (int(token) - shift for token in chunks.max_context[chunk])
         starts = output["start_logits"][own:own_end]
         ends = output["end_logits"][own : int(chunks.end[chunk]) - shift]
-        i, j = best_of_band(starts, ends, config.max_answer_length, config.n_best_size)
+        i, j = select_best_pairs(starts, ends, config.max_answer_length, config.n_best_size)
         first = i + own + shift
         parts.append((np.full(len(i), chunk), first, first + j - i, starts[i], ends[j]))
     return CandidateSpans(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def best_of_band(
+def select_best_pairs(
     starts: Float[np.ndarray, " I"], ends: Float[np.ndarray, " J"], width: int, number: int
 ) -> tuple[Int64[np.ndarray, " S"], Int64[np.ndarray, " S"]]:
     """The pairs (i, j), 0 <= j - i < width, of the highest sums of a start and an end, at most `number`, unordered."""

@@ -70,7 +70,7 @@ def chunk_questions(questions: Sequence[Question], tokenizer: Tokenizer, config:
     queries = encode_with_progress(tokenizer.encode_lines, [each.question for each in questions])
     capacities = [config.max_length - 3 - min(len(ids), config.max_query_length) for ids in queries]
     cuts = [
-        chunk_starts(len(context.ids), space, config.doc_stride)
+        compute_chunk_starts(len(context.ids), space, config.doc_stride)
         for context, space in zip(contexts, capacities, strict=True)
     ]
     input_ids, segment_a = [], []
@@ -83,7 +83,7 @@ def chunk_questions(questions: Sequence[Question], tokenizer: Tokenizer, config:
     first = np.concatenate([np.array(starts, dtype=np.int64) for starts in cuts])
     end = first + np.array([len(row) for row in input_ids]) - np.array(segment_a) - 1
     known = all(each.has_target for each in questions)
-    targets = span_targets(questions, contexts, owner, first, end, np.array(segment_a)) if known else {}
+    targets = build_span_targets(questions, contexts, owner, first, end, np.array(segment_a)) if known else {}
     return Chunks(
         questions=questions,
         contexts=contexts,
@@ -93,7 +93,7 @@ def chunk_questions(questions: Sequence[Question], tokenizer: Tokenizer, config:
         end=end,
         max_context=np.concatenate(
             [
-                max_context_ranges(starts, len(c.ids), space)
+                assign_max_context(starts, len(c.ids), space)
                 for starts, c, space in zip(cuts, contexts, capacities, strict=True)
             ]
         ),
@@ -111,13 +111,13 @@ def encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, Cont
     }
 
 
-def chunk_starts(tokens: int, capacity: int, stride: int) -> range:
+def compute_chunk_starts(tokens: int, capacity: int, stride: int) -> range:
     """The starts of the chunks of a context: `stride` apart, without gaps, until one reaches the end."""
     step = min(stride, capacity)
     return range(0, -(-max(tokens - capacity, 0) // step) * step + 1, step)
 
 
-def max_context_ranges(starts: Sequence[int], tokens: int, capacity: int) -> Int64[np.ndarray, "K 2"]:
+def assign_max_context(starts: Sequence[int], tokens: int, capacity: int) -> Int64[np.ndarray, "K 2"]:
     """For each chunk of a context, the tokens [from, to) for which no other chunk has more context.
 
     The context of a token in a chunk is the smaller of the numbers of tokens to the left and to the
@@ -141,7 +141,7 @@ def max_context_ranges(starts: Sequence[int], tokens: int, capacity: int) -> Int
     return np.stack([np.append(0, bounds[:-1]), bounds], axis=1)
 
 
-def span_targets(
+def build_span_targets(
     questions: Sequence[Question],
     contexts: Sequence[Context],
     question: Int64[np.ndarray, " C"],
@@ -150,14 +150,14 @@ def span_targets(
     segment_a: Int64[np.ndarray, " C"],
 ) -> dict[str, np.ndarray]:
     """The targets of chunks with the context's tokens [first, end)."""
-    spans = np.array([answer_tokens(*each) for each in zip(questions, contexts, strict=True)])[question]
+    spans = np.array([locate_answer(*each) for each in zip(questions, contexts, strict=True)])[question]
     inside = (spans[:, 0] >= first) & (spans[:, 1] < end)
     positions = np.where(inside[:, None], spans + (segment_a - first)[:, None], 0)
     impossible = np.array([each.impossible for each in questions], dtype=np.int64)
     return {"start": positions[:, 0], "end": positions[:, 1], "impossible": impossible[question]}
 
 
-def answer_tokens(question: Question, context: Context) -> tuple[int, int]:
+def locate_answer(question: Question, context: Context) -> tuple[int, int]:
     """First and last token of the context that cover the answer; (-1, -1), which no chunk has, without one."""
     if question.impossible or not len(context.ids):
         return -1, -1

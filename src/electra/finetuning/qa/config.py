@@ -46,7 +46,7 @@ class SpanConfig:
                 )
         if self.max_length < self.max_query_length + 4:
             raise UsageError(
-                f"--max-length {self.max_length} has no room for a question of --span.max-query-length "
+                f"--max-length {self.max_length} is too small for a question of --span.max-query-length "
                 f"{self.max_query_length}, [CLS], two [SEP] and a token of the context"
             )
         check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))

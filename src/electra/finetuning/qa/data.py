@@ -7,7 +7,7 @@ from typing import Any
 
 from electra.errors import DataError, TextError
 from electra.external import decode_json, is_unicode
-from electra.finetuning.readers.lines import json_records
+from electra.finetuning.readers.lines import read_json_records
 from electra.text.files import read_blocks
 
 MAX_DOCUMENT_BYTES = 512_000_000
@@ -49,7 +49,7 @@ def read_squad(path: Path) -> list[Question]:
             the message names the file and the question.
     """
     content = decode_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `get_field`
-    return check_questions(list(squad_questions(content, str(path))), str(path))
+    return check_questions(list(parse_squad(content, str(path))), str(path))
 
 
 def read_mrqa(path: Path) -> list[Question]:
@@ -62,9 +62,9 @@ def read_mrqa(path: Path) -> list[Question]:
         DataError: as in `read_squad`; the message names the line too.
     """
     questions: list[Question] = []
-    for number, record in json_records(path):
+    for number, record in read_json_records(path):
         if number > 1 or "header" not in record:
-            questions += mrqa_questions(record, f"{path}:{number}")
+            questions += parse_mrqa(record, f"{path}:{number}")
     return check_questions(questions, str(path))
 
 
@@ -82,7 +82,7 @@ def check_answered(questions: list[Question], path: Path) -> None:
             )
 
 
-def squad_questions(content: Any, place: str) -> Iterator[Question]:
+def parse_squad(content: Any, place: str) -> Iterator[Question]:
     """The questions of a whole SQuAD file."""
     for i, article in enumerate(get_field(content, "data", list, place), 1):
         here = f"{place}: article {i}"
@@ -91,10 +91,10 @@ def squad_questions(content: Any, place: str) -> Iterator[Question]:
             context = get_text_field(paragraph, "context", here)
             for qa in get_field(paragraph, "qas", list, here):
                 id = str(get_field(qa, "id", (str, int), here))
-                yield squad_question(qa, id, context, f"{place}: question {id!r}")
+                yield parse_squad_question(qa, id, context, f"{place}: question {id!r}")
 
 
-def squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Question:
+def parse_squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Question:
     """One question of SQuAD; `plausible_answers` to impossible ones are not read."""
     impossible = get_field(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
     answers = tuple(
@@ -116,18 +116,18 @@ def squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Que
     return Question(id, get_text_field(qa, "question", place), context, answers, impossible)
 
 
-def mrqa_questions(record: Any, place: str) -> Iterator[Question]:
+def parse_mrqa(record: Any, place: str) -> Iterator[Question]:
     """The questions of one line of MRQA."""
     context = get_text_field(record, "context", place)
     for qa in get_field(record, "qas", list, place):
         id = str(get_field(qa, "qid", (str, int), place))
         here = f"{place}: question {id!r}"
-        answers = [mrqa_answer(each, context, here) for each in get_list_field(qa, "detected_answers", here)[:1]]
+        answers = [parse_mrqa_answer(each, context, here) for each in get_list_field(qa, "detected_answers", here)[:1]]
         answers += [Answer(str(text), None) for text in get_list_field(qa, "answers", here)]
         yield Question(id, get_text_field(qa, "question", here), context, tuple(answers), False)
 
 
-def mrqa_answer(detected: Any, context: str, place: str) -> Answer:
+def parse_mrqa_answer(detected: Any, context: str, place: str) -> Answer:
     """The first of the spans at which an answer was found; their ends are inclusive."""
     spans = get_field(detected, "char_spans", list, place)
     match spans[:1]:

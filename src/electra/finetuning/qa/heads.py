@@ -19,7 +19,7 @@ EXCLUDED = -1000.0
 """Added to the logits of tokens that cannot start or end an answer, as in the original code."""
 
 
-def answer_mask(batch: LabeledBatch) -> Bool[Tensor, "B L"]:
+def build_answer_mask(batch: LabeledBatch) -> Bool[Tensor, "B L"]:
     """True where an answer may start and end: the context, its [SEP], and [CLS], the target of "not in this chunk"."""
     types = batch.inputs.token_type_ids
     return types.bool() | (torch.arange(types.shape[1], device=types.device) == 0)
@@ -30,7 +30,7 @@ def exclude(logits: Float[Tensor, "*rows L"], mask: Bool[Tensor, "#*rows L"]) ->
     return logits + EXCLUDED * ~mask
 
 
-def span_loss(
+def compute_span_loss(
     start_logits: Float[Tensor, "B L"], end_logits: Float[Tensor, "B L"], batch: LabeledBatch
 ) -> Float[Tensor, " B"]:
     """The mean of the cross-entropies of start and end."""
@@ -66,13 +66,13 @@ class JointSpanHead(nn.Module):
 
     def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """The loss of the span, its end given the true start, plus the weighted loss of the classifier."""
-        mask = answer_mask(batch)
+        mask = build_answer_mask(batch)
         start_logits = self.start_logits(hidden, mask)
         end_logits = self.end_logits(hidden, batch.targets["start"][:, None], mask).squeeze(1)
         impossible_loss = F.binary_cross_entropy_with_logits(
             self.impossible_logit(hidden, start_logits), batch.targets["impossible"].float(), reduction="none"
         )
-        return span_loss(start_logits, end_logits, batch) + self.answerable_weight * impossible_loss
+        return compute_span_loss(start_logits, end_logits, batch) + self.answerable_weight * impossible_loss
 
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """A beam: the most probable starts, and for each of them the most probable ends.
@@ -80,7 +80,7 @@ class JointSpanHead(nn.Module):
         Returns, for each row, tokens and log-probabilities `starts` and `start_log_probs` [beam], `ends` and
         `end_log_probs` [beam, beam], and `impossible_logit`. Rows shorter than the beam are padded with [CLS].
         """
-        mask = answer_mask(batch)
+        mask = build_answer_mask(batch)
         start_logits = self.start_logits(hidden, mask)
         beam = min(self.beam_size, hidden.shape[1])
         start_log_probs, starts = start_logits.log_softmax(-1).topk(beam)
@@ -124,7 +124,7 @@ class JointSpanHead(nn.Module):
 
 
 class PlainSpanHead(nn.Module):
-    """One linear layer that gives each token a logit as start and one as end: Hugging Face's `qa_outputs`.
+    """One linear layer with a start logit and an end logit for each token: Hugging Face's `qa_outputs`.
 
     It predicts the raw logits of `ElectraForQuestionAnswering`. The loss excludes what cannot be an answer, as their
     pipeline does in prediction.
@@ -139,9 +139,9 @@ class PlainSpanHead(nn.Module):
 
     def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """The loss of the span; a question without answer has [CLS] as its answer."""
-        mask = answer_mask(batch)
+        mask = build_answer_mask(batch)
         start_logits, end_logits = self.output(hidden).unbind(-1)
-        return span_loss(exclude(start_logits, mask), exclude(end_logits, mask), batch)
+        return compute_span_loss(exclude(start_logits, mask), exclude(end_logits, mask), batch)
 
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """`start_logits` and `end_logits` [B, L] of every token, also of those that cannot be an answer."""

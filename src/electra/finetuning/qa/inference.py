@@ -15,8 +15,8 @@ from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, read_squad
 from electra.finetuning.qa.heads import PlainSpanHead, build_span_head
 from electra.finetuning.readers.inputs import check_encodable, get_text, iterate_values, read_records, unexpected_type
-from electra.finetuning.readers.lines import row_id
-from electra.finetuning.readers.tables import suffix_of
+from electra.finetuning.readers.lines import get_row_id
+from electra.finetuning.readers.tables import get_suffix
 from electra.finetuning.recipe import QUESTIONS
 from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Record, Values
 from electra.model.encoder import EncoderConfig
@@ -49,12 +49,12 @@ class SavedQuestionAnswering:
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Question]:
         """Rows of a table, JSON lines, or a SQuAD file, which is one JSON document and is read whole."""
-        if suffix_of(Path(file)) == ".json":
+        if get_suffix(Path(file)) == ".json":
             yield from read_squad(Path(file))
             return
         for number, (place, record) in enumerate(read_records(file, "a JSON object with question and context in each")):
             question, context = (get_text(record, name, place) for name in ("question", "context"))
-            yield Question(row_id(record) or str(number), question, context, (), False)
+            yield Question(get_row_id(record) or str(number), question, context, (), False)
 
     def read_values(self, values: Values, options: PredictOptions) -> Iterator[Question]:
         """Mappings with the keys `question` and `context`."""
@@ -83,7 +83,7 @@ class SavedQuestionAnswering:
 
 
 def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead | None:
-    """The plain head as Hugging Face has it; None for the joint head, which no class of theirs has."""
+    """The plain head as Hugging Face has it; None for the joint head."""
     return HuggingFaceHead(ARCHITECTURE, head.state_dict()) if isinstance(head, PlainSpanHead) else None
 
 

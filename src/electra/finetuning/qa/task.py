@@ -25,9 +25,9 @@ from electra.finetuning.qa.inference import (
     export_head,
     from_hugging_face,
 )
-from electra.finetuning.qa.scoring import best_threshold_metrics, squad1_metrics, squad2_metrics
+from electra.finetuning.qa.scoring import compute_best_threshold_metrics, compute_squad1_metrics, compute_squad2_metrics
 from electra.finetuning.recipe import QUESTIONS
-from electra.finetuning.splits import hold_out, named_files
+from electra.finetuning.splits import get_files, hold_out
 from electra.finetuning.task import Outputs, Record, TaskSpec
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
@@ -55,7 +55,7 @@ class QuestionAnswering:
         self._config = config
         self._with_impossible = name == WITH_IMPOSSIBLE
         self._best_threshold: float | None = None
-        self.chunks = cache(self._chunks_of)
+        self.chunks = cache(self._build_chunks)
 
     def head(self, encoder: EncoderConfig) -> nn.Module:
         """The head that the configuration names.
@@ -84,11 +84,11 @@ class QuestionAnswering:
         predictions = self._predict(split, outputs)
         answers = [self._answer(each) for each in predictions]
         if not self._with_impossible:
-            return squad1_metrics(questions, answers)
+            return compute_squad1_metrics(questions, answers)
         odds = np.array([each.null_odds for each in predictions])
-        best = best_threshold_metrics(questions, [each.best for each in predictions], odds)
+        best = compute_best_threshold_metrics(questions, [each.best for each in predictions], odds)
         self._best_threshold = best["best_f1_threshold"]
-        return squad2_metrics(questions, answers) | best
+        return compute_squad2_metrics(questions, answers) | best
 
     def predictions(self, split: str, outputs: Outputs) -> list[Record]:
         """For each question the answer, the null odds and the n best answers."""
@@ -102,7 +102,7 @@ class QuestionAnswering:
         """See `task.Task`; the null threshold is the best one where answers were last scored."""
         return asdict(SavedQuestionAnswering(self.name, self._config, self._best_threshold))
 
-    def _chunks_of(self, split: str) -> Chunks:
+    def _build_chunks(self, split: str) -> Chunks:
         if split not in self._splits:
             raise DataError(f"{self.name}: there is no {split} split")
         chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
@@ -164,7 +164,7 @@ def build_question_answering(
 ) -> QuestionAnswering:
     """The task over the files in --data, or over those of --train, --dev and --test."""
     hint = ", or --data FOLDER"
-    paths = named_files(config, hint) if config.data is None else find_files(config.task, Path(config.data))
+    paths = get_files(config, hint) if config.data is None else find_files(config.task, Path(config.data))
     splits = {split: read_questions(config.task, path, answered=split != "test") for split, path in paths.items()}
     if "dev" not in splits:
         contexts = [question.context for question in splits["train"]]

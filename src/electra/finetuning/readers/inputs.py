@@ -8,8 +8,8 @@ from typing import Any
 
 from electra.errors import DataError
 from electra.external import is_unicode
-from electra.finetuning.readers.lines import json_record, numbered_lines, row_id
-from electra.finetuning.readers.tables import READERS, stream_rows, suffix_of
+from electra.finetuning.readers.lines import get_row_id, parse_json_record, read_numbered_lines
+from electra.finetuning.readers.tables import READERS, get_suffix, stream_rows
 from electra.text.files import MAX_LINE_BYTES
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ STANDARD_INPUT = "-"
 def read_lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
     """(place, line) of a text file, plain or compressed, or of standard input, for which `meaning` is logged."""
     if source != STANDARD_INPUT:
-        for number, line in numbered_lines(Path(source)):
+        for number, line in read_numbered_lines(Path(source)):
             yield f"{source}:{number}", line
         return
     log.info(f"standard input is read as lines, {meaning}")
@@ -44,12 +44,12 @@ def read_records(source: str, meaning: str) -> Iterator[tuple[str, dict[str, Any
         return
     for place, line in read_lines(source, meaning):
         if line.strip():
-            yield place, json_record(line, place)
+            yield place, parse_json_record(line, place)
 
 
 def is_table(source: str) -> bool:
     """Whether a file has a suffix of `tables.READERS`."""
-    return suffix_of(Path(source)) in READERS
+    return get_suffix(Path(source)) in READERS
 
 
 def get_text(record: Mapping[str, Any], name: str, place: str, hint: str = "") -> str:
@@ -66,10 +66,10 @@ def get_text(record: Mapping[str, Any], name: str, place: str, hint: str = "") -
 
 
 def iterate_values(values: Any) -> Iterator[tuple[str, str, Any]]:
-    """(place, id, value) of every input; the id is a mapping's own (see `row_id`), or the number of the input."""
+    """(place, id, value) of every input; the id is a mapping's own (see `get_row_id`), or the number of the input."""
     single = isinstance(values, str | bytes | Mapping)
     for number, value in enumerate([values] if single else values):
-        own_id = row_id(value) if isinstance(value, Mapping) else ""
+        own_id = get_row_id(value) if isinstance(value, Mapping) else ""
         yield f"input {number}", own_id or str(number), value
 
 

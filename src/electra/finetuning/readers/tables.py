@@ -1,7 +1,7 @@
 """Tables in .csv, .tsv, .jsonl and .parquet files; no row is lost silently.
 
 Not by `pyarrow.csv` and `pyarrow.json`: their errors name no line of the file (rows of several lines are not counted, and
-parallel readers do not know the row), their types turn the label "007" into the number 7 and "NA" into nothing, and bytes that
+parallel readers have no row numbers), their types turn the label "007" into the number 7 and "NA" into nothing, and bytes that
 are not UTF-8 pass.
 """
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from electra.errors import DataError, TextError
 from electra.external import refuse_special_file
-from electra.finetuning.readers.lines import json_records, numbered_lines
+from electra.finetuning.readers.lines import read_json_records, read_numbered_lines
 from electra.text.files import split_compression, unpacked
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ PARQUET_ROWS = 1024
 """Rows of a Parquet file that are in memory at a time."""
 
 Cells = Iterator[tuple[int, list[Any]]]
-"""(line of the file, from 1, at which the row begins; its cells); in Parquet the number of the row."""
+"""(line of the file, from 1, at which the row starts; its cells); in Parquet the number of the row."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Table:
     names: list[str]
     values: list[list[Any]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    """The line at which each row begins, as in `Cells`."""
+    """The line at which each row starts, as in `Cells`."""
     skipped: int = 0
     """Number of rows that were left out by `skip_bad`."""
 
@@ -113,8 +113,8 @@ def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         DataError: as in `read_table`, when the stream reaches the row; a file without rows is no error.
     """
-    if suffix_of(path) == ".jsonl":
-        for line, record in json_records(path):
+    if get_suffix(path) == ".jsonl":
+        for line, record in read_json_records(path):
             yield f"{path}:{line}", record
         return
     cells = read_cells(path)
@@ -124,7 +124,7 @@ def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{line}", dict(zip(names, row, strict=True))
 
 
-def suffix_of(path: Path) -> str:
+def get_suffix(path: Path) -> str:
     """The suffix of a file in lower case, without that of a compression."""
     return Path(split_compression(path)[0]).suffix.lower()
 
@@ -135,7 +135,7 @@ def read_cells(path: Path, header: bool = True) -> Cells:
     Raises:
         DataError: no such file, or another kind of file.
     """
-    if (suffix := suffix_of(path)) not in READERS:
+    if (suffix := get_suffix(path)) not in READERS:
         raise DataError(f"{path}: not a table that can be read; there are {', '.join(READERS)}")
     refuse_special_file(path, DataError)
     if not path.exists():
@@ -157,7 +157,7 @@ def check_names(path: Path, names: list[str]) -> list[str]:
 def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_bad: bool | None = None) -> None:
     """Check that a row has as many columns as the first line; `skip_bad` as in `read_table`."""
     if len(row) != len(names):
-        found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; mend the file"
+        found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; correct the file"
         if skip_bad is None:
             raise DataError(
                 f"{found}: rows may be left out of a training file only, not of what is scored or predicted"
@@ -167,7 +167,7 @@ def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_ba
 
 def read_separated(path: Path, header: bool) -> Cells:
     """A .csv or .tsv file. A blank line at the end is ignored; elsewhere it is a row without cells."""
-    cells = read_tab_separated(path) if suffix_of(path) == ".tsv" else read_comma_separated(path)
+    cells = read_tab_separated(path) if get_suffix(path) == ".tsv" else read_comma_separated(path)
     first = next(cells, None)
     if first is None or not first[1]:
         raise DataError(f"{path}: empty, or its first line is")
@@ -182,13 +182,13 @@ def read_separated(path: Path, header: bool) -> Cells:
 
 def read_tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of every line; a blank line has no cells."""
-    for number, line in numbered_lines(path):
+    for number, line in read_numbered_lines(path):
         yield number, line.split("\t") if line else []
 
 
 def read_comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line at which the row begins, cells) of every row; quoted cells may hold newlines."""
-    reader = csv.reader((f"{line}\n" for _, line in numbered_lines(path)), strict=True)
+    """(line at which the row starts, cells) of every row; quoted cells may hold newlines."""
+    reader = csv.reader((f"{line}\n" for _, line in read_numbered_lines(path)), strict=True)
     begin = 1
     try:
         for row in reader:
@@ -200,7 +200,7 @@ def read_comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def read_jsonl(path: Path, header: bool) -> Cells:
     """A .jsonl file: an object a line. The columns are all keys; where a row lacks one, its cell is None."""
-    records = list(json_records(path))
+    records = list(read_json_records(path))
     names = list(dict.fromkeys(name for _, record in records for name in record))
     yield 0, names
     for line, record in records:

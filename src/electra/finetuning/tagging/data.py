@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError
-from electra.finetuning.readers.lines import json_records, numbered_lines, row_id
+from electra.finetuning.readers.lines import get_row_id, read_json_records, read_numbered_lines
 from electra.text.files import split_compression
 
 COLUMN_SUFFIXES = (".txt", ".conll", ".iob2", ".tsv")
@@ -88,7 +88,7 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterat
             or not UTF-8.
     """
     first: tuple[int, int] | None = None  # line number and number of columns of the first word
-    for start, rows in paragraphs(path):
+    for start, rows in split_paragraphs(path):
         first = first or (start, len(rows[0]))
         check_columns(path, start, rows, first)
         single = first[1] == 1
@@ -100,11 +100,11 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterat
         yield Sentence(words, tags, f"{path}:{start}")
 
 
-def paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+def split_paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
     """The number of its first line, and the columns of each line, of every run of lines between blank ones."""
     rows: list[list[str]] = []
     start = 0
-    for number, line in numbered_lines(path):
+    for number, line in read_numbered_lines(path):
         columns = split_columns(line)
         if columns == [""] or columns[0] == DOCUMENT_START:
             if rows:
@@ -141,26 +141,26 @@ def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> 
     Raises:
         DataError: not JSON, not such a record, words and tags of different number, or not UTF-8.
     """
-    for number, record in json_records(path):
-        yield json_sentence(record, f"{path}:{number}", words, tags)
+    for number, record in read_json_records(path):
+        yield parse_sentence(record, f"{path}:{number}", words, tags)
 
 
-def json_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
+def parse_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
     """One record."""
     if words not in record:
         raise DataError(f"{place}: not a record with a field {words!r}")
-    found = strings(record[words], words, place)
+    found = parse_strings(record[words], words, place)
     if not found or "" in found:
         raise DataError(f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
     if record.get(tags) is None:
-        return Sentence(found, None, place, row_id(record))
-    named = strings(record[tags], tags, place)
+        return Sentence(found, None, place, get_row_id(record))
+    named = parse_strings(record[tags], tags, place)
     if len(named) != len(found):
         raise DataError(f"{place}: {len(found)} words and {len(named)} tags; every word has one tag")
-    return Sentence(found, named, place, row_id(record))
+    return Sentence(found, named, place, get_row_id(record))
 
 
-def strings(value: Any, field: str, place: str) -> tuple[str, ...]:
+def parse_strings(value: Any, field: str, place: str) -> tuple[str, ...]:
     """A JSON list of strings."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise DataError(f"{place}: {field!r} must be a list of strings")

@@ -18,7 +18,7 @@ from electra.finetuning.readers.inputs import (
     unexpected_type,
 )
 from electra.finetuning.recipe import TAGS
-from electra.finetuning.tagging.data import Sentence, json_sentence, stream_sentences
+from electra.finetuning.tagging.data import Sentence, parse_sentence, stream_sentences
 from electra.finetuning.tagging.heads import TaggingHead
 from electra.finetuning.tagging.schemes import PLAIN, marks_spans, repair_bio
 from electra.finetuning.tagging.windows import decode_windows, encode_windows, split_into_windows
@@ -59,7 +59,7 @@ class SavedTagging:
             if not isinstance(words, list | tuple):
                 raise unexpected_type(value, place, "a string, a list of words or a dictionary with 'words'")
             if words:
-                words = json_sentence({"words": list(words)}, place, "words", "tags").words
+                words = parse_sentence({"words": list(words)}, place, "words", "tags").words
             yield Sentence(tuple(check_encodable(word, place) for word in words), None, place, id)
 
     def predict(

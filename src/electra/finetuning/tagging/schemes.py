@@ -40,7 +40,7 @@ def find_scheme(sentences: Sequence[Sentence]) -> str:
     """
     violations = {}
     for scheme, check in SCHEMES.items():
-        violations[scheme] = first_violation(sentences, check)
+        violations[scheme] = find_violation(sentences, check)
         if violations[scheme] is None:
             return scheme
     guess = guess_scheme(sentences)
@@ -56,7 +56,7 @@ def guess_scheme(sentences: Sequence[Sentence]) -> str:
     return "IOBES" if letters & set("ES") else "BILOU" if letters & set("LU") else "BIO2"
 
 
-def first_violation(sentences: Sequence[Sentence], check: Callable[[Sequence[str]], Violation | None]) -> str | None:
+def find_violation(sentences: Sequence[Sentence], check: Callable[[Sequence[str]], Violation | None]) -> str | None:
     """Place and description of the first violation of a scheme; None where there is none."""
     for sentence in sentences:
         violation = check(sentence.tags or ())

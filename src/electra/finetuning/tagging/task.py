@@ -16,7 +16,7 @@ from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, EncodedExamples
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.recipe import TAGS
-from electra.finetuning.splits import hold_out, named_files
+from electra.finetuning.splits import get_files, hold_out
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
 from electra.finetuning.tagging.heads import TaggingHead
 from electra.finetuning.tagging.inference import ARCHITECTURE, SavedTagging, export_head, from_hugging_face
@@ -64,7 +64,7 @@ class Tagging:
         self.max_length = max_length
         self._tokenizer = tokenizer
         self._splits = splits
-        self._windows = cache(self._windows_of)
+        self._windows = cache(self._split_windows)
         for split in splits.keys() & {"train", "dev"}:
             check_tagged(splits[split], split)
         tagged = [sentence for split in splits.values() for sentence in split if sentence.tags is not None]
@@ -75,7 +75,7 @@ class Tagging:
         self.predicted = tuple(split for split in ("test",) if split in splits and split not in self.scored)
         self.main_metric = "f1" if spans else "accuracy"
         if labels is None:
-            labels = label_set([self._gold(sentence) for sentence in splits.get("train", ())], spans)
+            labels = build_label_set([self._gold(sentence) for sentence in splits.get("train", ())], spans)
         self.labels = tuple(labels)
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self._check_labels(tagged)
@@ -150,7 +150,7 @@ class Tagging:
             raise DataError(f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}")
         return self._splits[split]
 
-    def _windows_of(self, split: str) -> list[Window]:
+    def _split_windows(self, split: str) -> list[Window]:
         return split_into_windows(self._sentences(split), self._tokenizer, self.max_length)
 
     def _gold(self, sentence: Sentence) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def check_tagged(sentences: Sequence[Sentence], split: str) -> None:
             raise DataError(f"{sentence.place}: a sentence of {split} without tags")
 
 
-def label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
+def build_label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
     """Every tag in alphabetical order; for spans "O" first, then B-X and I-X of each type.
 
     Both of each type: CoNLL-2000 has an I-LST in test alone.
@@ -229,7 +229,7 @@ def build_tagging(config: FinetuneConfig, tokenizer: Tokenizer, spans: bool | No
         DataError: there is no training file, or a file is broken.
     """
     hint = ", or --data FOLDER"
-    paths = named_files(config, hint) if config.data is None else find_splits(Path(config.data))
+    paths = get_files(config, hint) if config.data is None else find_splits(Path(config.data))
     if "train" not in paths:
         raise DataError(f"{config.data}: there is no training file")
     splits = {split: read_sentences(path) for split, path in paths.items()}

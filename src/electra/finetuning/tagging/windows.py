@@ -38,15 +38,15 @@ def split_into_windows(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_
         # Half a window overlaps the next one; a word of more tokens than the other half would never fit.
         words = [pieces[word][: capacity - capacity // 2] for word in sentence.words]
         lengths = [len(word) for word in words]
-        spans = word_spans(lengths, capacity)
-        for span, scored in zip(spans, scored_words(lengths, spans), strict=True):
+        spans = compute_word_spans(lengths, capacity)
+        for span, scored in zip(spans, assign_scored_words(lengths, spans), strict=True):
             starts = list(accumulate((lengths[i] for i in span), initial=1))
             ids = [tokenizer.cls_id, *(id for i in span for id in words[i]), tokenizer.sep_id]
             windows.append(Window(number, ids, {i: starts[i - span.start] for i in scored}))
     return windows
 
 
-def word_spans(lengths: Sequence[int], capacity: int) -> list[range]:
+def compute_word_spans(lengths: Sequence[int], capacity: int) -> list[range]:
     """Words of each window: as many as fit; the next window starts within the last `capacity // 2` tokens of this one.
 
     `lengths` are the numbers of tokens of each word, at most `capacity - capacity // 2`, so that every window has a new word.
@@ -67,7 +67,7 @@ def word_spans(lengths: Sequence[int], capacity: int) -> list[range]:
             shared += lengths[start]
 
 
-def scored_words(lengths: Sequence[int], spans: Sequence[range]) -> list[list[int]]:
+def assign_scored_words(lengths: Sequence[int], spans: Sequence[range]) -> list[list[int]]:
     """The words that are scored in each span: those with more context there than in any other, the first on a tie.
 
     The context is BERT's: the smaller of the numbers of tokens before and after the word in the window.

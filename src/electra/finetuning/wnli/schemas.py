@@ -112,7 +112,7 @@ def find_schema(premise: str, hypothesis: str) -> Schema | None:
     if best is None:
         return None
     _, pronoun, first, stop = best
-    return schema(premise, given[pronoun], hypothesis, stated[first:stop])
+    return build_schema(premise, given[pronoun], hypothesis, stated[first:stop])
 
 
 def count_agreement(
@@ -124,7 +124,7 @@ def count_agreement(
     return agreeing, len(target) - (stop - first) - agreeing
 
 
-def schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token]) -> Schema | None:
+def build_schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token]) -> Schema | None:
     """The schema in which `phrase`, words of the hypothesis, replaces the pronoun."""
     possessive = phrase[-1].lower in ("'s", "'")
     inner = phrase[:-1] if possessive else phrase
@@ -133,32 +133,32 @@ def schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token
     return Schema(premise, pronoun.start, pronoun.end, hypothesis[inner[0].start : inner[-1].end], possessive)
 
 
-def candidates(schema: Schema) -> list[str]:
+def find_candidates(schema: Schema) -> list[str]:
     """Other noun phrases of the premise that may be the antecedent, each once.
 
-    They begin before the pronoun if any does. One that shares a noun with the antecedent ("the bottle" with "the water
+    They precede the pronoun if any does. One that shares a noun with the antecedent ("the bottle" with "the water
     bottle") may be the same thing, and one that the pronoun itself starts ("his arms") cannot be: both are excluded.
     """
-    own = nouns(schema.antecedent)
+    own = extract_nouns(schema.antecedent)
     rivals = [
         (start, schema.premise[start:end])
-        for start, end in noun_phrases(schema.premise)
-        if not start <= schema.start < end and not nouns(schema.premise[start:end]) & own
+        for start, end in find_noun_phrases(schema.premise)
+        if not start <= schema.start < end and not extract_nouns(schema.premise[start:end]) & own
     ]
     before = [rival for rival in rivals if rival[0] < schema.start]
     found: dict[frozenset[str], str] = {}
     for _, phrase in before or rivals:
-        found.setdefault(nouns(phrase), phrase)
+        found.setdefault(extract_nouns(phrase), phrase)
     return list(found.values())
 
 
-def nouns(phrase: str) -> frozenset[str]:
+def extract_nouns(phrase: str) -> frozenset[str]:
     """The words of a phrase, in lower case, that are not function words."""
     return frozenset(token.lower for token in tokenize(phrase) if WORD.match(token.text)) - FUNCTION_WORDS
 
 
-def noun_phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Names, what a determiner or an owner begins, and plurals without one, as spans of characters.
+def find_noun_phrases(text: str) -> Iterator[tuple[int, int]]:
+    """Names, phrases after a determiner or an owner, and plurals without one, as spans of characters.
 
     No parser: a phrase ends at a function word, a mark, a word in -ed, -ing or -ly, or after MOST_NOUNS words. So rare
     irregular verbs get into phrases, and singulars without a determiner ("hair") are missed.
@@ -166,16 +166,16 @@ def noun_phrases(text: str) -> Iterator[tuple[int, int]]:
     tokens = tokenize(text)
     i = start = 0
     while i < len(tokens):
-        stop = phrase_end(tokens, i)
+        stop = find_phrase_end(tokens, i)
         if tokens[i].lower != "'s":
-            start = tokens[i].start  # else the phrase goes on from its owner: "Susan", then "Susan's door"
+            start = tokens[i].start  # else the phrase continues from its owner: "Susan", then "Susan's door"
         if stop > i:
             yield start, tokens[stop - 1].end
         i = max(stop, i + 1)
 
 
-def phrase_end(tokens: Sequence[Token], start: int) -> int:
-    """Where the noun phrase that begins at `start` ends; `start` itself if none begins there."""
+def find_phrase_end(tokens: Sequence[Token], start: int) -> int:
+    """The end of the noun phrase at `start`; `start` itself if there is none."""
     word = tokens[start].lower
     stop = start + 1
     if is_name(tokens[start]):
@@ -183,7 +183,7 @@ def phrase_end(tokens: Sequence[Token], start: int) -> int:
             stop += 1
         return stop
     if word in DETERMINERS or (word == "'s" and start):
-        # "that" before a name begins a clause.
+        # "that" before a name starts a clause.
         if word == "that" and stop < len(tokens) and is_name(tokens[stop]):
             return start
         while stop < min(len(tokens), start + 1 + MOST_NOUNS) and is_noun(tokens[stop], first=stop == start + 1):

@@ -25,7 +25,7 @@ from electra.finetuning.classification.task import LabeledTexts
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.recipe import TEXTS
 from electra.finetuning.task import HuggingFaceHead, Outputs, Record, TaskSpec
-from electra.finetuning.wnli.schemas import Schema, candidates, find_schema
+from electra.finetuning.wnli.schemas import Schema, find_candidates, find_schema
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
 from electra.model.heads import ReplacedTokenHead
@@ -128,8 +128,8 @@ class WnliCandidates:
         self._tokenizer = tokenizer
         self._head_weights = head_weights
         self._max_length = max_length
-        self._schemas = cache(self._schemas_of)
-        self._substitutions = cache(self._substitutions_of)
+        self._schemas = cache(self._find_schemas)
+        self._substitutions = cache(self._build_substitutions)
         for split in splits.keys() & {"train", "dev"}:
             check_labeled(splits[split], split)
         for split in splits:
@@ -155,7 +155,7 @@ class WnliCandidates:
         """
         rows = self._substitutions(split)
         input_ids = [row.input_ids for row in rows]
-        targets = {} if split == "test" else {"replaced": [token_targets(row) for row in rows]}
+        targets = {} if split == "test" else {"replaced": [build_token_targets(row) for row in rows]}
         return EncodedExamples(input_ids, [len(ids) for ids in input_ids], targets)
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
@@ -192,28 +192,28 @@ class WnliCandidates:
 
     def _pairs(self, split: str) -> Sequence[Pair]:
         if split not in self._splits:
-            raise DataError(f"wnli: there is no {split} split; it has {', '.join(self._splits) or 'none'}")
+            raise DataError(f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}")
         return self._splits[split]
 
-    def _schemas_of(self, split: str) -> list[Schema | None]:
+    def _find_schemas(self, split: str) -> list[Schema | None]:
         return [find_schema(pair.premise, pair.hypothesis) for pair in self._pairs(split)]
 
-    def _substitutions_of(self, split: str) -> list[Substitution]:
+    def _build_substitutions(self, split: str) -> list[Substitution]:
         rows = []
         for number, (pair, schema) in enumerate(zip(self._pairs(split), self._schemas(split), strict=True)):
             if schema is None:
                 continue
             own = None if pair.label is None else ORIGINAL if pair.label else REPLACED
-            rivals = [] if split == "train" and not pair.label else candidates(schema)
+            rivals = [] if split == "train" and not pair.label else find_candidates(schema)
             targets = [(schema.antecedent, own), *((phrase, REPLACED if pair.label else None) for phrase in rivals)]
-            substitutions = [self._substitution(number, schema, phrase, target) for phrase, target in targets]
+            substitutions = [self._substitute(number, schema, phrase, target) for phrase, target in targets]
             longest = max(len(row.input_ids) for row in substitutions)
             if longest > self._max_length:
                 raise DataError(f"{pair.place}: {longest} tokens, more than max_length {self._max_length}; raise it")
             rows += substitutions
         return rows
 
-    def _substitution(self, number: int, schema: Schema, phrase: str, target: int | None) -> Substitution:
+    def _substitute(self, number: int, schema: Schema, phrase: str, target: int | None) -> Substitution:
         pieces = [schema.premise[: schema.start], schema.substitute(phrase), schema.premise[schema.end :]]
         before, middle, after = self._tokenizer.encode_lines(pieces)
         ids = [self._tokenizer.cls_id, *before, *middle, *after, self._tokenizer.sep_id]
@@ -229,7 +229,7 @@ def label_pair(schema: Schema | None, scores: Sequence[float]) -> dict[str, Any]
     return {"label": int(entailed), "antecedent": schema.antecedent, "score": scores[0], "rival": rival}
 
 
-def token_targets(row: Substitution) -> list[int]:
+def build_token_targets(row: Substitution) -> list[int]:
     """The target at the candidate's tokens; all ignored where it is unknown."""
     return [row.target if row.target is not None and i in row.span else IGNORED for i in range(len(row.input_ids))]
 

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from electra.data.loader import padded_batch
-from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.inference import encode_pairs
 from electra.finetuning.classification.metrics import METRICS
 from electra.finetuning.classification.task import LabeledTexts, TextClassification
@@ -63,7 +63,7 @@ def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, devi
         DataError, ModelError: a file is missing or broken.
     """
     encoder, tokenizer = frozen_encoder(model)
-    over = glue_task(task, glue, tokenizer)
+    over = load_glue_task(task, glue, tokenizer)
     train, dev = subset(over.read("train"), most), over.read("dev")
     targets = dev.labels
     assert targets is not None
