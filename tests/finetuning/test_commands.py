@@ -59,9 +59,9 @@ def test_finetune_then_predict(parts, tmp_path: Path, capsys) -> None:
     inputs = write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat is good ."}, {"sentence": "the dog is bad ."}])
     cli.main(["predict", "--model", str(out), "--input", str(inputs)])
     on_terminal = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    cli.main(["predict", "--model", str(out), "--input", str(inputs), "--out", str(tmp_path / "said.jsonl")])
+    cli.main(["predict", "--model", str(out), "--input", str(inputs), "--out", str(tmp_path / "predictions.jsonl")])
     assert capsys.readouterr().out == ""
-    assert [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()] == on_terminal
+    assert [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()] == on_terminal
     assert list(electra.predict(model=str(out), input=inputs)) == on_terminal
 
 
@@ -144,9 +144,9 @@ def test_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
     words = ["--model", parts["model"], "--train", str(table), "--text", "t", "--label", "y", *FAST]
     cli.main(["finetune", "table", *words, "--out", str(tmp_path / "found")])
     assert "'y' is read as one of 4 classes" in capsys.readouterr().out
-    cli.main(["finetune", "table", *words, "--kind", "regression", "--out", str(tmp_path / "told")])
+    cli.main(["finetune", "table", *words, "--kind", "regression", "--out", str(tmp_path / "given")])
     assert "'y' is read as a number" in capsys.readouterr().out
-    assert json.loads((tmp_path / "told" / "results.json").read_text())["main_metric"] == "spearman"
+    assert json.loads((tmp_path / "given" / "results.json").read_text())["main_metric"] == "spearman"
 
 
 def test_split_seed(parts, tmp_path: Path) -> None:

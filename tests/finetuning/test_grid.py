@@ -200,4 +200,6 @@ def test_missing_files_are_found_before_the_first_run(settings, tmp_path) -> Non
         glue(settings, tmp_path / "out", tasks=["squad"])
     with pytest.raises(UsageError, match="--ensemble 3 needs as many seeds"):
         glue(settings, tmp_path / "out", tasks=["rte"], seeds=2, ensemble=3)
+    with pytest.raises(UsageError, match="--text has no meaning for rte"):
+        glue(replace(settings, text="sentence"), tmp_path / "out", tasks=["rte"], seeds=1)
     assert not (tmp_path / "out").exists()

@@ -26,10 +26,10 @@ def plain_outputs(chunks: Chunks) -> list[dict[str, np.ndarray]]:
     outputs = []
     for ids in chunks.examples.input_ids:
         padded = len(ids) + int(rng.integers(0, 4))
-        said = {name: rng.normal(size=padded).astype(np.float32) for name in ("start_logits", "end_logits")}
-        for logits in said.values():
+        output = {name: rng.normal(size=padded).astype(np.float32) for name in ("start_logits", "end_logits")}
+        for logits in output.values():
             logits[len(ids) - 1 :] = 50.0
-        outputs.append(said)
+        outputs.append(output)
     return outputs
 
 
@@ -76,12 +76,12 @@ def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
         scored = []
         for row in rows:
             spans = {(start, end): text for start, end, text in literal_spans(chunks, question, row)}
-            said = outputs[row]
+            output = outputs[row]
             for i in range(9):
                 for j in range(9):
-                    span = int(said["starts"][i]), int(said["ends"][i, j])
+                    span = int(output["starts"][i]), int(output["ends"][i, j])
                     if span in spans:
-                        score = float(said["start_log_probs"][i] + said["end_log_probs"][i, j])
+                        score = float(output["start_log_probs"][i] + output["end_log_probs"][i, j])
                         scored.append((score, spans[span]))
         expected = expected_n_best(scored)
         if expected:

@@ -113,17 +113,17 @@ def joint_loss_without_end(head: JointSpanHead, vectors: torch.Tensor, rows: Lab
 @torch.no_grad()
 def test_beam_as_wide_as_the_row_has_every_span() -> None:
     head, vectors = joint(beam_size=20), hidden()
-    said = head.predict(vectors, batch())
-    assert said["starts"].shape == said["start_log_probs"].shape == (3, 20)
-    assert said["ends"].shape == said["end_log_probs"].shape == (3, 20, 20)
+    output = head.predict(vectors, batch())
+    assert output["starts"].shape == output["start_log_probs"].shape == (3, 20)
+    assert output["ends"].shape == output["end_log_probs"].shape == (3, 20, 20)
     for row in range(3):
         found = {
-            (int(said["starts"][row, i]), int(said["ends"][row, i, j])): (
-                float(said["start_log_probs"][row, i] + said["end_log_probs"][row, i, j])
+            (int(output["starts"][row, i]), int(output["ends"][row, i, j])): (
+                float(output["start_log_probs"][row, i] + output["end_log_probs"][row, i, j])
             )
             for i in range(20)
             for j in range(20)
-            if said["start_log_probs"][row, i] > -500 and said["end_log_probs"][row, i, j] > -500
+            if output["start_log_probs"][row, i] > -500 and output["end_log_probs"][row, i, j] > -500
         }
         starts = literal_start(head, vectors, row)
         expected = {
@@ -132,21 +132,21 @@ def test_beam_as_wide_as_the_row_has_every_span() -> None:
             for end, log_prob in literal_end(head, vectors, row, start).items()
         }
         assert found == pytest.approx(expected, abs=1e-4)
-        assert float(said["impossible_logit"][row]) == pytest.approx(literal_impossible(head, vectors, row), abs=1e-4)
+        assert float(output["impossible_logit"][row]) == pytest.approx(literal_impossible(head, vectors, row), abs=1e-4)
 
 
 @torch.no_grad()
 def test_narrow_beam_has_the_best_starts_and_ends() -> None:
     head, vectors = joint(beam_size=3), hidden()
-    said = head.predict(vectors, batch())
-    assert said["ends"].shape == (3, 3, 3)
+    output = head.predict(vectors, batch())
+    assert output["ends"].shape == (3, 3, 3)
     for row in range(3):
         starts = literal_start(head, vectors, row)
         best = sorted(starts, key=starts.__getitem__, reverse=True)[:3]
-        assert said["starts"][row].tolist() == best
+        assert output["starts"][row].tolist() == best
         for i, start in enumerate(best):
             ends = literal_end(head, vectors, row, start)
-            assert said["ends"][row, i].tolist() == sorted(ends, key=ends.__getitem__, reverse=True)[:3]
+            assert output["ends"][row, i].tolist() == sorted(ends, key=ends.__getitem__, reverse=True)[:3]
 
 
 @torch.no_grad()
@@ -178,10 +178,10 @@ def test_plain_logits_against_hugging_face() -> None:
     head, rows = PlainSpanHead(HIDDEN), batch()
     head.output.load_state_dict(theirs.qa_outputs.state_dict())
     arguments = {"attention_mask": rows.inputs.attention_mask, "token_type_ids": rows.inputs.token_type_ids}
-    said = head.predict(theirs.electra(rows.inputs.input_ids, **arguments).last_hidden_state, rows)
+    output = head.predict(theirs.electra(rows.inputs.input_ids, **arguments).last_hidden_state, rows)
     expected = theirs(rows.inputs.input_ids, **arguments)
-    torch.testing.assert_close(said["start_logits"], expected.start_logits, atol=1e-6, rtol=0)
-    torch.testing.assert_close(said["end_logits"], expected.end_logits, atol=1e-6, rtol=0)
+    torch.testing.assert_close(output["start_logits"], expected.start_logits, atol=1e-6, rtol=0)
+    torch.testing.assert_close(output["end_logits"], expected.end_logits, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("head", [JointSpanHead(64, SpanConfig()), PlainSpanHead(64)])

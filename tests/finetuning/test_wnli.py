@@ -141,9 +141,9 @@ def test_tiny_discriminator_learns_the_antecedents() -> None:
         optimizer.step()
     outputs = model.outputs(wnli.encode("dev"), RUNTIME, 3, PAD)
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 100.0}
-    said = wnli.predictions("test", model.outputs(wnli.encode("test"), RUNTIME, 3, PAD))
-    assert [row["label"] for row in said] == [1, 0, 1, 0]
-    assert [row["antecedent"] for row in said] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
+    predictions = wnli.predictions("test", model.outputs(wnli.encode("test"), RUNTIME, 3, PAD))
+    assert [row["label"] for row in predictions] == [1, 0, 1, 0]
+    assert [row["antecedent"] for row in predictions] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
 
 
 def test_labels_by_hand() -> None:
@@ -155,9 +155,9 @@ def test_labels_by_hand() -> None:
     # Logits of "replaced" at the candidate's tokens; everywhere else misleading ones.
     outputs = []
     for row, logits in zip(rows, [(-1.0, 3.0), (2.0, 2.0), (0.5, 0.5), (1.0, -3.0), (-0.5,)], strict=True):
-        said = np.full(len(row.input_ids) + 2, -50.0, np.float32)
-        said[row.span.start : row.span.stop] = logits
-        outputs.append({"replaced": said})
+        predictions = np.full(len(row.input_ids) + 2, -50.0, np.float32)
+        predictions[row.span.start : row.span.stop] = logits
+        outputs.append({"replaced": predictions})
     said_of = wnli.predictions("dev", outputs)
     np.testing.assert_array_equal(wnli.logits("dev", outputs), [[0, 1.0], [0, -1.5], [0, 0.5], [0, -np.inf]])
     assert [(row["label"], row["score"], row["rival"]) for row in said_of] == [

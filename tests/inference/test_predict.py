@@ -65,9 +65,9 @@ def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypat
         if file == "-":
             monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts)))
         source = Path(file) if file == "-" else tmp_path / file
-        said = list(electra.predict(model=str(runs / "sst2"), input=source))
-        assert [(row["id"], row["label"]) for row in said] == [(row["id"], row["label"]) for row in expected]
-        for row, other in zip(said, expected, strict=True):
+        predictions = list(electra.predict(model=str(runs / "sst2"), input=source))
+        assert [(row["id"], row["label"]) for row in predictions] == [(row["id"], row["label"]) for row in expected]
+        for row, other in zip(predictions, expected, strict=True):
             assert row["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
 
 
@@ -116,10 +116,10 @@ def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
     content = json.loads((runs / "dev.json").read_text())["data"][0]["paragraphs"]
     rows = [{"id": p["qas"][0]["id"], "question": p["qas"][0]["question"], "context": p["context"]} for p in content]
     for source in (runs / "dev.json", write_jsonl(tmp_path / "a.jsonl", rows)):
-        said = list(electra.predict(model=str(runs / head), input=source))
-        assert [(row["id"], row["answer"]) for row in said] == [(row["id"], row["answer"]) for row in expected]
-        assert said[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
-        assert len(said[0]["n_best"]) == len(expected[0]["n_best"])
+        predictions = list(electra.predict(model=str(runs / head), input=source))
+        assert [(row["id"], row["answer"]) for row in predictions] == [(row["id"], row["answer"]) for row in expected]
+        assert predictions[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
+        assert len(predictions[0]["n_best"]) == len(expected[0]["n_best"])
 
 
 @pytest.mark.parametrize("labels", [2, 3])
@@ -135,17 +135,17 @@ def test_classifier_that_others_fine_tuned(labels: int, tmp_path: Path) -> None:
     tokenizer = toy_tokenizer()
     tokenizer.save(tmp_path / "model")
     (tmp_path / "a.txt").write_text("the cat sees mice .\n")
-    (said,) = electra.predict(model=str(tmp_path / "model"), input=tmp_path / "a.txt")
+    (predictions,) = electra.predict(model=str(tmp_path / "model"), input=tmp_path / "a.txt")
     ids = [tokenizer.cls_id, *tokenizer.encode_lines(["the cat sees mice ."])[0], tokenizer.sep_id]
     with torch.inference_mode():
         expected = stranger(torch.tensor([ids])).logits[0].softmax(-1).tolist()
-    assert list(said["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
-    assert said["label"] == f"LABEL_{max(range(labels), key=expected.__getitem__)}"
+    assert list(predictions["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+    assert predictions["label"] == f"LABEL_{max(range(labels), key=expected.__getitem__)}"
 
 
 def test_output_file_is_complete_or_missing(runs: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600 + [{"text": "the cat"}])
-    out = tmp_path / "said.jsonl"
+    out = tmp_path / "predictions.jsonl"
     with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; there are text \(see --text"):
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.jsonl", out=str(out)))
     assert list(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
@@ -204,8 +204,8 @@ def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> N
         ("joint", "q.jsonl", ["0", "q9"]),
         ("joint", "q.csv", ["4"]),
     ):
-        said = electra.predict(model=str(runs / model), input=tmp_path / file)
-        assert [row["id"] for row in said] == ids, file
+        predictions = electra.predict(model=str(runs / model), input=tmp_path / file)
+        assert [row["id"] for row in predictions] == ids, file
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from electra.finetuning.classification.glue import GLUE, has_split, load_glue_ta
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.hub import find_model_directory
-from electra.finetuning.registry import build_task
+from electra.finetuning.registry import build_task, check_options
 from electra.finetuning.run import finetune, run_seeds
 from electra.finetuning.run_directory import read_results, with_absolute_paths
 from electra.model.checkpoints import load_pretrained
@@ -159,12 +159,14 @@ def load_tasks(
     """The tasks by name, after a check that nothing is missing for the whole grid.
 
     Raises:
-        UsageError: fewer seeds than the ensemble needs.
+        UsageError: fewer seeds than the ensemble needs, or an option that a task does not use.
         DataError: a file of a task is missing or broken.
         ModelError: the model has no head of a discriminator, which scores WNLI's candidates.
     """
     if ensemble is not None and not 1 <= ensemble <= seeds:
         raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
+    for name in names:
+        check_options(configure_task(config, name))
     directory = find_model_directory(config.model)
     tokenizer = load_tokenizer(directory)
     before = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
