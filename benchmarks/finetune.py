@@ -29,9 +29,9 @@ from transformers import (
 )
 
 from electra.execution import enable_kernels
-from electra.finetuning.batching import FeatureLoader, Features
-from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.batching import BatchLoader, EncodedExamples
+from electra.finetuning.classification.glue import load_glue_task
+from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.presets import small
@@ -45,13 +45,13 @@ MARK = 2.0
 BATCH = 32
 
 
-def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: int, seed: int) -> float:
+def ours(task: TextClassification, examples: EncodedExamples, sizes: EncoderConfig, steps: int, seed: int) -> float:
     """Seconds of `steps` steps of our loop."""
     model = FinetunedModel(Encoder(sizes), task.head(sizes))
     initialize(model.encoder)
     runtime = Runtime(torch.device("cpu"), torch.float32, kernels=True)
     enable_kernels(model, runtime)
-    loader = FeatureLoader(features, batch_size=BATCH, pad_id=0, seed=seed)
+    loader = BatchLoader(examples, batch_size=BATCH, pad_id=0, seed=seed)
     recipe = Recipe(
         Budget(steps=steps),
         TrainingConfig(batch_size=BATCH, log_every=steps, checkpoint_every=10**9, checkpoint_minutes=1e9),
@@ -66,11 +66,15 @@ def ours(task: SentenceTask, features: Features, sizes: EncoderConfig, steps: in
 
 
 def theirs(
-    tokenizer: transformers.PreTrainedTokenizerBase, features: Features, sizes: EncoderConfig, steps: int, seed: int
+    tokenizer: transformers.PreTrainedTokenizerBase,
+    examples: EncodedExamples,
+    sizes: EncoderConfig,
+    steps: int,
+    seed: int,
 ) -> float:
     """Seconds of `steps` steps of Trainer."""
     config = hf_config(sizes)  # of two labels
-    labels = features.targets["label"]
+    labels = examples.targets["label"]
     rows = [
         {
             "input_ids": list(ids),
@@ -78,7 +82,7 @@ def theirs(
             "attention_mask": [1] * len(ids),
             "labels": int(labels[i]),
         }
-        for i, (ids, a) in enumerate(zip(features.ids, features.segment_a, strict=True))
+        for i, (ids, a) in enumerate(zip(examples.input_ids, examples.segment_a, strict=True))
     ]
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -108,22 +112,22 @@ def measure(
     name: str, data: str, tokenizer: Tokenizer, stock: transformers.PreTrainedTokenizerBase, given: SimpleNamespace
 ) -> dict:
     """Both sides in turn; examples per second of each round."""
-    task = glue_task(name, data, tokenizer)
-    features = task.features("train")
+    task = load_glue_task(name, data, tokenizer)
+    examples = task.encode("train")
 
     def seeded(side: Callable[[int], float]) -> Callable[[], float]:
         seeds = count()
         return lambda: side(next(seeds))
 
     sides = {
-        "electra": seeded(lambda seed: ours(task, features, given.sizes, given.steps, seed)),
-        "Trainer": seeded(lambda seed: theirs(stock, features, given.sizes, given.steps, seed)),
+        "electra": seeded(lambda seed: ours(task, examples, given.sizes, given.steps, seed)),
+        "Trainer": seeded(lambda seed: theirs(stock, examples, given.sizes, given.steps, seed)),
     }
     seconds = interleaved(sides, given.rounds)
     rates = {side: [given.steps * BATCH / each for each in times] for side, times in seconds.items()}
     return {
         "task": name,
-        "median_tokens": statistics.median(map(len, features.ids)),
+        "median_tokens": statistics.median(map(len, examples.input_ids)),
         "examples_per_second": {side: statistics.median(each) for side, each in rates.items()},
         "rounds": rates,
         "ratio": ratio(rates["electra"], rates["Trainer"]),

@@ -24,15 +24,15 @@ from electra import cli, console
 from electra.config.plain_values import MAX_BYTES, load_yaml
 from electra.errors import DataError, TextError, UsageError
 from electra.external import decode_json, printable, refuse_special_file
-from electra.finetuning.classification.rows import read_rows, stream_rows
 from electra.finetuning.qa import data
 from electra.finetuning.qa.data import read_mrqa, read_squad
+from electra.finetuning.readers import inputs
+from electra.finetuning.readers.tables import read_table, stream_rows
 from electra.finetuning.tagging.data import read_sentences, stream_sentences
-from electra.inference import inputs
 from electra.text import files
 from electra.text.formats import read_parquet
 
-READERS_OF_DATA = (read_rows, stream_rows, read_squad, read_mrqa, read_sentences, stream_sentences)
+READERS_OF_DATA = (read_table, stream_rows, read_squad, read_mrqa, read_sentences, stream_sentences)
 LEVELS = "abcdefghijklmno"
 BOMB = 'a: &a ["x", "x"]\n' + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise(LEVELS))
 ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
@@ -290,13 +290,13 @@ def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: p
     packed = tmp_path / f"a.parquet{ending}"
     packed.write_bytes(pack((tmp_path / "a.parquet").read_bytes()))
     assert [piece.lines for piece in read_parquet(packed, "text")] == [["a b c"]] * 3
-    assert read_rows(packed).column("text") == ["a b c"] * 3
+    assert read_table(packed).column("text") == ["a b c"] * 3
     monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 3_000_000)
     packed.write_bytes(pack(bytes(4_000_000)))
     with pytest.raises(TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked; unpack it, and name"):
         list(read_parquet(packed, "text"))
     with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked"):
-        read_rows(packed)
+        read_table(packed)
     monkeypatch.setattr(data, "MAX_DOCUMENT_BYTES", 3_000_000)
     (tmp_path / f"a.json{ending}").write_bytes(pack(b" " * 4_000_000))
     with pytest.raises(DataError, match=rf"a\.json\{ending}: more than 3 MB unpacked, which is held in memory whole"):
@@ -310,10 +310,10 @@ def test_columns_of_the_same_name(tmp_path: Path, capsys: pytest.CaptureFixture)
     (tmp_path / "b.csv").write_text("text,,\na,b,c\n")
     for name in ("a.parquet", "a.csv"):
         with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
-            read_rows(tmp_path / name)
+            read_table(tmp_path / name)
         with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
             next(stream_rows(tmp_path / name))
-    assert read_rows(tmp_path / "b.csv").column("text") == ["a"]
+    assert read_table(tmp_path / "b.csv").column("text") == ["a"]
     line = error(capsys, "tokenizer", str(tmp_path / "a.parquet"), "--out", str(tmp_path / "t"))
     assert line.endswith("a.parquet: two columns are called 'text': rename one")
 
@@ -337,7 +337,7 @@ def test_a_vocabulary_of_no_words(content: bytes, tmp_path: Path, capsys: pytest
 )  # fmt: skip
 def test_records(record: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "words": ["a"]}\n' + record + "\n")
-    for read in (read_rows, lambda path: list(stream_rows(path)), read_sentences):
+    for read in (read_table, lambda path: list(stream_rows(path)), read_sentences):
         with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{message}"):
             read(tmp_path / "a.jsonl")
 
@@ -345,10 +345,10 @@ def test_records(record: str, message: str, tmp_path: Path) -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 10)
     monkeypatch.setattr("sys.stdin", io.StringIO("123456789\n" + "x" * 11))
-    found = inputs.lines("-", "a text in each")
+    found = inputs.read_lines("-", "a text in each")
     assert next(found) == ("standard input, line 1", "123456789")
     with pytest.raises(DataError, match="standard input, line 2: more than 10 characters; break it up"):
         next(found)
     monkeypatch.setattr("sys.stdin", io.StringIO("\udcff\n"))
     with pytest.raises(DataError, match="standard input, line 1: not UTF-8"):
-        next(inputs.lines("-", "a text in each"))
+        next(inputs.read_lines("-", "a text in each"))

@@ -17,7 +17,7 @@ from support.toy_tasks import TINY, WORDS, save_model, toy_tokenizer
 
 import electra
 from electra.errors import ModelError, TokenizerError
-from electra.finetuning.classification.heads import HiddenLayerHead, SentenceHead
+from electra.finetuning.classification.heads import HuggingFaceClassificationHead, TextClassificationHead
 from electra.finetuning.export import HEAD_FILE
 from electra.finetuning.tagging.task import TaggingHead
 from electra.inference.finetuned import load_finetuned
@@ -230,13 +230,13 @@ def save_finetuned(folder: Path, kind: str) -> Path:
     torch.manual_seed(0)
     encoder = {f"encoder.{name}": tensor for name, tensor in Encoder(TINY).state_dict().items()}
     heads = {
-        "ElectraForSequenceClassification": HiddenLayerHead(TINY.hidden_size, 3),
+        "ElectraForSequenceClassification": HuggingFaceClassificationHead(TINY.hidden_size, 3),
         "ElectraForTokenClassification": TaggingHead(TINY.hidden_size, 3),
     }
     head = {f"head.{name}": tensor for name, tensor in heads[kind].state_dict().items()} if kind in heads else {}
     save_pretrained(folder, encoder | head, TINY, kind, 0, {"id2label": {"0": "no", "1": "yes", "2": "odd"}})
     if kind == "ElectraModel":
-        save_file(SentenceHead("classification", TINY.hidden_size, 3, 0.0).state_dict(), folder / HEAD_FILE)
+        save_file(TextClassificationHead("classification", TINY.hidden_size, 3, 0.0).state_dict(), folder / HEAD_FILE)
     settings = TAGS if kind == "ElectraForTokenClassification" else SENTENCES
     (folder / "task.json").write_text(json.dumps(settings))
     toy_tokenizer().save(folder)
@@ -271,15 +271,16 @@ TASK = {
     "pairs that are text": edit("task.json", pairs="no"),
     "columns that are numbers": edit("task.json", columns=[1]),
     "no columns": edit("task.json", columns=[]),
-    "spans that are a list": edit("task.json", span=[]),
-    "spans of another architecture": edit("task.json", span=SPAN),
-    "spans with a text for a number": edit("task.json", span=SPAN | {"beam_size": "20"}),
-    "spans with a beam of 0": edit("task.json", span=SPAN | {"beam_size": 0}),
-    "spans without room": edit("task.json", span={"max_length": 4}),
-    "spans with another head": edit("task.json", span=SPAN | {"head": "third"}),
-    "a threshold of NaN": edit("task.json", best_null_threshold=float("nan")),
+    "spans that are a list": edit("task.json", task="squad2", span=[]),
+    "spans of another architecture": edit("task.json", task="squad2", span=SPAN),
+    "spans with a text for a number": edit("task.json", task="squad2", span=SPAN | {"beam_size": "20"}),
+    "spans with a beam of 0": edit("task.json", task="squad2", span=SPAN | {"beam_size": 0}),
+    "spans without room": edit("task.json", task="squad2", span={"max_length": 4}),
+    "spans with another head": edit("task.json", task="squad2", span=SPAN | {"head": "third"}),
+    "a threshold of NaN": edit("task.json", task="squad2", span=SPAN, best_null_threshold=float("nan")),
     "tags of another architecture": lambda folder: (folder / "task.json").write_text(json.dumps(TAGS)),
-    "candidates of WNLI": edit("task.json", task="wnli", kind=...),
+    "a task that cannot predict": edit("task.json", task="wnli-candidates"),
+    "a task that nobody has": edit("task.json", task="ranking"),
 }
 
 
@@ -341,7 +342,10 @@ def test_models_that_others_fine_tuned(case: str, tuned: Path, tmp_path: Path) -
 def test_too_few_positions(tmp_path: Path) -> None:
     config = replace(TINY, max_positions=2)
     state = {f"encoder.{name}": tensor for name, tensor in Encoder(config).state_dict().items()}
-    head = {f"head.{name}": tensor for name, tensor in HiddenLayerHead(config.hidden_size, 2).state_dict().items()}
+    head = {
+        f"head.{name}": tensor
+        for name, tensor in HuggingFaceClassificationHead(config.hidden_size, 2).state_dict().items()
+    }
     save_pretrained(tmp_path / "m", state | head, config, "ElectraForSequenceClassification", 0)
     toy_tokenizer().save(tmp_path / "m")
     with pytest.raises(ModelError, match="2 positions"):

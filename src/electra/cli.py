@@ -200,7 +200,8 @@ def run_finetune(words: list[str]) -> None:
     from electra.console import console
     from electra.errors import UsageError
     from electra.external import output_path
-    from electra.finetuning.config import TASKS, FinetuneConfig, build, options
+    from electra.finetuning.config import FinetuneConfig, build, options
+    from electra.finetuning.registry import TASKS
     from electra.finetuning.run import finetune
     from electra.storage import owner_only
 

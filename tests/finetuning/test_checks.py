@@ -1,4 +1,4 @@
-"""What is reported of a task's data and head before training begins."""
+"""Reports and warnings about a task's data and head before training."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def table(tmp_path: Path, texts: list[str], labels: list | None = None, **more) 
     return {"text": "t", "label": "y", **files, **more}
 
 
-def test_text_that_the_vocabulary_cannot_spell(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model)
     assert (
         "· table: 0.0% of the tokens are [UNK], 0.0% of the words are cut into single characters"
@@ -44,26 +44,26 @@ def test_text_that_the_vocabulary_cannot_spell(model: Path, tmp_path: Path, caps
     assert "does not fit this text; take a model that was pre-trained on text of this language" in out
 
 
-def test_a_dev_set_of_few_rows(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_warning_about_few_dev_examples(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat", "a dog", "a fox"])), model)
-    assert "! table: only 2 examples in dev: each moves an accuracy by 50%" in capsys.readouterr().out
+    assert "! table: only 2 examples in dev: each changes an accuracy by 50%" in capsys.readouterr().out
     data = str(write_glue(tmp_path / "glue", rows=100))
     prepare(finetune_settings(model, "sst2", data=data), model)
     assert "only" not in capsys.readouterr().out
     (tmp_path / "glue" / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe cat\t1\n")
     prepare(finetune_settings(model, "sst2", data=data), model)
-    assert "! sst2: only 1 example in dev: each moves an accuracy by 100%" in capsys.readouterr().out
+    assert "! sst2: only 1 example in dev: each changes an accuracy by 100%" in capsys.readouterr().out
 
 
-def test_questions_are_counted_and_not_their_chunks(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_questions_are_counted_instead_of_chunks(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     files = {split: str(write_questions(tmp_path / f"{split}.json", 8, 0)) for split in ("train", "dev")}
     span = SpanConfig(doc_stride=1, max_query_length=2)
     prepared = prepare(finetune_settings(model, "squad1", **files, max_length=8, span=span), model)
-    assert len(prepared.features["dev"]) > 8
+    assert len(prepared.examples["dev"]) > 8
     assert "! squad1: only 8 examples in dev" in capsys.readouterr().out
 
 
-def test_positions_that_were_never_trained(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_warning_about_untrained_positions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     long, short = "the cat is not very good , the dog is", "the cat is good"
     settings = table(tmp_path, [short, short, long])
     prepare(finetune_settings(model, "table", **settings), model)
@@ -80,13 +80,13 @@ def test_positions_that_were_never_trained(model: Path, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1, 2, 3, 2, 1], "one of 3 classes (1, 2, 3) (the labels are whole numbers of 3 values, at most 20; where their order or distance matters (ratings), --kind regression)"),
-        (list(range(30)), "a number (the labels are whole numbers of 30 values, more than 20; if they are names of classes, --kind classification)"),
-        (["a", "b"], "one of 2 classes (a, b) (from 2 labels; --kind says otherwise)"),
-        ([0.5, 1.5], "a number (from 2 labels; --kind says otherwise)"),
+        ([1, 2, 3, 2, 1], "one of 3 classes (1, 2, 3) (the labels are integers with 3 values, at most 20; where their order or distance matters (ratings), --kind regression)"),
+        (list(range(30)), "a number (the labels are integers with 30 values, more than 20; if they are names of classes, --kind classification)"),
+        (["a", "b"], "one of 2 classes (a, b) (from 2 labels; --kind sets another)"),
+        ([0.5, 1.5], "a number (from 2 labels; --kind sets another)"),
     ],
 )  # fmt: skip
-def test_what_whole_numbers_are_taken_for(
+def test_kind_of_integer_labels_is_explained(
     model: Path, tmp_path: Path, labels: list, message: str, capsys: pytest.CaptureFixture
 ) -> None:
     prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
@@ -94,20 +94,20 @@ def test_what_whole_numbers_are_taken_for(
 
 
 @pytest.mark.parametrize(("head", "stock"), [("joint", False), ("plain", True)])
-def test_a_head_that_no_stock_class_has(
+def test_span_head_without_hugging_face_class(
     model: Path, tmp_path: Path, head: str, stock: bool, capsys: pytest.CaptureFixture
 ) -> None:
     files = {split: str(write_questions(tmp_path / f"{split}.json", 8, 0)) for split in ("train", "dev")}
     prepare(finetune_settings(model, "squad1", **files, span=SpanConfig(head=head)), model)
-    line = "squad1: Hugging Face has no stock class for this head; electra predict reads the model (--span.head plain has one)"
+    line = "squad1: no class of Hugging Face has this head; electra predict reads the model (--span.head plain has one)"
     assert (line in capsys.readouterr().out) == (not stock)
 
 
-def test_other_heads_that_no_stock_class_has(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_classifier_without_hugging_face_class(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     labels = [f"label {i}" for i in range(TINY.hidden_size // 2 + 1)]
     prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
-    assert "table: Hugging Face has no stock class for this head" in capsys.readouterr().out
+    assert "table: no class of Hugging Face has this head" in capsys.readouterr().out
     write_conll(tmp_path / "conll" / "train.txt", 8, 0)
     write_conll(tmp_path / "conll" / "dev.txt", 8, 1)
     prepare(finetune_settings(model, "chunk", data=str(tmp_path / "conll")), model)
-    assert "no stock class" not in capsys.readouterr().out
+    assert "no class of Hugging Face" not in capsys.readouterr().out

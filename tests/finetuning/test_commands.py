@@ -12,7 +12,7 @@ from support.toy_tasks import save_model, toy_tokenizer, write_glue, write_jsonl
 import electra
 from electra import cli
 from electra.finetuning.benchmark import grid
-from electra.finetuning.classification.table import Columns, table_task
+from electra.finetuning.classification.table import Columns, load_table_task
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,9 @@ def test_finetune_then_predict(parts, tmp_path: Path, capsys) -> None:
     inputs = write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat is good ."}, {"sentence": "the dog is bad ."}])
     cli.main(["predict", "--model", str(out), "--input", str(inputs)])
     on_terminal = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    cli.main(["predict", "--model", str(out), "--input", str(inputs), "--out", str(tmp_path / "said.jsonl")])
+    cli.main(["predict", "--model", str(out), "--input", str(inputs), "--out", str(tmp_path / "predictions.jsonl")])
     assert capsys.readouterr().out == ""
-    assert [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()] == on_terminal
+    assert [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()] == on_terminal
     assert list(electra.predict(model=str(out), input=inputs)) == on_terminal
 
 
@@ -80,10 +80,10 @@ def test_glue(parts, tmp_path: Path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "ELECTRA-Large, 1.75M (Table 2)" in printed
     assert "2 files for gluebenchmark.com" in printed
-    assert "the site also wants CoLA.tsv" in printed
+    assert "the site also requires CoLA.tsv" in printed
 
 
-def test_an_option_reaches_the_run(parts, tmp_path: Path) -> None:
+def test_options_are_saved(parts, tmp_path: Path) -> None:
     words = [
         "--weight-decay",
         "0.1",
@@ -121,7 +121,7 @@ def test_an_option_reaches_the_run(parts, tmp_path: Path) -> None:
     }
     assert {name: saved[name] for name in expected} == expected
     results = json.loads((tmp_path / "out" / "seed-0" / "results.json").read_text())
-    assert results["protocol"] == {"epochs": 1.0, "learning_rate": 0.01, "layerwise_decay": 0.5}
+    assert results["hyperparameters"] == {"epochs": 1.0, "learning_rate": 0.01, "layerwise_decay": 0.5}
     assert results["selected"].startswith("best on dev")
     assert json.loads((tmp_path / "out/seed-0/model/task.json").read_text())["max_length"] == 20
 
@@ -139,17 +139,17 @@ def test_options_of_spans(parts, tmp_path: Path) -> None:
     assert all(len(row["answer"].split()) <= 2 for row in rows)
 
 
-def test_the_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
+def test_kind_of_a_table(parts, tmp_path: Path, capsys) -> None:
     table = write_jsonl(tmp_path / "a.jsonl", [{"t": f"the cat {'is ' * i}good", "y": i % 4} for i in range(20)])
     words = ["--model", parts["model"], "--train", str(table), "--text", "t", "--label", "y", *FAST]
     cli.main(["finetune", "table", *words, "--out", str(tmp_path / "found")])
     assert "'y' is read as one of 4 classes" in capsys.readouterr().out
-    cli.main(["finetune", "table", *words, "--kind", "regression", "--out", str(tmp_path / "told")])
+    cli.main(["finetune", "table", *words, "--kind", "regression", "--out", str(tmp_path / "given")])
     assert "'y' is read as a number" in capsys.readouterr().out
-    assert json.loads((tmp_path / "told" / "results.json").read_text())["main_metric"] == "spearman"
+    assert json.loads((tmp_path / "given" / "results.json").read_text())["main_metric"] == "spearman"
 
 
-def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
+def test_split_seed(parts, tmp_path: Path) -> None:
     """The dev scores are those of the predictions on the rows that this seed holds out, whatever --seed is."""
     table = write_jsonl(tmp_path / "a.jsonl", [{"t": f"the cat {'is ' * i}good", "y": i**2 + 0.5} for i in range(20)])
     words = ["--train", str(table), "--text", "t", "--label", "y", "--dev-share", "0.5", *FAST]
@@ -158,14 +158,14 @@ def test_the_seed_of_a_split(parts, tmp_path: Path) -> None:
         seeds = ["--split-seed", str(split), "--seed", str(seed)]
         cli.main(["finetune", "table", "--model", parts["model"], *words, *seeds, "--out", str(out)])
         columns = Columns("t", None, "y")
-        dev = table_task({"train": table}, columns, toy_tokenizer(), dev_share=0.5, split_seed=split).read("dev")
+        dev = load_table_task({"train": table}, columns, toy_tokenizer(), dev_share=0.5, split_seed=split).read("dev")
         expected = pearsonr(np.load(out / f"seed-{seed}" / "logits-dev.npy")[:, 0], dev.labels).statistic
         scores = json.loads((out / "results.json").read_text())["metrics"]["dev"]
         assert scores["pearson"]["median"] == pytest.approx(100 * expected)
 
 
 @pytest.mark.parametrize("switch", ["{}", "{} true", "{}=true", "{} True"])
-def test_a_switch_needs_no_value(monkeypatch, switch: str) -> None:
+def test_switches_need_no_value(monkeypatch, switch: str) -> None:
     seen = []
     monkeypatch.setattr(grid, "glue", lambda config, out, **rest: seen.append((config, rest)))
     of_config = ("swap_pairs", "from_scratch", "skip_bad_rows", "summed_loss", "bias_correction")

@@ -1,4 +1,4 @@
-"""Whole runs on toy tasks: they learn, repeat, resume, keep the best epoch where asked, and say what is wrong."""
+"""Whole runs on toy tasks: training, repetition, resuming, selection of the best epoch, errors."""
 
 import json
 import subprocess
@@ -16,7 +16,9 @@ from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, from_options
 from electra.finetuning.observer import FinetuneObserver
-from electra.finetuning.preparation import Protocol
+from electra.finetuning.preparation import Hyperparameters, resolve_hyperparameters
+from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.registry import TASKS, check_options
 from electra.finetuning.run import finetune
 
 
@@ -39,7 +41,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "seed-0" / "model" / "model.safetensors")
 
 
-def test_a_run_learns_and_leaves_what_is_promised(model, glue, tmp_path, capsys) -> None:
+def test_run_learns_and_writes_its_files(model, glue, tmp_path, capsys) -> None:
     settings = config(model, glue, epochs=8.0, learning_rate=2e-3)
     summary = finetune(settings, tmp_path / "out", seeds=2)
     accuracy = summary["metrics"]["dev"]["accuracy"]
@@ -80,15 +82,15 @@ class Interrupted(Exception):
 
 
 @pytest.mark.parametrize("select", ["last", "best"])
-def test_a_killed_run_ends_as_one_that_was_not(model, glue, tmp_path, monkeypatch, capsys, select: str) -> None:
+def test_killed_run_ends_as_an_uninterrupted_one(model, glue, tmp_path, monkeypatch, capsys, select: str) -> None:
     settings = config(model, glue, select=select)
-    recipe_of, stepped = run.recipe_of, FinetuneObserver.stepped
+    build_recipe, stepped = run.build_recipe, FinetuneObserver.stepped
 
     def often(*arguments):
-        recipe = recipe_of(*arguments)
+        recipe = build_recipe(*arguments)
         return replace(recipe, training=replace(recipe.training, checkpoint_every=3))
 
-    monkeypatch.setattr(run, "recipe_of", often)
+    monkeypatch.setattr(run, "build_recipe", often)
     whole = finetune(settings, tmp_path / "whole")
     for killed_at in (2, 5, 11):
 
@@ -141,7 +143,7 @@ def test_kill_9(model, glue, tmp_path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_the_best_epoch_is_kept_only_when_asked(model, glue, tmp_path, monkeypatch) -> None:
+def test_best_epoch_is_selected_by_option(model, glue, tmp_path, monkeypatch) -> None:
     """With a score that falls from epoch to epoch, the first epoch's weights are the best."""
     falling = iter([3.0, 2.0, 1.0, 0.0, 50.0])
     settings = config(model, glue, select="best")
@@ -174,7 +176,7 @@ def test_seeds_differ_and_repeat(model, glue, tmp_path) -> None:
     assert not torch.equal(weights(tmp_path / "a")[name], other[name])
 
 
-def test_from_scratch_forgets_the_weights(model, glue, tmp_path) -> None:
+def test_from_scratch_ignores_the_weights(model, glue, tmp_path) -> None:
     """With a rate of next to nothing the weights stay as they start."""
     frozen = config(model, glue, epochs=1.0, learning_rate=1e-12)
     finetune(frozen, tmp_path / "kept")
@@ -187,7 +189,7 @@ def test_from_scratch_forgets_the_weights(model, glue, tmp_path) -> None:
     assert float(fresh.std()) == pytest.approx(float(original.std()), rel=0.1)
 
 
-def test_a_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -> None:
+def test_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -> None:
     for summed in (False, True):
         settings = config(model, glue, epochs=1.0, dropout=0.0, learning_rate=1e-12, summed_loss=summed)
         finetune(settings, tmp_path / str(summed))
@@ -195,7 +197,7 @@ def test_a_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -
     assert rows[1]["gradient_norm"] == pytest.approx(16 * rows[0]["gradient_norm"], rel=1e-4)
 
 
-def test_adam_starts_uncorrected_unless_asked(model, glue, tmp_path) -> None:
+def test_bias_correction_is_an_option(model, glue, tmp_path) -> None:
     """The first update is the rate times g / |g|, and uncorrected 3.16 times that: (1 - beta1) / sqrt(1 - beta2)."""
     for corrected in (None, False, True):
         given = {} if corrected is None else {"bias_correction": corrected}
@@ -211,7 +213,7 @@ def test_adam_starts_uncorrected_unless_asked(model, glue, tmp_path) -> None:
     assert torch.equal(default, uncorrected)
 
 
-def test_one_s_own_table(model, tmp_path, capsys) -> None:
+def test_own_table(model, tmp_path, capsys) -> None:
     rows = [
         {"t": f"the {a} is {w}", "y": y} for a in ("cat", "dog", "fox") for w, y in (("good", "kind"), ("bad", "rude"))
     ]
@@ -225,13 +227,15 @@ def test_one_s_own_table(model, tmp_path, capsys) -> None:
     assert "held out as dev" in capsys.readouterr().out
 
 
-def test_protocol_is_the_paper_s_unless_told(model, glue) -> None:
-    assert Protocol.of(FinetuneConfig(task="rte"), TINY) == Protocol(10.0, 3e-4, 0.8)
-    told = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0)
-    assert Protocol.of(told, replace(TINY, hidden_size=1024, num_heads=16)) == Protocol(1.0, 1e-5, 1.0)
+def test_default_hyperparameters_are_the_paper_s() -> None:
+    recipe, large = TASKS["rte"].recipe, replace(TINY, hidden_size=1024, num_heads=16)
+    assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, TINY) == Hyperparameters(10.0, 3e-4, 0.8)
+    assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, large) == Hyperparameters(10.0, 5e-5, 0.9)
+    given = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0)
+    assert resolve_hyperparameters(given, recipe, large) == Hyperparameters(1.0, 1e-5, 1.0)
 
 
-def test_another_configuration_in_the_same_place(model, glue, tmp_path) -> None:
+def test_another_configuration_in_the_same_directory(model, glue, tmp_path) -> None:
     finetune(config(model, glue, epochs=1.0), tmp_path / "out")
     with pytest.raises(RunError, match=r"another configuration: --epochs is 1\.0 there, 2\.0 here"):
         finetune(config(model, glue, epochs=2.0), tmp_path / "out")
@@ -241,15 +245,15 @@ def test_another_configuration_in_the_same_place(model, glue, tmp_path) -> None:
         finetune(config(model, glue), tmp_path / "other")
 
 
-def test_a_run_that_was_killed_while_it_began_begins_again(model, glue, tmp_path) -> None:
-    """The partial file of an interrupted write is nobody's work."""
+def test_run_that_was_killed_at_its_start_restarts(model, glue, tmp_path) -> None:
+    """The partial file of an interrupted write is not a run."""
     (tmp_path / "out" / "seed-0").mkdir(parents=True)
     (tmp_path / "out" / "seed-0" / ".config.yaml.123.partial").write_text("ta")
     (tmp_path / "out" / "seed-0" / "inputs.json").write_text("{}")
     assert finetune(config(model, glue, epochs=1.0), tmp_path / "out")["metrics"]
 
 
-def test_files_that_changed_since(model, tmp_path) -> None:
+def test_changed_input_files(model, tmp_path) -> None:
     rows = [{"t": "the cat", "y": "kind"}, {"t": "the dog", "y": "rude"}] * 8
     train = write_jsonl(tmp_path / "train.jsonl", rows)
     given = {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 1}
@@ -259,7 +263,7 @@ def test_files_that_changed_since(model, tmp_path) -> None:
         finetune(from_options("table", given), tmp_path / "out")
 
 
-def test_an_option_that_cannot_be_claims_nothing(model, glue, tmp_path) -> None:
+def test_wrong_options_write_nothing(model, glue, tmp_path) -> None:
     with pytest.raises(UsageError, match="--max-length 65 is more than the 64 positions of the model"):
         finetune(config(model, glue, max_length=65), tmp_path / "out")
     broken = write_glue(tmp_path / "glue")
@@ -269,7 +273,7 @@ def test_an_option_that_cannot_be_claims_nothing(model, glue, tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_training_rows_are_left_out_when_asked_and_bad_dev_rows_never(model, tmp_path, capsys) -> None:
+def test_skip_bad_rows_is_for_training_rows_only(model, tmp_path, capsys) -> None:
     data = write_glue(tmp_path / "glue")
     with (data / "SST-2" / "train.tsv").open("a") as file:
         file.write("half a row\n")
@@ -282,7 +286,7 @@ def test_bad_training_rows_are_left_out_when_asked_and_bad_dev_rows_never(model,
         finetune(config(model, data, epochs=1.0, skip_bad_rows=True), tmp_path / "other")
 
 
-def test_weights_that_are_not_what_the_config_says(glue, tmp_path) -> None:
+def test_weights_that_contradict_the_config(glue, tmp_path) -> None:
     model = save_model(tmp_path / "model")
     saved = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**saved, "intermediate_size": 32}))
@@ -306,7 +310,6 @@ def test_models_that_cannot_be_used(glue, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"task": "colla"}, "there is no task 'colla'"),
         ({"epochs": 0.0}, "--epochs is 0.0; it must be more than 0"),
         ({"learning_rate": -1.0}, "--learning-rate is -1.0"),
         ({"batch_size": 0}, "--batch-size is 0"),
@@ -315,10 +318,6 @@ def test_models_that_cannot_be_used(glue, tmp_path) -> None:
         ({"max_length": 4}, "--max-length is 4"),
         ({"seed": -1}, "--seed is -1"),
         ({"weight_decay": -0.1}, "--weight-decay is -0.1"),
-        ({"task": "sst2", "dev": "d.tsv"}, "--dev has no meaning for sst2"),
-        ({"task": "rte", "text": "t"}, "--text has no meaning for rte"),
-        ({"task": "chunk", "wnli_candidates": True}, "--wnli-candidates has no meaning for chunk"),
-        ({"task": "squad1", "data": "d", "dev": "d.json"}, "give either --data"),
     ],
 )
 def test_options_out_of_range(given, message: str) -> None:
@@ -326,6 +325,25 @@ def test_options_out_of_range(given, message: str) -> None:
         FinetuneConfig(**given)
 
 
-def test_pairs_whose_order_has_a_meaning_are_not_swapped(model, glue, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": "colla"}, "there is no task 'colla'"),
+        ({"task": "sst2", "dev": "d.tsv"}, "--dev has no meaning for sst2"),
+        ({"task": "rte", "text": "t"}, "--text has no meaning for rte"),
+        ({"task": "rte", "span": SpanConfig(head="plain")}, "--span has no meaning for rte"),
+        ({"task": "chunk", "swap_pairs": True}, "--swap-pairs has no meaning for chunk"),
+        ({"task": "table", "data": "d"}, "--data has no meaning for table"),
+        ({"task": "wnli-candidates", "swap_pairs": True}, "--swap-pairs has no meaning for wnli-candidates"),
+        ({"task": "squad1", "data": "d", "dev": "d.json"}, "give either --data"),
+        ({"task": "squad1", "data": "hf://squad"}, "hf://squad"),
+    ],
+)
+def test_options_that_the_task_does_not_use(given, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_options(FinetuneConfig(**given))
+
+
+def test_ordered_pairs_are_not_swapped(model, glue, tmp_path) -> None:
     with pytest.raises(UsageError, match="in rte the order of a pair has a meaning"):
         finetune(config(model, glue, "rte", swap_pairs=True), tmp_path / "out")

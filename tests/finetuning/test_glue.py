@@ -1,4 +1,4 @@
-"""GLUE's files: columns, labels, splits; toy folders, and the real ones where they are."""
+"""GLUE's files: columns, labels, splits; toy folders, and real ones where they exist."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from support.real_data import DATA
 from support.toy_tasks import toy_tokenizer, write_glue
 
 from electra.errors import DataError
-from electra.finetuning.classification.glue import GLUE, glue_task, read_split, split_file
-from electra.finetuning.registry import EPOCHS
+from electra.finetuning.classification.glue import GLUE, find_file, load_glue_task, read_split
+from electra.finetuning.registry import TASKS
 
 REAL = DATA / "glue"
 
@@ -41,16 +41,20 @@ def test_columns_and_labels(folder: Path) -> None:
     assert test.ids == [str(i) for i in range(len(test))]
 
 
-def test_splits_that_are_there(folder: Path) -> None:
-    task = glue_task("mnli", str(folder), toy_tokenizer())
+def test_existing_splits(folder: Path) -> None:
+    task = load_glue_task("mnli", str(folder), toy_tokenizer())
     assert task.scored == ("dev", "dev_mismatched")
     assert task.predicted == ("test", "diagnostic")  # no test_mismatched.tsv in this folder
-    assert glue_task("rte", str(folder), toy_tokenizer()).predicted == ("test",)
+    assert load_glue_task("rte", str(folder), toy_tokenizer()).predicted == ("test",)
 
 
 def test_epochs_of_table_7() -> None:
-    assert {name for name, epochs in EPOCHS.items() if epochs == 10} == {"rte", "stsb"}
-    assert {name for name, epochs in EPOCHS.items() if epochs == 2} == {"squad1", "squad2", "mrqa"}
+    assert {name for name, spec in TASKS.items() if spec.recipe.epochs == 10} == {"rte", "stsb"}
+    assert {name for name, spec in TASKS.items() if spec.recipe.epochs == 2} == {"squad1", "squad2", "mrqa"}
+    assert {name for name, spec in TASKS.items() if spec.recipe.max_length != 128} == {
+        *("squad1", "squad2", "mrqa"),
+        *("chunk", "ner", "pos", "tagging"),
+    }
 
 
 def test_cola_has_no_header_but_in_test(tmp_path: Path) -> None:
@@ -77,16 +81,16 @@ def test_bad_rows(tmp_path: Path, content: str, message: str) -> None:
         read_split("sst2", tmp_path, "train", False)
 
 
-def test_a_folder_of_something_else(tmp_path: Path) -> None:
+def test_folder_of_another_layout(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no RTE/train\.tsv here"):
-        split_file("rte", tmp_path, "train")
+        find_file("rte", tmp_path, "train")
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "train.tsv").write_text("a\tb\nc\td\n")
     with pytest.raises(DataError, match="2 columns where rte needs more than 2"):
         read_split("rte", tmp_path, "train", False)
 
 
-def test_out_of_the_hub_s_layout(tmp_path: Path) -> None:
+def test_layout_of_the_hub(tmp_path: Path) -> None:
     """A local folder of a hub data set, whose label order for MNLI is not that of the files."""
     datasets = pytest.importorskip("datasets")
     rows = {"premise": ["a", "b", "c"], "hypothesis": ["d", "e", "f"], "label": [0, 1, 2], "idx": [0, 1, 2]}
@@ -98,12 +102,12 @@ def test_out_of_the_hub_s_layout(tmp_path: Path) -> None:
         for split in ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched")
     )
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n  - config_name: mnli\n    data_files:\n{splits}---\n")
-    task = glue_task("mnli", f"hf://{tmp_path}", toy_tokenizer())
+    task = load_glue_task("mnli", f"hf://{tmp_path}", toy_tokenizer())
     assert task.read("dev").labels.tolist() == [1, 2, 0]
     assert task.read("dev_mismatched").first == ["a", "b", "c"]
     assert task.read("test").labels is None
     with pytest.raises(DataError, match="rte/validation cannot be read"):
-        glue_task("rte", f"hf://{tmp_path}", toy_tokenizer()).read("dev")
+        load_glue_task("rte", f"hf://{tmp_path}", toy_tokenizer()).read("dev")
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data/glue here")
@@ -117,7 +121,7 @@ def test_out_of_the_hub_s_layout(tmp_path: Path) -> None:
         ("wnli", 635, 71, 31 / 71),
     ],
 )
-def test_the_real_files(name: str, train: int, dev: int, share: float) -> None:
+def test_real_files(name: str, train: int, dev: int, share: float) -> None:
     assert len(read_split(name, REAL, "train", False)) == train
     sentences = read_split(name, REAL, "dev", False)
     assert len(sentences) == dev
@@ -126,7 +130,7 @@ def test_the_real_files(name: str, train: int, dev: int, share: float) -> None:
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data/glue here")
-def test_the_real_similarities() -> None:
+def test_real_similarities() -> None:
     sentences = read_split("stsb", REAL, "dev", False)
     assert len(sentences) == 1500
     assert sentences.labels.mean() == pytest.approx(2.3639, abs=1e-4)

@@ -1,4 +1,4 @@
-"""GLUE as a whole: the table, resuming, ensembles, MNLI first, files for the site."""
+"""The GLUE benchmark: the table, resuming, ensembles, MNLI first, files for the site."""
 
 import json
 import signal
@@ -18,9 +18,9 @@ from support.toy_tasks import save_model, write_glue, write_wnli
 from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning import run
 from electra.finetuning.benchmark import grid
-from electra.finetuning.benchmark.ensemble import averaged_logits, best_runs
+from electra.finetuning.benchmark.ensemble import average_logits, select_best_runs
 from electra.finetuning.benchmark.grid import COLUMNS, PUBLISHED, glue
-from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.run import finetune
 from electra.text.tokenizer import load_tokenizer
@@ -41,7 +41,7 @@ def done(settings: FinetuneConfig, tmp_path_factory: pytest.TempPathFactory) -> 
     )
 
 
-def test_the_table(done) -> None:
+def test_table(done) -> None:
     out, results = done
     values = results["tasks"]["sst2"]["metrics"]["dev"]["accuracy"]["values"]
     assert len(values) == 3
@@ -50,7 +50,7 @@ def test_the_table(done) -> None:
     assert f"{statistics.median(values):.1f} ± {statistics.stdev(values):.1f}" in table
     assert "ELECTRA-Large, 1.75M (Table 2) | 69.1" in table
     assert "ensemble of the 2 best on dev" in table
-    assert "runs of the ensemble were chosen on the dev rows that are scored here, which flatters" in table
+    assert "runs of the ensemble were selected on the dev rows that are scored here" in table
     assert "RTE and STS start from" in table
     assert json.loads((out / "results.json").read_text()) == results
 
@@ -71,23 +71,23 @@ def test_rte_and_sts_start_from_mnli(done, settings) -> None:
     assert "mnli" not in starts["sst2"]
 
 
-def test_rte_s_rate_after_mnli(settings, tmp_path, monkeypatch) -> None:
+def test_learning_rate_of_rte_after_mnli(settings, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds: [])
     config = FinetuneConfig(task="rte", model=settings.model, data=settings.data)
-    assert grid.after_mnli(config, tmp_path).learning_rate == 2e-5
-    assert grid.after_mnli(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None
+    assert grid.start_from_mnli(config, tmp_path).learning_rate == 2e-5
+    assert grid.start_from_mnli(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None
 
 
-def test_an_ensemble_is_the_mean_of_the_best(done, settings) -> None:
+def test_ensemble_is_the_mean_of_the_best(done, settings) -> None:
     out, results = done
     runs = [json.loads((out / "sst2" / f"seed-{seed}" / "results.json").read_text()) for seed in range(3)]
     chosen = results["best_seeds"]["sst2"]
-    assert chosen == best_runs(runs, 2, "dev")
+    assert chosen == select_best_runs(runs, 2, "dev")
     left_out = next(iter({0, 1, 2} - set(chosen)))
     score = [each["metrics"]["dev"]["accuracy"] for each in runs]
     assert all(score[seed] >= score[left_out] for seed in chosen)
-    task = glue_task("sst2", settings.data, load_tokenizer(settings.model))
-    probabilities = averaged_logits(task, out / "sst2", chosen, "dev")
+    task = load_glue_task("sst2", settings.data, load_tokenizer(settings.model))
+    probabilities = average_logits(task, out / "sst2", chosen, "dev")
     np.testing.assert_allclose(probabilities.sum(1), 1.0)
     right = (probabilities.argmax(1) == task.read("dev").labels).mean()
     assert results["ensemble"]["sst2"]["dev"]["accuracy"] == pytest.approx(100 * right)
@@ -126,17 +126,17 @@ def test_ax_and_wnli(settings, tmp_path, capsys) -> None:
         100 * np.mean(follows == [True, False, True])
     )
     assert "WNLI is scored by candidate antecedents" in (tmp_path / "out" / "results.md").read_text()
-    assert capsys.readouterr().out.count("the site also wants CoLA.tsv") == 1
+    assert capsys.readouterr().out.count("the site also requires CoLA.tsv") == 1
 
 
-def test_which_tasks_are_run(settings, tmp_path) -> None:
+def test_resolve_task_names(settings, tmp_path) -> None:
     data = settings.data
-    assert grid.task_names(["cola,rte", "sst2, rte"], data, False) == ["cola", "rte", "sst2"]
-    assert grid.task_names(["ax", "mnli"], data, False) == ["mnli"]
-    assert grid.task_names([], data, False) == grid.task_names([], data, True) == list(COLUMNS)
-    assert grid.task_names([], str(write_wnli(tmp_path)), True) == [*COLUMNS, "wnli"]
+    assert grid.resolve_task_names(["cola,rte", "sst2, rte"], data, False) == ["cola", "rte", "sst2"]
+    assert grid.resolve_task_names(["ax", "mnli"], data, False) == ["mnli"]
+    assert grid.resolve_task_names([], data, False) == grid.resolve_task_names([], data, True) == list(COLUMNS)
+    assert grid.resolve_task_names([], str(write_wnli(tmp_path)), True) == [*COLUMNS, "wnli"]
     with pytest.raises(DataError, match=r"no AX/diagnostic\.tsv here"):
-        grid.task_names(["ax"], str(tmp_path), False)
+        grid.resolve_task_names(["ax"], str(tmp_path), False)
 
 
 def test_wnli_needs_the_discriminator_s_head(settings, tmp_path) -> None:
@@ -148,7 +148,7 @@ def test_wnli_needs_the_discriminator_s_head(settings, tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_warning_is_not_said_twice(settings, tmp_path, capsys) -> None:
+def test_warnings_are_logged_once(settings, tmp_path, capsys) -> None:
     """The grid reads everything first, to see what is missing."""
     data = write_glue(tmp_path / "glue", rows=32)
     with (data / "SST-2" / "train.tsv").open("a") as file:
@@ -177,7 +177,7 @@ def test_kill_9(settings, tmp_path) -> None:
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_the_grid_goes_on_at_the_first_missing_run(settings, tmp_path, monkeypatch) -> None:
+def test_grid_resumes_at_the_first_missing_run(settings, tmp_path, monkeypatch) -> None:
     glue(settings, tmp_path, tasks=["sst2"], seeds=2)
     (tmp_path / "sst2" / "seed-1" / "results.json").unlink()
     trained = []
@@ -193,11 +193,13 @@ def test_the_grid_goes_on_at_the_first_missing_run(settings, tmp_path, monkeypat
     assert results["tasks"]["sst2"]["seeds"] == [0, 1, 2]
 
 
-def test_what_is_missing_is_said_before_anything_runs(settings, tmp_path) -> None:
+def test_missing_files_are_found_before_the_first_run(settings, tmp_path) -> None:
     with pytest.raises(DataError, match=r"no CoLA/train\.tsv here.*--tasks"):
         glue(settings, tmp_path / "out", seeds=1)
     with pytest.raises(UsageError, match="there is no GLUE task 'squad'"):
         glue(settings, tmp_path / "out", tasks=["squad"])
     with pytest.raises(UsageError, match="--ensemble 3 needs as many seeds"):
         glue(settings, tmp_path / "out", tasks=["rte"], seeds=2, ensemble=3)
+    with pytest.raises(UsageError, match="--text has no meaning for rte"):
+        glue(replace(settings, text="sentence"), tmp_path / "out", tasks=["rte"], seeds=1)
     assert not (tmp_path / "out").exists()

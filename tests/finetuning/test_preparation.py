@@ -10,7 +10,7 @@ from electra.finetuning.classification import task
 from electra.finetuning.run import finetune
 
 
-def test_what_seeds_share_is_read_and_said_once_and_changes_no_seed(tmp_path, monkeypatch, capsys) -> None:
+def test_common_inputs_are_read_once_for_all_seeds(tmp_path, monkeypatch, capsys) -> None:
     model, data = save_model(tmp_path / "model"), write_glue(tmp_path / "glue")
     (data / "MNLI" / "dev_mismatched.tsv").unlink()
     with (data / "MNLI" / "train.tsv").open("a") as file:
@@ -21,15 +21,15 @@ def test_what_seeds_share_is_read_and_said_once_and_changes_no_seed(tmp_path, mo
     settings = finetune_settings(model, "mnli", data=str(data), epochs=1.0, max_length=8, skip_bad_rows=True)
     finetune(settings, tmp_path / "out", seeds=3)
     assert len(encoded) == 4, "train, dev, test and AX"
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("!")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("!")]
     for warning in (
         "1 rows with another",
         "32 train texts are cut",
         "32 dev texts are cut",
         "no MNLI/dev_mismatched.tsv",
     ):
-        assert len([line for line in said if warning in line]) == 1, warning
-    assert len(said) == len(set(said))
+        assert len([line for line in lines if warning in line]) == 1, warning
+    assert len(lines) == len(set(lines))
     finetune(replace(settings, seed=2), tmp_path / "alone")
     one, other = (load_file(tmp_path / each / "seed-2/model/model.safetensors") for each in ("out", "alone"))
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -1,4 +1,4 @@
-"""The whole of question answering: a tiny encoder learns a few questions by heart and answers them."""
+"""Question answering end to end: a tiny encoder overfits a few questions and answers them."""
 
 import json
 from dataclasses import asdict
@@ -10,11 +10,10 @@ import torch
 from support.squad_toys import TOKENIZER, ask, meetings, write_squad
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import FeatureLoader
+from electra.finetuning.batching import BatchLoader
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig
-from electra.finetuning.qa.task import QuestionAnswering, find_questions, read_questions
-from electra.finetuning.registry import fitted
+from electra.finetuning.qa.task import QuestionAnswering, find_files, fit_to_length, read_questions
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
 
@@ -42,13 +41,13 @@ def task_over(name: str, options: SpanConfig, **paths: Path) -> QuestionAnswerin
     return QuestionAnswering(name, splits, TOKENIZER, options)
 
 
-def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
+def train(task: QuestionAnswering, steps: int) -> FinetunedModel:
     torch.manual_seed(0)
     encoder = Encoder(ENCODER)
     initialize(encoder, std=0.15)
     model = FinetunedModel(encoder, task.head(ENCODER)).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    loader = FeatureLoader(task.features("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
+    loader = BatchLoader(task.encode("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
     for step in range(steps):
         batch = loader.batch(step)
         loss, _ = model(batch, model.counts(batch))
@@ -60,13 +59,13 @@ def trained(task: QuestionAnswering, steps: int) -> FinetunedModel:
 
 @pytest.mark.parametrize("head", ["joint", "plain"])
 @pytest.mark.parametrize("name", ["squad1", "squad2"])
-def test_eight_questions_are_learnt_by_heart(tmp_path: Path, name: str, head: str) -> None:
+def test_overfits_eight_questions(tmp_path: Path, name: str, head: str) -> None:
     questions = meetings(8, impossible_every=3 if name == "squad2" else 0)
     path = write_squad(tmp_path / "train.json", questions, "1.1" if name == "squad1" else "v2.0")
     task = task_over(name, config(head=head, null_threshold=0.0), train=path, dev=path)
-    assert len(task.features("train")) > 8
-    model = trained(task, steps=150)
-    outputs = model.outputs(task.features("dev"), CPU, batch_size=4, pad_id=TOKENIZER.pad_id)
+    assert len(task.encode("train")) > 8
+    model = train(task, steps=150)
+    outputs = model.outputs(task.encode("dev"), CPU, batch_size=4, pad_id=TOKENIZER.pad_id)
     scores = task.score("dev", outputs)
     assert (scores["em"], scores[task.main_metric]) == (100.0, 100.0)
     if name == "squad2":
@@ -83,14 +82,14 @@ def test_eight_questions_are_learnt_by_heart(tmp_path: Path, name: str, head: st
 def test_v1_questions_always_have_an_answer(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(5), "1.1")
     task = task_over("squad1", config(null_threshold=-1e9), dev=path)
-    outputs = trained_not_at_all(task).outputs(task.features("dev"), CPU, batch_size=2, pad_id=TOKENIZER.pad_id)
+    outputs = untrained(task).outputs(task.encode("dev"), CPU, batch_size=2, pad_id=TOKENIZER.pad_id)
     assert all(each["answer"] for each in task.predictions("dev", outputs))
     assert set(task.score("dev", outputs)) == {"em", "f1"}
     impossible = task_over("squad2", config(null_threshold=-1e9), dev=path)
     assert not any(each["answer"] for each in impossible.predictions("dev", outputs))
 
 
-def trained_not_at_all(task: QuestionAnswering) -> FinetunedModel:
+def untrained(task: QuestionAnswering) -> FinetunedModel:
     torch.manual_seed(0)
     return FinetunedModel(Encoder(ENCODER), task.head(ENCODER))
 
@@ -102,39 +101,39 @@ def test_mrqa(tmp_path: Path) -> None:
     lines = [{"header": {}}, {"context": "Anna met Carl.", "qas": [qa]}]
     path.write_text("\n".join(map(json.dumps, lines)))
     task = task_over("mrqa", config(), dev=path)
-    targets = task.features("dev").targets
+    targets = task.encode("dev").targets
     assert (targets["start"], targets["end"]) == (5, 5)
 
 
-def test_features_are_made_once(tmp_path: Path) -> None:
+def test_examples_are_encoded_once(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(3))
     task = task_over("squad2", config(), dev=path)
-    assert task.features("dev") is task.features("dev")
-    assert task.settings() == {"span": asdict(config()), "best_null_threshold": None}
+    assert task.encode("dev") is task.encode("dev")
+    assert task.settings() == {"task": "squad2", "span": asdict(config()), "best_null_threshold": None}
     json.dumps(task.settings())
 
 
 def test_splits_that_do_not_fit(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", [ask("a", "Who?", "Anna."), ask("b", "Who?", "Anna.", "Anna")])
     with pytest.raises(DataError, match="squad2: there is no train split"):
-        task_over("squad2", config(), dev=path).features("train")
+        task_over("squad2", config(), dev=path).encode("train")
     with pytest.raises(
-        DataError, match=r"dev\.json: question 'a' has no answer, which squad1 does not know: use squad2"
+        DataError, match=r"dev\.json: question 'a' has no answer, which squad1 does not have: use squad2"
     ):
         read_questions("squad1", path, answered=True)
     unanswered = tmp_path / "test.json"
     unanswered.write_text(path.read_text().replace('"is_impossible": true', '"is_impossible": false'))
-    assert task_over("squad1", config(), test=unanswered).features("test").targets == {}
+    assert task_over("squad1", config(), test=unanswered).encode("test").targets == {}
     with pytest.raises(DataError, match=r"test\.json: question 'a' has no answer; only a test file may lack them"):
         read_questions("squad1", unanswered, answered=True)
 
 
 def test_files_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none of train-v2\.0\.json, .* is here"):
-        find_questions("squad2", tmp_path)
+        find_files("squad2", tmp_path)
     for name in ("train.json", "train-v2.0.json.gz", "dev.json.gz", "test-v2.0.json", "train-v1.1.json"):
         (tmp_path / name).write_text("")
-    found = find_questions("squad2", tmp_path)
+    found = find_files("squad2", tmp_path)
     assert {split: path.name for split, path in found.items()} == {
         "train": "train-v2.0.json.gz",
         "dev": "dev.json.gz",
@@ -148,21 +147,21 @@ def test_chunks_longer_than_the_models_positions() -> None:
         task.head(ENCODER)
 
 
-def test_questions_that_are_cut_are_counted_and_the_options_are_named(tmp_path: Path, capsys) -> None:
+def test_truncated_questions_are_counted(tmp_path: Path, capsys) -> None:
     path = write_squad(tmp_path / "train.json", meetings(4), "1.1")
     task = task_over("squad1", SpanConfig(max_length=24, max_query_length=2), train=path)
-    assert task.features("train").notes["questions_cut"] == 4
-    task.features("train")
+    assert task.encode("train").counts["questions_cut"] == 4
+    task.encode("train")
     assert capsys.readouterr().out == (
         "! squad1: 4 of 4 train questions are longer than 2 tokens and lose their ends "
         "(--span.max-query-length, by default at most a quarter of --max-length)\n"
     )
 
 
-def test_span_options_fit_the_length_unless_they_are_given() -> None:
-    usual = fitted(SpanConfig(), 512)
+def test_default_span_options_fit_the_length() -> None:
+    usual = fit_to_length(SpanConfig(), 512)
     assert (usual.max_length, usual.doc_stride, usual.max_query_length) == (512, 128, 64)
-    short = fitted(SpanConfig(), 128)
+    short = fit_to_length(SpanConfig(), 128)
     assert (short.max_length, short.doc_stride, short.max_query_length) == (128, 32, 32)
-    given = fitted(SpanConfig(doc_stride=90, max_query_length=50), 128)
+    given = fit_to_length(SpanConfig(doc_stride=90, max_query_length=50), 128)
     assert (given.doc_stride, given.max_query_length) == (90, 50)

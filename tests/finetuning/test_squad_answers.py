@@ -24,20 +24,20 @@ def plain_outputs(chunks: Chunks) -> list[dict[str, np.ndarray]]:
     """Random logits; those of each chunk padded to another length, with high ones at the padding."""
     rng = np.random.default_rng(0)
     outputs = []
-    for ids in chunks.features.ids:
+    for ids in chunks.examples.input_ids:
         padded = len(ids) + int(rng.integers(0, 4))
-        said = {name: rng.normal(size=padded).astype(np.float32) for name in ("start_logits", "end_logits")}
-        for logits in said.values():
+        output = {name: rng.normal(size=padded).astype(np.float32) for name in ("start_logits", "end_logits")}
+        for logits in output.values():
             logits[len(ids) - 1 :] = 50.0
-        outputs.append(said)
+        outputs.append(output)
     return outputs
 
 
 def literal_spans(chunks: Chunks, question: int, row: int) -> list[tuple[int, int, str]]:
     """Start and end in the chunk, and text, of all that may be answered out of a chunk."""
-    shift = int(chunks.first[row]) - chunks.features.segment_a[row]
+    shift = int(chunks.first[row]) - chunks.examples.segment_a[row]
     spans = []
-    for start in range(int(chunks.best[row, 0]), int(chunks.best[row, 1])):
+    for start in range(int(chunks.max_context[row, 0]), int(chunks.max_context[row, 1])):
         for end in range(start, min(start + 6, int(chunks.end[row]))):
             spans.append((start - shift, end - shift, chunks.text(question, start, end)))
     return spans
@@ -68,7 +68,7 @@ def test_plain_answers_are_the_best_of_all_spans(chunks: Chunks) -> None:
 
 def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
     rng = np.random.default_rng(1)
-    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.features.ids]
+    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids]
     answers = answer_questions(chunks, outputs, JOINT)
     assert [each.id for each in answers] == [each.id for each in chunks.questions]
     for question, answered in enumerate(answers):
@@ -76,12 +76,12 @@ def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
         scored = []
         for row in rows:
             spans = {(start, end): text for start, end, text in literal_spans(chunks, question, row)}
-            said = outputs[row]
+            output = outputs[row]
             for i in range(9):
                 for j in range(9):
-                    span = int(said["starts"][i]), int(said["ends"][i, j])
+                    span = int(output["starts"][i]), int(output["ends"][i, j])
                     if span in spans:
-                        score = float(said["start_log_probs"][i] + said["end_log_probs"][i, j])
+                        score = float(output["start_log_probs"][i] + output["end_log_probs"][i, j])
                         scored.append((score, spans[span]))
         expected = expected_n_best(scored)
         if expected:
@@ -92,7 +92,7 @@ def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
         assert answered.null_odds == pytest.approx(min(float(outputs[row]["impossible_logit"]) for row in rows))
 
 
-def test_nothing_is_answered_only_above_the_threshold(chunks: Chunks) -> None:
+def test_no_answer_only_above_the_threshold(chunks: Chunks) -> None:
     for answered in answer_questions(chunks, plain_outputs(chunks), PLAIN):
         assert answered.answer(answered.null_odds) == answered.best != ""
         assert answered.answer(np.nextafter(answered.null_odds, -np.inf)) == ""
@@ -103,7 +103,7 @@ def test_default_thresholds() -> None:
     assert SpanConfig(null_threshold=1.5).threshold == 1.5
 
 
-def test_there_is_an_answer_even_where_the_beam_has_none() -> None:
+def test_answer_without_a_valid_span_in_the_beam() -> None:
     chunks = chunk_questions([ask("a", "Who?", "Anna met Carl.", "Anna")], TOKENIZER, JOINT)
     only_cls = {name: np.zeros_like(value) for name, value in random_beam(8, 9, np.random.default_rng(0)).items()}
     (answered,) = answer_questions(chunks, [only_cls], JOINT)
@@ -112,12 +112,12 @@ def test_there_is_an_answer_even_where_the_beam_has_none() -> None:
 
 
 @pytest.mark.parametrize("config", [JOINT, PLAIN], ids=["joint", "plain"])
-def test_a_context_without_any_token(config: SpanConfig) -> None:
+def test_context_without_tokens(config: SpanConfig) -> None:
     questions = [Question("a", "Who?", "\u200b", (), False), Question("b", "Who?", "Anna", (), False)]
     chunks = chunk_questions(questions, TOKENIZER, config)
     rng = np.random.default_rng(0)
     joint = config.head == "joint"
-    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.features.ids] if joint else plain_outputs(chunks)
+    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids] if joint else plain_outputs(chunks)
     empty, answered = answer_questions(chunks, outputs, config)
     assert (empty.best, answered.best) == ("", "Anna")
 

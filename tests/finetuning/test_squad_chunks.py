@@ -1,4 +1,4 @@
-"""Chunks: they cover the context, every token is best seen in one of them, and answers come back from their tokens."""
+"""Chunks: they cover the context, every token has its maximal context in one of them, answers are recovered."""
 
 import tracemalloc
 
@@ -8,7 +8,7 @@ from support.real_data import DATA
 from support.squad_toys import TOKENIZER, ask, nonsense
 
 from electra.errors import UsageError
-from electra.finetuning.qa.chunks import Chunks, best_contexts, chunk_questions, chunk_starts
+from electra.finetuning.qa.chunks import Chunks, assign_max_context, chunk_questions, compute_chunk_starts
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Answer, Question, read_squad
 from electra.text.tokenizer import load_tokenizer
@@ -28,8 +28,8 @@ def rows_of(chunks: Chunks, question: int) -> np.ndarray:
     return np.flatnonzero(chunks.question == question)
 
 
-def test_what_a_chunk_reads(chunks: Chunks) -> None:
-    for row, (ids, segment_a) in enumerate(zip(chunks.features.ids, chunks.features.segment_a, strict=True)):
+def test_tokens_of_chunks(chunks: Chunks) -> None:
+    for row, (ids, segment_a) in enumerate(zip(chunks.examples.input_ids, chunks.examples.segment_a, strict=True)):
         number = chunks.question[row]
         (asked,) = TOKENIZER.encode_lines([chunks.questions[number].question])
         shown = chunks.contexts[number].ids[chunks.first[row] : chunks.end[row]]
@@ -52,21 +52,21 @@ def test_chunks_cover_the_context_a_stride_apart(chunks: Chunks) -> None:
     assert several > 30
 
 
-def test_every_token_has_one_best_chunk(chunks: Chunks) -> None:
+def test_every_token_has_its_maximal_context_in_one_chunk(chunks: Chunks) -> None:
     for number, context in enumerate(chunks.contexts):
         owners = np.zeros(len(context.ids), dtype=np.int64)
         for row in rows_of(chunks, number):
-            own, end = chunks.best[row]
+            own, end = chunks.max_context[row]
             assert chunks.first[row] <= own <= end <= chunks.end[row]
             owners[own:end] += 1
         assert (owners == 1).all()
 
 
 @pytest.mark.parametrize(("tokens", "room", "stride"), [(1, 9, 4), (9, 9, 4), (10, 9, 4), (100, 9, 4), (700, 445, 128), (446, 445, 128), (50, 7, 30)])  # fmt: skip
-def test_the_best_chunk_is_that_of_the_literal_rule(tokens: int, room: int, stride: int) -> None:
-    starts = chunk_starts(tokens, room, stride)
+def test_maximal_context_against_the_rule(tokens: int, room: int, stride: int) -> None:
+    starts = compute_chunk_starts(tokens, room, stride)
     spans = [(start, min(start + room, tokens)) for start in starts]
-    best = best_contexts(starts, tokens, room)
+    best = assign_max_context(starts, tokens, room)
     for token in range(tokens):
         scores = [
             min(token - start, end - 1 - token) + 0.01 * (end - start) if start <= token < end else -1.0
@@ -78,8 +78,8 @@ def test_the_best_chunk_is_that_of_the_literal_rule(tokens: int, room: int, stri
 
 def gold_texts(chunks: Chunks) -> list[set[str]]:
     """What each question's targets stand for, in the original text."""
-    targets = chunks.features.targets
-    shift = chunks.first - np.array(chunks.features.segment_a)
+    targets = chunks.examples.targets
+    shift = chunks.first - np.array(chunks.examples.segment_a)
     texts: list[set[str]] = [set() for _ in chunks.questions]
     for row, number in enumerate(chunks.question):
         start, end = targets["start"][row], targets["end"][row]
@@ -89,7 +89,7 @@ def gold_texts(chunks: Chunks) -> list[set[str]]:
     return texts
 
 
-def test_answers_come_back_from_their_tokens() -> None:
+def test_answers_are_recovered_from_their_tokens() -> None:
     config = SpanConfig(max_length=60, doc_stride=11, max_query_length=12)
     questions = nonsense(200, seed=1)
     for question, texts in zip(questions, gold_texts(chunk_questions(questions, TOKENIZER, config)), strict=True):
@@ -97,8 +97,8 @@ def test_answers_come_back_from_their_tokens() -> None:
         assert texts or len(TOKENIZER.encode_lines([question.answers[0].text])[0]) > 20
 
 
-def test_a_chunk_without_the_whole_answer_points_at_cls(chunks: Chunks) -> None:
-    targets = chunks.features.targets
+def test_target_of_a_chunk_without_the_answer_is_cls(chunks: Chunks) -> None:
+    targets = chunks.examples.targets
     halves = 0
     for row, number in enumerate(chunks.question):
         answer = chunks.questions[number].answers[0]
@@ -111,39 +111,39 @@ def test_a_chunk_without_the_whole_answer_points_at_cls(chunks: Chunks) -> None:
     assert targets["start"].dtype == np.int64
 
 
-def test_impossible_is_of_the_question_and_not_of_the_chunk() -> None:
+def test_impossible_is_a_property_of_the_question() -> None:
     long = " ".join(["Rome"] * 50)
     questions = [ask("a", "Who?", f"Anna. {long}", "Anna"), ask("b", "Who?", long)]
     chunks = chunk_questions(questions, TOKENIZER, SHORT)
-    targets = chunks.features.targets
+    targets = chunks.examples.targets
     assert len(rows_of(chunks, 0)) > 1
     assert (targets["start"][1:] == 0).all()
     np.testing.assert_array_equal(targets["impossible"], chunks.question)
 
 
-def test_answers_within_and_between_tokens_go_to_the_tokens_that_cover_them() -> None:
+def test_answers_within_and_between_tokens() -> None:
     context = "In Oslo,met\u200b \u00adAnna."
     answers = {Answer("slo,me", 4): "Oslo,met", Answer("\u200b \u00ad", 11): "met", Answer("met", 8): "met"}
     questions = [Question(str(i), "Who?", context, (answer,), False) for i, answer in enumerate(answers)]
     assert gold_texts(chunk_questions(questions, TOKENIZER, SHORT)) == [{text} for text in answers.values()]
 
 
-def test_long_questions_are_cut_and_counted() -> None:
+def test_long_questions_are_truncated_and_counted() -> None:
     questions = [ask(str(n), "who " * n, "Anna met.", "Anna") for n in (1, 12, 13, 40)]
     chunks = chunk_questions(questions, TOKENIZER, SHORT)
     assert chunks.truncated_questions == 2
-    assert chunks.features.segment_a == [3, 14, 14, 14]
+    assert chunks.examples.segment_a == [3, 14, 14, 14]
 
 
-def test_without_answers_there_are_no_targets() -> None:
+def test_no_targets_without_answers() -> None:
     chunks = chunk_questions([Question("a", "Who?", "Anna met.", (), False)], TOKENIZER, SHORT)
-    assert chunks.features.targets == {}
+    assert chunks.examples.targets == {}
     assert len(chunks) == 1
 
 
 @needs_squad
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0"])
-def test_answers_of_real_questions_come_back(name: str) -> None:
+def test_answers_of_real_questions_are_recovered(name: str) -> None:
     questions = read_squad(SHARED / f"squad/{name}.json.gz")[::20]
     chunks = chunk_questions(questions, load_tokenizer(SHARED / "vocab.txt"), SpanConfig(max_length=384))
     within_words = 0
@@ -162,29 +162,29 @@ def test_answers_of_real_questions_come_back(name: str) -> None:
 def test_options_out_of_range() -> None:
     with pytest.raises(UsageError, match=r"--span\.beam-size is 0; it must be at least 1"):
         SpanConfig(beam_size=0)
-    with pytest.raises(UsageError, match=r"--max-length 67 has no room for a question of --span\.max-query-length 64"):
+    with pytest.raises(UsageError, match=r"--max-length 67 is too small for a question of --span\.max-query-length 64"):
         SpanConfig(max_length=67)
     with pytest.raises(UsageError, match=r"--span\.answerable-weight is -0\.5"):
         SpanConfig(answerable_weight=-0.5)
 
 
 @pytest.mark.parametrize(("room", "stride"), [(5, 2), (5, 5), (7, 9), (50, 1), (509, 128), (1500, 3)])
-def test_the_best_context_in_blocks_is_that_of_all_chunks_at_once(room: int, stride: int) -> None:
+def test_maximal_context_in_blocks(room: int, stride: int) -> None:
     for tokens in (room + 1, 2 * room + 3, 1024, 1025, 3000):
-        starts = chunk_starts(tokens, room, stride)
+        starts = compute_chunk_starts(tokens, room, stride)
         start = np.array(starts)[:, None]
         end = np.minimum(start + room, tokens)
         around = np.minimum(np.arange(tokens) - start, end - 1 - np.arange(tokens))
         chosen = np.where(around >= 0, 100 * around + end - start, -1).argmax(0)
-        found = best_contexts(starts, tokens, room)
+        found = assign_max_context(starts, tokens, room)
         assert [i for i, (low, high) in enumerate(found) for _ in range(high - low)] == chosen.tolist()
         assert (found[0, 0], found[-1, 1]) == (0, tokens)
 
 
-def test_memory_grows_with_a_context_and_not_with_its_square() -> None:
+def test_memory_is_linear_in_the_context() -> None:
     tokens = 100_000
     tracemalloc.start()
-    best_contexts(chunk_starts(tokens, 400, 128), tokens, 400)
+    assign_max_context(compute_chunk_starts(tokens, 400, 128), tokens, 400)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20e6, "the matrix of all chunks and tokens has 625 MB"

@@ -70,8 +70,8 @@ def squad(**changes: object) -> str:
         (squad(question=3), r"a\.json: question 'q1': 'question' is of the wrong type, int"),
         (squad(question="\ud800"), r"a\.json: question 'q1': 'question' has half a surrogate pair"),
         (squad(is_impossible=True), r"a\.json: question 'q1' is marked is_impossible, but has the answer 'Anna'"),
-        (squad(answers=[{"text": "Anna", "answer_start": 8}]), r"question 'q1': the answer 'Anna' does not stand in the context at character 8, where it has 'nna '"),
-        (squad(answers=[{"text": "Größe", "answer_start": -21}]), r"does not stand in the context at character -21"),
+        (squad(answers=[{"text": "Anna", "answer_start": 8}]), r"question 'q1': the answer 'Anna' is not in the context at character 8, where it has 'nna '"),
+        (squad(answers=[{"text": "Größe", "answer_start": -21}]), r"is not in the context at character -21"),
         (squad(answers=[{"text": " ", "answer_start": 6}]), r"a\.json: question 'q1' has an empty answer"),
     ],
 )  # fmt: skip
@@ -105,8 +105,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        ([[7, 21]], r"dev\.jsonl:1: question 'q1': the answer's char_spans \[\[7, 21\]\] lie not within the context of 21 char"),
-        ([], r"dev\.jsonl:1: question 'q1': the answer's char_spans \[\] lie not"),
+        ([[7, 21]], r"dev\.jsonl:1: question 'q1': the answer's char_spans \[\[7, 21\]\] are not within the context of 21 char"),
+        ([], r"dev\.jsonl:1: question 'q1': the answer's char_spans \[\] are not"),
     ],
 )  # fmt: skip
 def test_broken_mrqa(tmp_path: Path, spans: list, message: str) -> None:

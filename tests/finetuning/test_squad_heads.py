@@ -71,7 +71,7 @@ def literal_impossible(head: JointSpanHead, vectors: torch.Tensor, row: int) -> 
 
 @torch.no_grad()
 @pytest.mark.parametrize("weight", [0.5, 2.0])
-def test_joint_loss_is_that_of_a_literal_loop(weight: float) -> None:
+def test_joint_loss_against_a_loop(weight: float) -> None:
     head, vectors, rows = joint(answerable_weight=weight), hidden(), batch()
     losses = head.loss(vectors, rows)
     for row, loss in enumerate(losses):
@@ -84,17 +84,17 @@ def test_joint_loss_is_that_of_a_literal_loop(weight: float) -> None:
 
 
 @torch.no_grad()
-def test_in_training_the_end_is_that_of_the_true_start() -> None:
-    """Not of the likeliest one: another true start changes what the ends are worth."""
+def test_training_conditions_the_end_on_the_true_start() -> None:
+    """Not of the best_starts one: another true start changes what the ends are worth."""
     head, vectors, rows = joint(), hidden(), batch()
-    likeliest = head.predict(vectors, rows)["starts"][:, 0]
+    best_starts = head.predict(vectors, rows)["starts"][:, 0]
     truth = torch.tensor([6, 4, 5])
-    assert not (likeliest == truth).any()
+    assert not (best_starts == truth).any()
     rows.targets["start"] = truth
     of_end = 2 * (head.loss(vectors, rows) - joint_loss_without_end(head, vectors, rows))
     expected = [-literal_end(head, vectors, row, int(truth[row]))[int(rows.targets["end"][row])] for row in range(3)]
     mistaken = [
-        -literal_end(head, vectors, row, int(likeliest[row]))[int(rows.targets["end"][row])] for row in range(3)
+        -literal_end(head, vectors, row, int(best_starts[row]))[int(rows.targets["end"][row])] for row in range(3)
     ]
     np.testing.assert_allclose(of_end, expected, atol=1e-4)
     assert (abs(np.array(expected) - mistaken) > 1e-3).all()
@@ -111,19 +111,19 @@ def joint_loss_without_end(head: JointSpanHead, vectors: torch.Tensor, rows: Lab
 
 
 @torch.no_grad()
-def test_a_beam_as_wide_as_the_row_has_every_span() -> None:
+def test_beam_as_wide_as_the_row_has_every_span() -> None:
     head, vectors = joint(beam_size=20), hidden()
-    said = head.predict(vectors, batch())
-    assert said["starts"].shape == said["start_log_probs"].shape == (3, 20)
-    assert said["ends"].shape == said["end_log_probs"].shape == (3, 20, 20)
+    output = head.predict(vectors, batch())
+    assert output["starts"].shape == output["start_log_probs"].shape == (3, 20)
+    assert output["ends"].shape == output["end_log_probs"].shape == (3, 20, 20)
     for row in range(3):
         found = {
-            (int(said["starts"][row, i]), int(said["ends"][row, i, j])): (
-                float(said["start_log_probs"][row, i] + said["end_log_probs"][row, i, j])
+            (int(output["starts"][row, i]), int(output["ends"][row, i, j])): (
+                float(output["start_log_probs"][row, i] + output["end_log_probs"][row, i, j])
             )
             for i in range(20)
             for j in range(20)
-            if said["start_log_probs"][row, i] > -500 and said["end_log_probs"][row, i, j] > -500
+            if output["start_log_probs"][row, i] > -500 and output["end_log_probs"][row, i, j] > -500
         }
         starts = literal_start(head, vectors, row)
         expected = {
@@ -132,26 +132,26 @@ def test_a_beam_as_wide_as_the_row_has_every_span() -> None:
             for end, log_prob in literal_end(head, vectors, row, start).items()
         }
         assert found == pytest.approx(expected, abs=1e-4)
-        assert float(said["impossible_logit"][row]) == pytest.approx(literal_impossible(head, vectors, row), abs=1e-4)
+        assert float(output["impossible_logit"][row]) == pytest.approx(literal_impossible(head, vectors, row), abs=1e-4)
 
 
 @torch.no_grad()
-def test_a_narrow_beam_has_the_best_starts_and_their_best_ends() -> None:
+def test_narrow_beam_has_the_best_starts_and_ends() -> None:
     head, vectors = joint(beam_size=3), hidden()
-    said = head.predict(vectors, batch())
-    assert said["ends"].shape == (3, 3, 3)
+    output = head.predict(vectors, batch())
+    assert output["ends"].shape == (3, 3, 3)
     for row in range(3):
         starts = literal_start(head, vectors, row)
         best = sorted(starts, key=starts.__getitem__, reverse=True)[:3]
-        assert said["starts"][row].tolist() == best
+        assert output["starts"][row].tolist() == best
         for i, start in enumerate(best):
             ends = literal_end(head, vectors, row, start)
-            assert said["ends"][row, i].tolist() == sorted(ends, key=ends.__getitem__, reverse=True)[:3]
+            assert output["ends"][row, i].tolist() == sorted(ends, key=ends.__getitem__, reverse=True)[:3]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["joint", "plain"])
-def test_what_stands_at_padding_and_in_the_question_changes_no_span_loss(kind: str) -> None:
+def test_padding_and_question_do_not_change_the_span_loss(kind: str) -> None:
     head = joint() if kind == "joint" else PlainSpanHead(HIDDEN)
     rows, vectors, others = batch(), hidden(), hidden(1)
     for row in range(3):
@@ -160,7 +160,7 @@ def test_what_stands_at_padding_and_in_the_question_changes_no_span_loss(kind: s
 
 
 @torch.no_grad()
-def test_plain_loss_is_that_of_a_literal_loop() -> None:
+def test_plain_loss_against_a_loop() -> None:
     head, vectors, rows = PlainSpanHead(HIDDEN), hidden(), batch()
     for row, loss in enumerate(head.loss(vectors, rows)):
         both = [
@@ -171,17 +171,17 @@ def test_plain_loss_is_that_of_a_literal_loop() -> None:
 
 
 @torch.no_grad()
-def test_plain_logits_are_those_of_hugging_face() -> None:
+def test_plain_logits_against_hugging_face() -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": HIDDEN, "embedding_size": 8, "num_attention_heads": 2, "intermediate_size": 32}
     theirs = ElectraForQuestionAnswering(ElectraConfig(vocab_size=20, num_hidden_layers=2, **sizes)).eval()
     head, rows = PlainSpanHead(HIDDEN), batch()
     head.output.load_state_dict(theirs.qa_outputs.state_dict())
     arguments = {"attention_mask": rows.inputs.attention_mask, "token_type_ids": rows.inputs.token_type_ids}
-    said = head.predict(theirs.electra(rows.inputs.input_ids, **arguments).last_hidden_state, rows)
+    output = head.predict(theirs.electra(rows.inputs.input_ids, **arguments).last_hidden_state, rows)
     expected = theirs(rows.inputs.input_ids, **arguments)
-    torch.testing.assert_close(said["start_logits"], expected.start_logits, atol=1e-6, rtol=0)
-    torch.testing.assert_close(said["end_logits"], expected.end_logits, atol=1e-6, rtol=0)
+    torch.testing.assert_close(output["start_logits"], expected.start_logits, atol=1e-6, rtol=0)
+    torch.testing.assert_close(output["end_logits"], expected.end_logits, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("head", [JointSpanHead(64, SpanConfig()), PlainSpanHead(64)])

@@ -10,12 +10,12 @@ from support.squad_toys import ask
 
 from electra.finetuning.qa.data import read_squad
 from electra.finetuning.qa.scoring import (
-    best_threshold,
-    best_threshold_metrics,
+    compute_best_threshold_metrics,
+    compute_squad1_metrics,
+    compute_squad2_metrics,
+    compute_word_f1,
+    find_best_threshold,
     normalize,
-    squad1_metrics,
-    squad2_metrics,
-    word_f1,
 )
 
 SQUAD = DATA / "squad"
@@ -26,8 +26,8 @@ needs_squad = pytest.mark.skipif(not SQUAD.is_dir(), reason=f"the real data are 
 @pytest.mark.parametrize(
     ("split", "predictions", "metrics", "em", "f1"),
     [
-        ("dev-v1.1", "bert-ensemble-dev-v1.1", squad1_metrics, 86.206, 92.196),
-        ("dev-v2.0", "bert-single-dev-v2.0", squad2_metrics, 78.742, 81.775),
+        ("dev-v1.1", "bert-ensemble-dev-v1.1", compute_squad1_metrics, 86.206, 92.196),
+        ("dev-v2.0", "bert-single-dev-v2.0", compute_squad2_metrics, 78.742, 81.775),
     ],
 )
 def test_published_predictions(split: str, predictions: str, metrics, em: float, f1: float) -> None:
@@ -35,55 +35,57 @@ def test_published_predictions(split: str, predictions: str, metrics, em: float,
     answers = json.loads(gzip.decompress((SQUAD / f"predictions/{predictions}.json.gz").read_bytes()))
     scores = metrics(questions, [answers[question.id] for question in questions])
     assert (scores["em"], scores["f1"]) == pytest.approx((em, f1), abs=5e-4)
-    if metrics is squad2_metrics:
+    if metrics is compute_squad2_metrics:
         parts = [scores[name] for name in ("has_ans_em", "has_ans_f1", "no_ans_em", "no_ans_f1")]
         assert parts == pytest.approx([74.10594, 80.18183, 83.36417, 83.36417], abs=5e-5)
     gold = metrics(questions, [question.answers[0].text if question.answers else "" for question in questions])
     assert set(gold.values()) == {100.0}
 
 
-def test_what_is_compared() -> None:
+def test_normalize() -> None:
     assert normalize("The  Anna-Maria's\tan A. a.m.") == "annamarias am"
     assert normalize("theatre, another") == "theatre another"
-    assert word_f1("new york city", "york") == pytest.approx(0.5)
-    assert word_f1("la la land", "la land") == pytest.approx(0.8)
-    assert word_f1("", "york") == word_f1("rome", "york") == 0
-    assert word_f1("", "") == 1
+    assert compute_word_f1("new york city", "york") == pytest.approx(0.5)
+    assert compute_word_f1("la la land", "la land") == pytest.approx(0.8)
+    assert compute_word_f1("", "york") == compute_word_f1("rome", "york") == 0
+    assert compute_word_f1("", "") == 1
 
 
-def test_the_best_of_the_accepted_answers_counts() -> None:
+def test_best_accepted_answer_counts() -> None:
     questions = [ask("a", "Where?", "In New York City.", "York", "New York City")]
-    assert squad1_metrics(questions, ["new york"]) == pytest.approx({"em": 0, "f1": 80})
-    assert squad1_metrics(questions, ["the York"]) == {"em": 100, "f1": 100}
+    assert compute_squad1_metrics(questions, ["new york"]) == pytest.approx({"em": 0, "f1": 80})
+    assert compute_squad1_metrics(questions, ["the York"]) == {"em": 100, "f1": 100}
 
 
-def test_an_impossible_question_wants_no_answer() -> None:
+def test_impossible_question_expects_no_answer() -> None:
     questions = [ask("a", "Who?", "Anna.", "Anna"), ask("b", "Who?", "Anna."), ask("c", "Who?", "Anna.")]
     expected = {"em": 200 / 3, "has_ans_em": 100, "no_ans_em": 50}
-    scores = squad2_metrics(questions, ["Anna", "", "Anna"])
+    scores = compute_squad2_metrics(questions, ["Anna", "", "Anna"])
     assert scores == pytest.approx(expected | {name.replace("em", "f1"): value for name, value in expected.items()})
-    assert set(squad2_metrics(questions[:1], ["Anna"])) == {"em", "f1", "has_ans_em", "has_ans_f1"}
+    assert set(compute_squad2_metrics(questions[:1], ["Anna"])) == {"em", "f1", "has_ans_em", "has_ans_f1"}
 
 
-def test_an_answer_of_which_normalization_leaves_nothing() -> None:
+def test_answer_that_normalization_makes_empty() -> None:
     """An impossible question counts as answered by any text that is not empty, where thresholds are sought only."""
     questions = [ask("a", "Who?", "Anna."), ask("b", "Who?", "Anna."), ask("c", "Who?", "Anna.", "Anna")]
     answers, odds = ["the", "", "Anna"], np.array([0.0, 1.0, 2.0])
-    assert squad2_metrics(questions, answers)["no_ans_em"] == 100
-    best = best_threshold_metrics(questions, answers, odds)
+    assert compute_squad2_metrics(questions, answers)["no_ans_em"] == 100
+    best = compute_best_threshold_metrics(questions, answers, odds)
     assert (best["best_em"], best["best_f1"]) == pytest.approx((200 / 3, 200 / 3))
     assert best["best_em_threshold"] < 0  # nothing is answered
-    assert best_threshold_metrics(questions, ["", "", "Anna"], odds)["best_em"] == 100
+    assert compute_best_threshold_metrics(questions, ["", "", "Anna"], odds)["best_em"] == 100
 
 
-def test_accepted_answers_of_which_normalization_leaves_nothing() -> None:
+def test_accepted_answers_that_normalization_makes_empty() -> None:
     """Version 1.1 accepts them as exact matches of F1 0; version 2.0 only where no other answer is accepted."""
     beside, alone = ask("a", "What?", "Anna. The end.", "Anna", "."), ask("b", "What?", "Anna. The end.", ".")
-    assert squad1_metrics([beside], ["the"]) == squad1_metrics([alone], ["the"]) == {"em": 100, "f1": 0}
-    assert squad1_metrics([beside], ["anna"]) == {"em": 100, "f1": 100}
-    assert squad1_metrics([beside], ["end"]) == {"em": 0, "f1": 0}
+    assert compute_squad1_metrics([beside], ["the"]) == compute_squad1_metrics([alone], ["the"]) == {"em": 100, "f1": 0}
+    assert compute_squad1_metrics([beside], ["anna"]) == {"em": 100, "f1": 100}
+    assert compute_squad1_metrics([beside], ["end"]) == {"em": 0, "f1": 0}
     for question, right in ((beside, 0), (alone, 100)):
-        assert squad2_metrics([question], ["the"]) == dict.fromkeys(("em", "f1", "has_ans_em", "has_ans_f1"), right)
+        assert compute_squad2_metrics([question], ["the"]) == dict.fromkeys(
+            ("em", "f1", "has_ans_em", "has_ans_f1"), right
+        )
 
 
 def test_best_scores_against_the_official_procedure() -> None:
@@ -96,12 +98,12 @@ def test_best_scores_against_the_official_procedure() -> None:
         questions = [ask(str(i), "Where?", "New York. Anna.", *each) for i, each in enumerate(chosen)]
         answers = [texts[i] for i in rng.integers(0, len(texts), 6)]
         odds = rng.permutation(6).astype(float)
-        found = best_threshold_metrics(questions, answers, odds)
+        found = compute_best_threshold_metrics(questions, answers, odds)
         for metric in ("em", "f1"):
             score = best = sum(not each for each in chosen)
             for i in np.argsort(odds):
                 if chosen[i]:
-                    score += squad2_metrics([questions[i]], [answers[i]])[metric] / 100
+                    score += compute_squad2_metrics([questions[i]], [answers[i]])[metric] / 100
                 elif answers[i]:
                     score -= 1
                 best = max(best, score)
@@ -116,20 +118,20 @@ def test_best_threshold_against_every_threshold() -> None:
         impossible = rng.random(number) < 0.5
         answered = np.where(impossible, 0.0, rng.integers(0, 3, number) / 2)
         unanswered = impossible.astype(float)
-        best, threshold = best_threshold(answered, unanswered, odds)
+        best, threshold = find_best_threshold(answered, unanswered, odds)
         means = [np.where(odds <= t, answered, unanswered).mean() for t in np.arange(-4, 4)]
         assert best == pytest.approx(max(means))
         assert np.where(odds <= threshold, answered, unanswered).mean() == pytest.approx(best)
 
 
-def test_thresholds_for_em_and_f1_are_their_own() -> None:
+def test_em_and_f1_have_separate_thresholds() -> None:
     questions = [
         ask("a", "Where?", "New York.", "New York"),
         ask("b", "Who?", "Anna."),
         ask("c", "Who?", "Carl.", "Carl"),
     ]
     answers, odds = ["York", "Anna", "Carl"], np.array([0.5, 2.0, -1.0])
-    metrics = best_threshold_metrics(questions, answers, odds)
+    metrics = compute_best_threshold_metrics(questions, answers, odds)
     assert metrics == pytest.approx(
         {
             "best_em": 200 / 3,

@@ -1,4 +1,4 @@
-"""One's own table: what is predicted is found from the labels; nothing is lost silently."""
+"""Text classification over one's own table: the kind is inferred from the labels; no row is lost silently."""
 
 from pathlib import Path
 
@@ -6,15 +6,15 @@ import pytest
 from support.toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.classification.table import Columns, cell_labels, check_columns, kind_of_labels, table_task
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.table import Columns, check_columns, infer_kind, load_table_task, parse_cell
+from electra.finetuning.classification.task import TextClassification
 
 
-def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> SentenceTask:
+def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more) -> TextClassification:
     files = {"train": write_jsonl(tmp_path / "train.jsonl", rows)}
     if dev is not None:
         files["dev"] = write_jsonl(tmp_path / "dev.jsonl", dev)
-    return table_task(files, Columns("t", None, "y"), toy_tokenizer(), **more)
+    return load_table_task(files, Columns("t", None, "y"), toy_tokenizer(), **more)
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ def task(tmp_path: Path, rows: list[dict], dev: list[dict] | None = None, **more
         ([["a"], ["a", "b"], []], "multilabel"),
     ],
 )
-def test_the_kind_is_found_from_the_labels(labels, kind: str) -> None:
-    assert kind_of_labels(labels) == kind
+def test_kind_is_inferred_from_the_labels(labels, kind: str) -> None:
+    assert infer_kind(labels) == kind
 
 
-def test_classes_are_in_order_and_said(tmp_path: Path, capsys) -> None:
+def test_classes_are_sorted_and_logged(tmp_path: Path, capsys) -> None:
     rows = [{"t": "the cat", "y": y} for y in (10, 9, 2, 10)]
     made = task(tmp_path, rows, rows)
     assert made.labels == ("2", "9", "10")
@@ -40,20 +40,20 @@ def test_classes_are_in_order_and_said(tmp_path: Path, capsys) -> None:
     assert "'y' is read as one of 3 classes (2, 9, 10)" in capsys.readouterr().out
 
 
-def test_a_list_column_gives_labels_that_go_together(tmp_path: Path) -> None:
+def test_list_column_is_multilabel(tmp_path: Path) -> None:
     rows = [{"t": "the cat", "y": ["a", "b"]}, {"t": "the dog", "y": []}, {"t": "a fox", "y": '["b"]'}]
     made = task(tmp_path, rows, rows)
     assert made.kind == "multilabel"
     assert made.read("train").labels.tolist() == [[1, 1], [0, 0], [0, 1]]
 
 
-def test_numbers_are_scaled_by_their_spread(tmp_path: Path) -> None:
+def test_regression_targets_are_standardized(tmp_path: Path) -> None:
     rows = [{"t": "the cat", "y": y} for y in (100.5, 300.5)]
     made = task(tmp_path, rows, rows)
     assert (made.kind, made.shift, made.scale) == ("regression", 200.5, 100.0)
 
 
-def test_a_share_is_held_out_where_no_dev_is_given(tmp_path: Path, capsys) -> None:
+def test_share_of_train_is_held_out_without_dev(tmp_path: Path, capsys) -> None:
     rows = [{"t": f"the {i}", "y": i % 2} for i in range(50)]
     made = task(tmp_path, rows, dev_share=0.2, split_seed=1)
     train, dev = made.read("train").first, made.read("dev").first
@@ -95,29 +95,29 @@ def test_bad_tables(tmp_path: Path, rows, dev, message: str) -> None:
         read()
 
 
-def test_columns_must_be_told() -> None:
+def test_missing_column_options() -> None:
     with pytest.raises(UsageError, match="--text and --label"):
         check_columns("sentence", None, None)
 
 
-def test_the_kind_may_be_told(tmp_path: Path) -> None:
+def test_kind_can_be_given(tmp_path: Path) -> None:
     rows = [{"t": "the cat", "y": y} for y in range(30)]
     assert task(tmp_path, rows, rows).kind == "regression"
-    told = task(tmp_path, rows, rows, kind="classification")
-    assert (told.kind, len(told.labels)) == ("classification", 30)
+    given = task(tmp_path, rows, rows, kind="classification")
+    assert (given.kind, len(given.labels)) == ("classification", 30)
 
 
-def test_a_bracket_is_not_a_list(tmp_path: Path) -> None:
+def test_label_with_a_bracket_is_not_a_list(tmp_path: Path) -> None:
     rows = [{"t": "the cat", "y": "[other]"}, {"t": "the dog", "y": "news"}]
     assert task(tmp_path, rows, rows).labels == ("[other]", "news")
 
 
-def test_the_spread_is_that_of_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+def test_standardization_uses_training_rows_only(tmp_path: Path) -> None:
     rows = [{"t": f"the {i}", "y": i + 0.5} for i in range(10)]
     made = task(tmp_path, rows, dev_share=0.3)
     train = made.read("train").labels
     assert (made.shift, made.scale) == pytest.approx((train.mean(), train.std()))
-    assert made.features("train").notes["rows_held_out"] == 3
+    assert made.encode("train").counts["rows_held_out"] == 3
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_the_spread_is_that_of_the_rows_that_are_trained_on(tmp_path: Path) -> N
         ('["\\ud800"]', "half a surrogate pair"),
     ],
 )
-def test_labels_that_are_json_nobody_can_hold(label: str, message: str) -> None:
+def test_labels_that_are_invalid_json_lists(label: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        cell_labels(label, "a.csv:2")
+        parse_cell(label, "a.csv:2")
     assert str(caught.value).startswith("a.csv:2: ")
 
 
-def test_a_label_that_only_begins_like_a_list() -> None:
-    assert cell_labels("[sic", "a.csv:2") == ("[sic",)
-    assert cell_labels('["a", "b"]', "a.csv:2") == ["a", "b"]
+def test_label_that_starts_like_a_list() -> None:
+    assert parse_cell("[sic", "a.csv:2") == ("[sic",)
+    assert parse_cell('["a", "b"]', "a.csv:2") == ["a", "b"]

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_sc
 from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, labeled_batch
+from electra.finetuning.batching import IGNORED, collate
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences
-from electra.finetuning.tagging.task import Tagging, TaggingConfig, TaggingHead
-from electra.finetuning.tagging.windows import scored_words, windows_of, word_spans
+from electra.finetuning.tagging.heads import TaggingHead
+from electra.finetuning.tagging.task import Tagging
+from electra.finetuning.tagging.windows import assign_scored_words, compute_word_spans, split_into_windows
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -44,15 +46,23 @@ def sentences(pairs: list[tuple[str, str]], file: str = "a.txt") -> list[Sentenc
     return [Sentence(tuple(w.split()), tuple(t.split()), f"{file}:{i}") for i, (w, t) in enumerate(pairs, 1)]
 
 
+SPANS = {"chunk": True, "ner": True, "pos": False, "tagging": None}
+
+
+def build(name: str, splits: dict[str, list[Sentence]], **more: Any) -> Tagging:
+    """The task as `registry.TASKS` builds it."""
+    return Tagging(name, splits, TOKENIZER, spans=SPANS[name], **more)
+
+
 def toy(name: str = "ner", **config: int) -> Tagging:
-    return Tagging(name, {"train": sentences(TOY), "dev": sentences(TOY)}, TOKENIZER, TaggingConfig(**config))
+    return build(name, {"train": sentences(TOY), "dev": sentences(TOY)}, **config)
 
 
-def outputs_saying(task: Tagging, split: str, tags: list[list[str]]) -> Outputs:
+def outputs_of(task: Tagging, split: str, tags: list[list[str]]) -> Outputs:
     """Logits that say `tags`, and elsewhere, at pieces that are not scored, something else."""
     outputs = []
-    for window in windows_of(task._splits[split], TOKENIZER, task.config.max_length):
-        logits = np.zeros((len(window.ids) + 3, len(task.labels)), np.float32)
+    for window in split_into_windows(task._splits[split], TOKENIZER, task.max_length):
+        logits = np.zeros((len(window.input_ids) + 3, len(task.labels)), np.float32)
         logits[:, -1] = 1.0
         for word, position in window.scored.items():
             logits[position] = np.array(task.labels) == tags[window.sentence][word]
@@ -60,10 +70,10 @@ def outputs_saying(task: Tagging, split: str, tags: list[list[str]]) -> Outputs:
     return outputs
 
 
-def test_only_the_first_piece_of_a_word_is_scored() -> None:
+def test_only_the_first_token_of_a_word_is_scored() -> None:
     task = toy()
-    features = task.features("train")
-    assert TOKENIZER.tokens(features.ids[0]) == [
+    examples = task.encode("train")
+    assert TOKENIZER.tokens(examples.input_ids[0]) == [
         "[CLS]",
         "b",
         "##o",
@@ -78,19 +88,19 @@ def test_only_the_first_piece_of_a_word_is_scored() -> None:
     ]
     person, outside = task.labels.index("B-PER"), task.labels.index("O")
     expected = [IGNORED, person, IGNORED, IGNORED, outside, IGNORED, IGNORED, person, IGNORED, IGNORED, IGNORED]
-    assert list(features.targets["tags"][0]) == expected
-    batch = labeled_batch(features, np.array([0, 7]), PAD)
+    assert list(examples.targets["tags"][0]) == expected
+    batch = collate(examples, np.array([0, 7]), PAD)
     assert not batch.inputs.token_type_ids.any()
     assert batch.targets["tags"].shape == batch.inputs.input_ids.shape
 
 
-def test_a_word_without_pieces_is_unknown_and_keeps_its_tag() -> None:
+def test_word_without_tokens_is_unknown_and_keeps_its_tag() -> None:
     split = [Sentence(("a", "\x07", "[MASK]", "\u0301"), ("O", "B-X", "O", "O"), "a.txt:1")]
-    task = Tagging("ner", {"train": split}, TOKENIZER)
-    features = task.features("train")
-    assert TOKENIZER.tokens(features.ids[0])[:3] == ["[CLS]", "a", "[UNK]"]
-    assert TOKENIZER.mask_id not in features.ids[0]
-    assert sum(target != IGNORED for target in features.targets["tags"][0]) == 4
+    task = build("ner", {"train": split})
+    examples = task.encode("train")
+    assert TOKENIZER.tokens(examples.input_ids[0])[:3] == ["[CLS]", "a", "[UNK]"]
+    assert TOKENIZER.mask_id not in examples.input_ids[0]
+    assert sum(target != IGNORED for target in examples.targets["tags"][0]) == 4
 
 
 def most_context(lengths: list[int], spans: list[range]) -> list[int]:
@@ -107,12 +117,12 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
     for words in (1, 2, 5, 40, 300):
         lengths = draw.integers(1, max(2, capacity - capacity // 2 + 1), words).tolist()
         lengths = [min(length, capacity - capacity // 2) for length in lengths]
-        spans = word_spans(lengths, capacity)
+        spans = compute_word_spans(lengths, capacity)
         assert spans[0].start == 0
         assert spans[-1].stop == words
         assert all(sum(lengths[i] for i in span) <= capacity for span in spans)
         assert all(a.start < b.start <= a.stop < b.stop for a, b in pairwise(spans))
-        scored = scored_words(lengths, spans)
+        scored = assign_scored_words(lengths, spans)
         assert sorted(word for window in scored for word in window) == list(range(words))
         best = most_context(lengths, spans)
         for span, window in zip(spans, scored, strict=True):
@@ -120,37 +130,37 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
                 assert min(sum(lengths[span.start : word]), sum(lengths[word + 1 : span.stop])) == best[word]
 
 
-def test_a_long_sentence_in_windows() -> None:
+def test_long_sentence_in_windows() -> None:
     words = tuple("abcdefghijkl")
-    windows = windows_of([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
-    assert [" ".join(TOKENIZER.tokens(window.ids)) for window in windows] == [
+    windows = split_into_windows([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
+    assert [" ".join(TOKENIZER.tokens(window.input_ids)) for window in windows] == [
         "[CLS] a b c d e f g h [SEP]",
         "[CLS] e f g h i j k l [SEP]",
     ]
     assert [list(window.scored) for window in windows] == [list(range(6)), list(range(6, 12))]
-    assert [window.ids[position] for window in windows for position in window.scored.values()] == [
+    assert [window.input_ids[position] for window in windows for position in window.scored.values()] == [
         TOKENIZER.vocabulary.index(word) for word in words
     ]
 
 
-def test_a_word_longer_than_a_window_is_cut_and_scored() -> None:
-    windows = windows_of([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
-    assert all(len(window.ids) <= 10 for window in windows)
+def test_word_longer_than_a_window_is_truncated_and_scored() -> None:
+    windows = split_into_windows([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
+    assert all(len(window.input_ids) <= 10 for window in windows)
     assert sorted(word for window in windows for word in window.scored) == [0, 1, 2, 3]
 
 
-def test_windows_give_back_every_tag() -> None:
+def test_every_tag_is_recovered_from_windows() -> None:
     draw = np.random.default_rng(0)
     tags = [["O", "B-X", "B-Y"][i] for i in draw.integers(0, 3, 500)]
     words = ["".join(draw.choice(list(LETTERS), draw.integers(1, 9))) for _ in tags]
     split = [Sentence(tuple(words), tuple(tags), "a.txt:1"), *sentences([("a b", "B-X I-X")])]
-    task = Tagging("ner", {"train": split}, TOKENIZER, TaggingConfig(max_length=32))
-    features = task.features("train")
-    assert len(features) > 50
-    assert max(len(ids) for ids in features.ids) <= 32
+    task = build("ner", {"train": split}, max_length=32)
+    examples = task.encode("train")
+    assert len(examples) > 50
+    assert max(len(ids) for ids in examples.input_ids) <= 32
     gold = [list(sentence.tags or ()) for sentence in split]
-    assert task.tags("train", outputs_saying(task, "train", gold)) == gold
-    assert sum(t != IGNORED for row in features.targets["tags"] for t in row) == 502
+    assert task.tags("train", outputs_of(task, "train", gold)) == gold
+    assert sum(t != IGNORED for row in examples.targets["tags"] for t in row) == 502
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -158,74 +168,73 @@ def test_scores_are_seqevals(seed: int) -> None:
     draw = np.random.default_rng(seed)
     gold = [tags.split() for _, tags in TOY]
     task = toy()
-    said = [[str(draw.choice(task.labels)) if draw.random() < 0.3 else tag for tag in tags] for tags in gold]
-    scores = task.score("dev", outputs_saying(task, "dev", said))
-    # seqeval reads what was said as it stands; we make it legal first.
-    assert scores["f1"] == pytest.approx(100 * f1_score(gold, said))
-    assert scores["precision"] == pytest.approx(100 * precision_score(gold, said))
-    assert scores["recall"] == pytest.approx(100 * recall_score(gold, said))
-    legal = [prediction["tags"] for prediction in task.predictions("dev", outputs_saying(task, "dev", said))]
+    predicted = [[str(draw.choice(task.labels)) if draw.random() < 0.3 else tag for tag in tags] for tags in gold]
+    scores = task.score("dev", outputs_of(task, "dev", predicted))
+    # seqeval reads what was predicted as it stands; we make it legal first.
+    assert scores["f1"] == pytest.approx(100 * f1_score(gold, predicted))
+    assert scores["precision"] == pytest.approx(100 * precision_score(gold, predicted))
+    assert scores["recall"] == pytest.approx(100 * recall_score(gold, predicted))
+    legal = [prediction["tags"] for prediction in task.predictions("dev", outputs_of(task, "dev", predicted))]
     assert scores["accuracy"] == pytest.approx(100 * accuracy_score(gold, legal))
 
 
 def test_scores_by_hand() -> None:
-    """conlleval's rule: of 4 spans, 3 are said, 2 of them right in words and type."""
-    task = Tagging(
+    """conlleval's rule: of 4 spans, 3 are predicted, 2 of them right in words and type."""
+    task = build(
         "ner",
         {"dev": sentences([("a b c d e f", "B-X I-X O B-Y B-X B-Y")])},
-        TOKENIZER,
         labels=["O", "B-X", "I-X", "B-Y"],
     )
-    said = [["B-X", "I-X", "O", "B-Y", "I-X", "O"]]
-    assert task.score("dev", outputs_saying(task, "dev", said)) == pytest.approx(
+    predicted = [["B-X", "I-X", "O", "B-Y", "I-X", "O"]]
+    assert task.score("dev", outputs_of(task, "dev", predicted)) == pytest.approx(
         {"accuracy": 100 * 5 / 6, "precision": 100.0, "recall": 75.0, "f1": 100 * 6 / 7}
     )
-    said = [["B-X", "O", "O", "B-Y", "B-X", "O"]]
-    assert task.score("dev", outputs_saying(task, "dev", said)) == pytest.approx(
+    predicted = [["B-X", "O", "O", "B-Y", "B-X", "O"]]
+    assert task.score("dev", outputs_of(task, "dev", predicted)) == pytest.approx(
         {"accuracy": 100 * 4 / 6, "precision": 100 * 2 / 3, "recall": 50.0, "f1": 100 * 4 / 7}
     )
-    nothing = task.score("dev", outputs_saying(task, "dev", [["O"] * 6]))
+    nothing = task.score("dev", outputs_of(task, "dev", [["O"] * 6]))
     assert (nothing["precision"], nothing["recall"], nothing["f1"]) == (0.0, 0.0, 0.0)
 
 
 def test_parts_of_speech_have_an_accuracy_only() -> None:
     split = sentences([("a b c", "DT NN B-X"), ("d", "NN")])
-    task = Tagging("pos", {"train": split}, TOKENIZER)
+    task = build("pos", {"train": split})
     assert (task.scheme, task.main_metric, task.labels) == ("plain", "accuracy", ("B-X", "DT", "NN"))
-    assert task.score("train", outputs_saying(task, "train", [["DT", "NN", "NN"], ["NN"]])) == {"accuracy": 75.0}
+    assert task.score("train", outputs_of(task, "train", [["DT", "NN", "NN"], ["NN"]])) == {"accuracy": 75.0}
 
 
 @pytest.mark.parametrize(
     ("tags", "scheme", "metric"),
     [("O I-X B-X", "IOB1", "f1"), ("O S-X O", "IOBES", "f1"), ("DT NN VB", "plain", "accuracy")],
 )
-def test_ones_own_tags_show_what_they_are(tags: str, scheme: str, metric: str) -> None:
-    task = Tagging("tagging", {"train": sentences([("a b c", tags)])}, TOKENIZER)
+def test_scheme_of_own_tags_is_inferred(tags: str, scheme: str, metric: str) -> None:
+    task = build("tagging", {"train": sentences([("a b c", tags)])})
     assert (task.scheme, task.main_metric) == (scheme, metric)
 
 
-def test_iobes_is_learnt_and_said_as_bio2() -> None:
-    task = Tagging("chunk", {"train": sentences([("a b c", "B-X E-X S-Y")])}, TOKENIZER)
+def test_iobes_is_converted_to_bio2() -> None:
+    task = build("chunk", {"train": sentences([("a b c", "B-X E-X S-Y")])})
     assert task.labels == ("O", "B-X", "I-X", "B-Y", "I-Y")
-    assert task.settings() == {"labels": list(task.labels), "scheme": "IOBES", "max_length": 256}
-    said = outputs_saying(task, "train", [["B-X", "I-X", "I-Y"]])
-    assert task.predictions("train", said) == [{"id": "0", "words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}]
-    assert task.score("train", said)["f1"] == 100.0
+    assert task.settings() == {"task": "chunk", "labels": list(task.labels), "scheme": "IOBES", "max_length": 256}
+    predicted = outputs_of(task, "train", [["B-X", "I-X", "I-Y"]])
+    assert task.predictions("train", predicted) == [
+        {"id": "0", "words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}
+    ]
+    assert task.score("train", predicted)["f1"] == 100.0
 
 
-def test_unlabeled_text_is_tagged_from_the_settings_of_a_trained_model() -> None:
+def test_unlabeled_text_is_tagged_by_saved_settings() -> None:
     trained = json.loads(json.dumps(toy().settings()))
-    task = Tagging(
-        "tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1", "x7")]}, TOKENIZER, labels=trained["labels"]
-    )
-    assert task.features("test").targets == {}
-    said = outputs_saying(task, "test", [["I-PER", "I-PER"]])
-    assert task.predictions("test", said) == [{"id": "x7", "words": ["a", "b"], "tags": ["B-PER", "I-PER"]}]
+    task = build("tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1", "x7")]}, labels=trained["labels"])
+    assert task.encode("test").targets == {}
+    predicted = outputs_of(task, "test", [["I-PER", "I-PER"]])
+    assert task.predictions("test", predicted) == [{"id": "x7", "words": ["a", "b"], "tags": ["B-PER", "I-PER"]}]
     with pytest.raises(DataError, match="a.txt:1: a sentence of test without tags"):
-        task.score("test", said)
+        task.score("test", predicted)
 
 
-def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> None:
+def test_initial_head_and_its_mean_loss_over_words() -> None:
     torch.manual_seed(0)
     task = toy(max_length=64)
     head = task.head(ENCODER)
@@ -233,7 +242,7 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
     limit = (6 / (ENCODER.hidden_size + len(task.labels))) ** 0.5
     assert 0.9 * limit < float(head.output.weight.detach().abs().max()) <= limit
     assert not head.output.bias.any()
-    batch = labeled_batch(task.features("train"), np.arange(3), PAD)
+    batch = collate(task.encode("train"), np.arange(3), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = hidden @ head.output.weight.T
     for row, loss in enumerate(head.loss(hidden, batch).detach().tolist()):
@@ -241,27 +250,27 @@ def test_the_head_starts_as_the_original_and_its_loss_is_a_mean_over_words() -> 
         first = targets != IGNORED
         expected = -logits.detach()[row, first].log_softmax(-1)[torch.arange(int(first.sum())), targets[first]].mean()
         assert loss == pytest.approx(float(expected), rel=1e-5)
-    nothing = labeled_batch(task.features("train"), np.arange(3), PAD)
+    nothing = collate(task.encode("train"), np.arange(3), PAD)
     nothing.targets["tags"][:] = IGNORED
     assert head.loss(hidden, nothing).detach().tolist() == [0.0, 0.0, 0.0]
 
 
-def test_a_tiny_encoder_learns_ten_sentences() -> None:
+def test_tiny_encoder_overfits_ten_sentences() -> None:
     torch.manual_seed(0)
     task = toy(max_length=10)
-    assert len(task.features("train")) > len(TOY), "some of the sentences are in windows"
+    assert len(task.encode("train")) > len(TOY), "some of the sentences are in windows"
     encoder = Encoder(ENCODER)
     initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, task.head(ENCODER))
-    features = task.features("train")
-    batch = labeled_batch(features, np.arange(len(features)), PAD)
+    examples = task.encode("train")
+    batch = collate(examples, np.arange(len(examples)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(80):
         loss, _ = model(batch, model.counts(batch))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    scores = task.score("dev", model.outputs(task.features("dev"), RUNTIME, 4, PAD))
+    scores = task.score("dev", model.outputs(task.encode("dev"), RUNTIME, 4, PAD))
     assert scores["f1"] == 100.0
     assert scores["accuracy"] == 100.0
 
@@ -286,22 +295,20 @@ def test_bad_splits(name: str, splits: dict[str, list[str | None]], message: str
         for split, rows in splits.items()
     }
     with pytest.raises(DataError) as caught:
-        Tagging(name, made, TOKENIZER)
+        build(name, made)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_bad_use() -> None:
-    with pytest.raises(UsageError, match="'parse' is not a tagging task; there are chunk, ner, pos, tagging"):
-        Tagging("parse", {}, TOKENIZER)
     with pytest.raises(UsageError, match="no labels are known; give a train file"):
-        Tagging("ner", {}, TOKENIZER).head(ENCODER)
+        build("ner", {}).head(ENCODER)
     with pytest.raises(UsageError, match="max_length 256 is more than the 64 positions of the model"):
         toy().head(ENCODER)
-    with pytest.raises(UsageError, match="max_length is 3; a window takes at least 4 tokens"):
-        TaggingConfig(max_length=3)
+    with pytest.raises(UsageError, match="max_length is 3; a window has at least 4 tokens"):
+        toy(max_length=3)
     with pytest.raises(DataError, match="ner: there is no test split; it has train, dev"):
-        toy().features("test")
+        toy().encode("test")
 
 
 @pytest.mark.skipif(not CONLL_2000.is_dir(), reason=f"CoNLL-2000 is not at {CONLL_2000}")
@@ -311,12 +318,11 @@ def test_conll_2000() -> None:
     rows = [line.split() for line in paths["train"].read_text().splitlines() if line]
     counts = Counter((pos, tag) for _, pos, tag in rows)
     best = {pos: tag for (pos, tag), _ in sorted(counts.items(), key=lambda item: item[1])}
-    said = [[best[pos] for pos in sentence.tags or ()] for sentence in read_conll(paths["test"], tag_column=1)]
+    predicted = [[best[pos] for pos in sentence.tags or ()] for sentence in read_conll(paths["test"], tag_column=1)]
     types = sorted({tag[2:] for _, tag in counts if tag != "O"})
     labels = ["O", *(f"{letter}-{kind}" for kind in types for letter in "BI")]
-    config = TaggingConfig(max_length=64)
-    task = Tagging("chunk", {"test": read_sentences(paths["test"])}, TOKENIZER, config, labels)
+    task = build("chunk", {"test": read_sentences(paths["test"])}, max_length=64, labels=labels)
     assert task.scheme == "BIO2"
-    scores = task.score("test", outputs_saying(task, "test", said))
+    scores = task.score("test", outputs_of(task, "test", predicted))
     rounded = {name: round(value, 2) for name, value in scores.items() if name != "accuracy"}
     assert rounded == {"precision": 72.58, "recall": 82.14, "f1": 77.07}

@@ -1,4 +1,4 @@
-"""Tagged sentences out of files: what is read is what was written; what is wrong is said in one line with its place."""
+"""Tagged sentences from files; errors in one line with file and line."""
 
 import gzip
 import json
@@ -50,7 +50,7 @@ def test_columns(tmp_path: Path) -> None:
         ("-DOCSTART- O\nEU O\n-DOCSTART- O\n# O\n", [("EU",), ("#",)]),
     ],
 )
-def test_ends_of_lines_and_columns(tmp_path: Path, text: str, words: list[tuple[str, ...]]) -> None:
+def test_line_ends_and_columns(tmp_path: Path, text: str, words: list[tuple[str, ...]]) -> None:
     assert [sentence.words for sentence in read_conll(written(tmp_path, "a.conll", text))] == words
 
 
@@ -124,7 +124,7 @@ def test_bad_files(tmp_path: Path, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_column(tmp_path: Path) -> None:
     path = written(tmp_path, "a.txt", COLUMNS)
     with pytest.raises(DataError, match="a.txt:3: no column 3; there are 3 columns, from 0"):
         next(read_conll(path, tag_column=3))
@@ -144,7 +144,7 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not CONLL_2000.is_dir(), reason=f"CoNLL-2000 is not at {CONLL_2000}")
-def test_conll_2000_comes_back() -> None:
+def test_conll_2000_is_read_losslessly() -> None:
     path = find_splits(CONLL_2000)["test"]
     chunks, parts = read_sentences(path), list(read_conll(path, tag_column=1))
     assert len(chunks) == 2012

@@ -1,4 +1,4 @@
-"""The schemes of spans: told apart, converted without changing a span (seqeval says which), broken ones named."""
+"""The schemes of spans: detection, conversion without changing a span (seqeval is the oracle), errors."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, legal_bio, marks_spans, to_bio2
+from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, marks_spans, repair_bio, to_bio2
 
 # Two adjacent spans of one type, a span of another right after, one of a single word: all that tells schemes apart.
 SAME_SPANS = {
@@ -25,7 +25,7 @@ def sentence(tags: str, place: str = "a.txt:1") -> Sentence:
 
 
 @pytest.mark.parametrize("scheme", SAME_SPANS)
-def test_every_scheme_is_found_and_becomes_bio2(scheme: str) -> None:
+def test_every_scheme_is_found_and_converted_to_bio2(scheme: str) -> None:
     found = sentence(SAME_SPANS[scheme])
     assert find_scheme([found]) == scheme
     assert to_bio2(found.tags or (), scheme) == tuple(SAME_SPANS["BIO2"].split())
@@ -40,9 +40,7 @@ def every_sequence(letters: str, words: int) -> list[list[str]]:
     ("scheme", "letters", "theirs"),
     [("BIO2", "BI", IOB2), ("IOB1", "BI", IOB1), ("IOBES", "BIES", IOBES), ("BILOU", "BILU", BILOU)],
 )
-def test_legal_sequences_keep_the_spans_that_seqeval_reads_in_their_scheme(
-    scheme: str, letters: str, theirs: type
-) -> None:
+def test_conversion_keeps_the_spans_of_seqeval(scheme: str, letters: str, theirs: type) -> None:
     legal = [tags for tags in every_sequence(letters, 4) if SCHEMES[scheme](tags) is None]
     assert len(legal) > 50
     for tags in legal:
@@ -53,7 +51,7 @@ def test_legal_sequences_keep_the_spans_that_seqeval_reads_in_their_scheme(
         assert covered == sum(tag != "O" for tag in tags), "no word of a legal sequence is outside of a span"
 
 
-def test_the_numbers_of_legal_sequences() -> None:
+def test_numbers_of_valid_sequences() -> None:
     """Against counting by hand: in BIO2 with one type, sequences of n words are the Fibonacci numbers F(2n + 1)."""
     counts = [
         sum(SCHEMES["BIO2"](tags) is None for tags in itertools.product(("O", "B-X", "I-X"), repeat=n))
@@ -62,20 +60,20 @@ def test_the_numbers_of_legal_sequences() -> None:
     assert counts == [2, 5, 13, 34]
 
 
-def test_made_legal_without_changing_what_seqeval_reads() -> None:
+def test_repair_keeps_the_spans_of_seqeval() -> None:
     for tags in every_sequence("BI", 4):
-        legal = legal_bio(tags)
+        legal = repair_bio(tags)
         assert SCHEMES["BIO2"](legal) is None
         assert get_entities(list(legal)) == get_entities(tags)
-    assert legal_bio(["O", "I-X", "I-X", "I-Y", "B-Y"]) == ("O", "B-X", "I-X", "B-Y", "B-Y")
+    assert repair_bio(["O", "I-X", "I-X", "I-Y", "B-Y"]) == ("O", "B-X", "I-X", "B-Y", "B-Y")
 
 
-def test_a_corpus_that_keeps_to_several_schemes_gets_the_first() -> None:
+def test_corpus_that_follows_several_schemes_gets_the_first() -> None:
     assert find_scheme([sentence("O O")]) == "BIO2"
     assert find_scheme([sentence("O I-X"), sentence("B-X")][:1]) == "IOB1"
 
 
-def test_a_type_may_have_hyphens() -> None:
+def test_types_with_hyphens() -> None:
     assert to_bio2(("B-NP-SBJ", "E-NP-SBJ", "S-X"), "IOBES") == ("B-NP-SBJ", "I-NP-SBJ", "B-X")
     assert find_scheme([sentence("B-NP-SBJ I-NP-SBJ")]) == "BIO2"
 
@@ -98,23 +96,23 @@ def test_a_type_may_have_hyphens() -> None:
         ("S-X U-X", "'U-X' is not O, B-X, I-X, E-X or S-X"),
     ],
 )
-def test_what_breaks_every_scheme(tags: str, message: str) -> None:
+def test_tags_that_violate_every_scheme(tags: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         find_scheme([sentence("O O"), sentence(tags, "a.txt:8")])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_mixed_schemes_name_a_place_for_each() -> None:
+def test_mixed_schemes_name_a_place_in_each() -> None:
     with pytest.raises(DataError) as caught:
         find_scheme([sentence("B-X O", "train.txt:1"), sentence("O I-X", "dev.txt:5")])
     assert "dev.txt:5: word 2 ('w2'): I-X after O breaks BIO" in str(caught.value)
-    assert "against IOB1 stands train.txt:1: word 1 ('w1'): B-X after the start of the sentence breaks IOB1" in str(
+    assert "and not IOB1: train.txt:1: word 1 ('w1'): B-X after the start of the sentence breaks IOB1" in str(
         caught.value
     )
 
 
-def test_which_tags_mark_spans() -> None:
+def test_marks_spans() -> None:
     assert marks_spans({"O", "B-X"})
     assert marks_spans({"O", "U-X"})
     assert not marks_spans({"NN", "VB"})

@@ -1,4 +1,4 @@
-"""WNLI's trick: pronouns found in toy and real pairs, substitutions, learning, verdicts, bad files."""
+"""WNLI by candidates: pronouns in toy and real pairs, substitutions, training, labels, errors."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ import torch
 from support.real_data import DATA
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, labeled_batch
-from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.wnli import Pair, Wnli, WnliHead, pairs_of, pretrained_head
-from electra.finetuning.classification.wnli_schemas import candidates, find_schema, noun_phrases, nouns
+from electra.finetuning.batching import IGNORED, collate
+from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.model import FinetunedModel
+from electra.finetuning.wnli.schemas import extract_nouns, find_candidates, find_noun_phrases, find_schema
+from electra.finetuning.wnli.task import Pair, WnliCandidates, WnliHead, load_pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime import Runtime
@@ -39,8 +39,8 @@ TRAIN = [
 ]
 
 
-def task(**splits: list[Pair]) -> Wnli:
-    return Wnli(splits, TOKENIZER, max_length=64)
+def task(**splits: list[Pair]) -> WnliCandidates:
+    return WnliCandidates(splits, TOKENIZER, max_length=64)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def task(**splits: list[Pair]) -> Wnli:
         ("He saw Bob, and he ran.", "Bob ran.", 16, "Bob", False),
     ],
 )
-def test_the_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antecedent: str, possessive: bool) -> None:
+def test_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antecedent: str, possessive: bool) -> None:
     schema = find_schema(premise, hypothesis)
     assert schema is not None
     assert (schema.start, schema.antecedent, schema.possessive) == (pronoun, antecedent, possessive)
@@ -64,7 +64,7 @@ def test_the_pronoun_is_found(premise: str, hypothesis: str, pronoun: int, antec
 @pytest.mark.parametrize(
     ("premise", "hypothesis"), [(TROPHY, "Cats sleep all day."), ("Bob ran.", "Bob ran."), ("", "x"), ("it", "")]
 )
-def test_no_pronoun_is_found_in_what_is_no_schema(premise: str, hypothesis: str) -> None:
+def test_no_pronoun_without_a_schema(premise: str, hypothesis: str) -> None:
     assert find_schema(premise, hypothesis) is None
 
 
@@ -81,14 +81,14 @@ def test_no_pronoun_is_found_in_what_is_no_schema(premise: str, hypothesis: str)
     ],
 )
 def test_noun_phrases(text: str, phrases: list[str]) -> None:
-    assert [text[start:end] for start, end in noun_phrases(text)] == phrases
+    assert [text[start:end] for start, end in find_noun_phrases(text)] == phrases
 
 
-def test_rivals_do_not_overlap_the_antecedent_and_come_before_the_pronoun() -> None:
+def test_rivals_precede_the_pronoun_and_exclude_the_antecedent() -> None:
     premise = "The cat saw the big mouse and Tom's dog, but it hid in a hole with its toy."
     schema = find_schema(premise, "The mouse hid in a hole.")
     assert schema is not None
-    assert candidates(schema) == ["The cat", "Tom", "Tom's dog"]
+    assert find_candidates(schema) == ["The cat", "Tom", "Tom's dog"]
 
 
 def test_substitution_keeps_case_and_possessive() -> None:
@@ -104,9 +104,9 @@ def test_substitution_keeps_case_and_possessive() -> None:
     assert [owner.substitute(phrase) for phrase in ("Tim", "James", "The boys")] == ["Tim's", "James's", "the boys'"]
 
 
-def test_features() -> None:
-    features = task(train=TRAIN, dev=TRAIN).features("train")
-    read = [" ".join(TOKENIZER.tokens(ids)) for ids in features.ids]
+def test_examples() -> None:
+    examples = task(train=TRAIN, dev=TRAIN).encode("train")
+    read = [" ".join(TOKENIZER.tokens(ids)) for ids in examples.input_ids]
     sentence = "[CLS] the trophy could not fit in the suitcase because the {} was too {} . [SEP]"
     assert read == [
         sentence.format(*pair)
@@ -119,34 +119,34 @@ def test_features() -> None:
             ("trophy", "small"),
         ]
     ]
-    targets = features.targets["replaced"]
+    targets = examples.targets["replaced"]
     assert [[t for t in row if t != IGNORED] for row in targets] == [[0, 0], [1, 1], [1, 1], [0, 0], [1, 1], [1, 1]]
     assert all(row[10] != IGNORED and row[11] != IGNORED for row in targets)
-    assert len(task(dev=TRAIN).features("dev")) == 8, "a false pair's rivals are scored, though not trained"
+    assert len(task(dev=TRAIN).encode("dev")) == 8, "a false pair's rivals are scored, though not trained"
 
 
-def test_a_tiny_discriminator_learns_which_antecedent_fits() -> None:
+def test_tiny_discriminator_learns_the_antecedents() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN, dev=TRAIN, test=[Pair(p.premise, p.hypothesis, None, p.place) for p in TRAIN])
     encoder = Encoder(ENCODER)
     initialize(encoder, ENCODER.initializer_range)
     model = FinetunedModel(encoder, wnli.head(ENCODER))
-    features = wnli.features("train")
-    batch = labeled_batch(features, np.arange(len(features)), PAD)
+    examples = wnli.encode("train")
+    batch = collate(examples, np.arange(len(examples)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
         loss, _ = model(batch, model.counts(batch))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    outputs = model.outputs(wnli.features("dev"), RUNTIME, 3, PAD)
+    outputs = model.outputs(wnli.encode("dev"), RUNTIME, 3, PAD)
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 100.0}
-    said = wnli.predictions("test", model.outputs(wnli.features("test"), RUNTIME, 3, PAD))
-    assert [row["label"] for row in said] == [1, 0, 1, 0]
-    assert [row["antecedent"] for row in said] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
+    predictions = wnli.predictions("test", model.outputs(wnli.encode("test"), RUNTIME, 3, PAD))
+    assert [row["label"] for row in predictions] == [1, 0, 1, 0]
+    assert [row["antecedent"] for row in predictions] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
 
 
-def test_verdicts_by_hand() -> None:
+def test_labels_by_hand() -> None:
     alone = Pair("She was too big.", "Ann was too big.", 1, "t:5")
     lost = Pair(TROPHY, "Bob met Ann.", 0, "t:6")
     wnli = task(dev=[TRAIN[0], TRAIN[1], alone, lost])
@@ -155,9 +155,9 @@ def test_verdicts_by_hand() -> None:
     # Logits of "replaced" at the candidate's tokens; everywhere else misleading ones.
     outputs = []
     for row, logits in zip(rows, [(-1.0, 3.0), (2.0, 2.0), (0.5, 0.5), (1.0, -3.0), (-0.5,)], strict=True):
-        said = np.full(len(row.ids) + 2, -50.0, np.float32)
-        said[row.span.start : row.span.stop] = logits
-        outputs.append({"replaced": said})
+        predictions = np.full(len(row.input_ids) + 2, -50.0, np.float32)
+        predictions[row.span.start : row.span.stop] = logits
+        outputs.append({"replaced": predictions})
     said_of = wnli.predictions("dev", outputs)
     np.testing.assert_array_equal(wnli.logits("dev", outputs), [[0, 1.0], [0, -1.5], [0, 0.5], [0, -np.inf]])
     assert [(row["label"], row["score"], row["rival"]) for row in said_of] == [
@@ -166,12 +166,12 @@ def test_verdicts_by_hand() -> None:
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 75.0}
 
 
-def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
+def test_loss_is_that_of_pretraining_on_the_candidates_tokens() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN)
     head = wnli.head(ENCODER)
     assert isinstance(head, WnliHead)
-    batch = labeled_batch(wnli.features("train"), np.arange(2), PAD)
+    batch = collate(wnli.encode("train"), np.arange(2), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
     logits = head(hidden).detach()
     # -log(1 - p) where the candidate is correct, -log p where it is not, with p the probability of "replaced".
@@ -179,11 +179,11 @@ def test_the_loss_is_pre_trainings_on_the_candidates_tokens() -> None:
     torch.testing.assert_close(head.loss(hidden, batch).detach(), expected)
 
 
-def test_the_head_is_the_discriminators(tmp_path: Path) -> None:
+def test_head_is_that_of_the_discriminator(tmp_path: Path) -> None:
     model = FinetunedModel(Encoder(ENCODER), WnliHead(ENCODER.hidden_size, None))
     save_pretrained(tmp_path, model.state_dict(), ENCODER, "ElectraForPreTraining", PAD)
-    weights = pretrained_head(load_pretrained(tmp_path))
-    head = Wnli({}, TOKENIZER, weights, max_length=64).head(ENCODER)
+    weights = load_pretrained_head(load_pretrained(tmp_path))
+    head = WnliCandidates({}, TOKENIZER, weights, max_length=64).head(ENCODER)
     for name, weight in model.head.state_dict().items():
         assert torch.equal(head.state_dict()[name], weight)
 
@@ -192,36 +192,37 @@ def test_pairs_are_the_rows_of_glue(tmp_path: Path) -> None:
     (tmp_path / "WNLI").mkdir()
     (tmp_path / "WNLI" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n")
     (tmp_path / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\te\tf\n")
-    rows = glue_task("wnli", str(tmp_path), TOKENIZER)
-    assert pairs_of(rows.read("dev"), "dev") == [
+    rows = load_glue_task("wnli", str(tmp_path), TOKENIZER)
+    assert read_pairs(rows.read("dev"), "dev") == [
         Pair("a", "b", 1, "wnli: row 1 of dev"), Pair("c", "d", 0, "wnli: row 2 of dev"),
     ]  # fmt: skip
-    assert pairs_of(rows.read("test"), "test") == [Pair("e", "f", None, "wnli: row 1 of test")]
+    assert read_pairs(rows.read("test"), "test") == [Pair("e", "f", None, "wnli: row 1 of test")]
 
 
 def test_bad_use() -> None:
     with pytest.raises(DataError, match="t:9: a pair of dev without a label"):
         task(dev=[Pair(TROPHY, "The trophy was too big.", None, "t:9")])
-    with pytest.raises(DataError, match="wnli: there is no dev split; it has train"):
-        task(train=TRAIN).features("dev")
+    with pytest.raises(DataError, match="wnli-candidates: there is no dev split; it has train"):
+        task(train=TRAIN).encode("dev")
     with pytest.raises(DataError, match="t:1: 17 tokens, more than max_length 16; raise it"):
-        Wnli({"train": TRAIN}, TOKENIZER, max_length=16)
-    with pytest.raises(UsageError, match="max_length 256 is more than the 64 positions of the model"):
-        Wnli({}, TOKENIZER).head(ENCODER)
+        WnliCandidates({"train": TRAIN}, TOKENIZER, max_length=16)
+    with pytest.raises(UsageError, match="max_length 128 is more than the 64 positions of the model"):
+        WnliCandidates({}, TOKENIZER).head(ENCODER)
 
 
 @pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")
-def test_the_real_dev_set() -> None:
+def test_real_dev_set() -> None:
     """71 pairs: in how many the pronoun is found, and in how many of them the rules find the antecedent too."""
-    rows = glue_task("wnli", str(WNLI.parent), TOKENIZER)
-    pairs = pairs_of(rows.read("dev"), "dev")
+    rows = load_glue_task("wnli", str(WNLI.parent), TOKENIZER)
+    pairs = read_pairs(rows.read("dev"), "dev")
     schemas = [find_schema(pair.premise, pair.hypothesis) for pair in pairs]
     found = [schema for schema in schemas if schema is not None]
     assert len(pairs) == 71
     assert len(found) >= 0.95 * 71
     among = [
-        nouns(schema.antecedent) in [nouns(schema.premise[start:end]) for start, end in noun_phrases(schema.premise)]
+        extract_nouns(schema.antecedent)
+        in [extract_nouns(schema.premise[start:end]) for start, end in find_noun_phrases(schema.premise)]
         for schema in found
     ]
     assert sum(among) >= 0.85 * len(found)
-    assert pairs_of(rows.read("test"), "test")[0].label is None
+    assert read_pairs(rows.read("test"), "test")[0].label is None

@@ -23,8 +23,9 @@ import electra.cli
 from electra.external import UNPRINTABLE
 from electra.finetuning import run
 from electra.finetuning.benchmark import grid
-from electra.finetuning.classification import rows, table
+from electra.finetuning.classification import table
 from electra.finetuning.qa import data as squad_data
+from electra.finetuning.readers import tables
 from electra.finetuning.tagging import data as tagging_data
 from electra.inference import predict
 from electra.pretraining import export, inputs
@@ -33,7 +34,7 @@ from electra.pretraining.evaluation import fill_mask, mlm_accuracy
 from electra.text import files
 from fuzz.kinds import Case
 
-LOADED = (grid, rows, run, squad_data, table, tagging_data, fill_mask, mlm_accuracy, inputs, pretraining_run, predict)
+LOADED = (grid, tables, run, squad_data, table, tagging_data, fill_mask, mlm_accuracy, inputs, pretraining_run, predict)
 """Imported here once, and not by every case."""
 CPU_SECONDS, WALL_SECONDS = 15, 120
 MEMORY = 3 << 30

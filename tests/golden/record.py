@@ -79,7 +79,7 @@ PRETRAINING: dict[str, dict[str, Any]] = {
 FINETUNING: dict[str, dict[str, Any]] = {
     **{task: {"data": "glue"} for task in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")},
     "sst2-dropout": {"task": "sst2", "data": "glue", "dropout": 0.1},
-    "wnli-candidates": {"task": "wnli", "data": "glue", "wnli_candidates": True},
+    "wnli-candidates": {"data": "glue"},
     "squad1": {"train": "answered.json", "dev": "answered.json"},
     "squad2": {"train": "questions.json", "dev": "questions.json"},
     "squad2-plain": {
@@ -135,14 +135,14 @@ def finetuning_trace(name: str, folder: Path) -> str:
     config = toy_tasks.finetune_settings(
         folder / "model", **{**given, **paths}, runtime=RuntimeConfig(device="cpu", threads=1, kernels=False)
     )
-    with mock.patch.object(finetuning, "recipe_of", partial(short_recipe, finetuning.recipe_of)):
+    with mock.patch.object(finetuning, "build_recipe", partial(short_recipe, finetuning.build_recipe)):
         finetuning.finetune(config, folder / name)
     return read_trace(folder / name / "seed-0/metrics.jsonl")
 
 
-def short_recipe(recipe_of: Callable[[Any], Recipe], run: Any) -> Recipe:
+def short_recipe(build_recipe: Callable[[Any], Recipe], run: Any) -> Recipe:
     """The recipe of a fine-tuning run, for `STEPS` steps that are all logged."""
-    recipe = recipe_of(run)
+    recipe = build_recipe(run)
     return replace(recipe, budget=Budget(steps=STEPS), training=replace(recipe.training, log_every=1))
 
 

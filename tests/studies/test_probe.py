@@ -10,8 +10,8 @@ from support.toy_tasks import save_model, write_glue, write_tsv
 from transformers import AutoModel
 
 from electra.errors import DataError
-from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.task import Sentences
+from electra.finetuning.classification.glue import load_glue_task
+from electra.finetuning.classification.task import LabeledTexts
 from electra.runtime import Runtime, RuntimeConfig
 from electra.studies.probing.probe import PENALTIES, features, frozen_encoder, probe, search, subset
 from electra.text.tokenizer import load_tokenizer
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
     first, second = ["the cat is good .", "a dog ."], ["the owl sees mice .", "the cat is good ."]
     encoder, tokenizer = frozen_encoder(model)
-    ours = features(encoder, tokenizer, Sentences(first, second, None), 5, CPU)
+    ours = features(encoder, tokenizer, LabeledTexts(first, second, None), 5, CPU)
     theirs = AutoModel.from_pretrained(model).eval()
 
     def states(text: str) -> list[np.ndarray]:
@@ -41,7 +41,7 @@ def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
         for layer, (u, v) in enumerate(zip(states(first[row]), states(second[row]), strict=True)):
             expected = np.concatenate([u, v, np.abs(u - v), u * v])
             np.testing.assert_allclose(ours[layer][row], expected, atol=1e-5)
-    alone = features(encoder, tokenizer, Sentences(first, None, None), 5, CPU)
+    alone = features(encoder, tokenizer, LabeledTexts(first, None, None), 5, CPU)
     np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
 
 
@@ -66,7 +66,7 @@ def test_it_finds_nothing_where_nothing_is(model: Path, tmp_path: Path) -> None:
 
 
 def test_it_takes_the_same_examples_for_every_model(tmp_path: Path) -> None:
-    task = glue_task("mrpc", str(write_glue(tmp_path)), load_tokenizer(save_model(tmp_path / "model")))
+    task = load_glue_task("mrpc", str(write_glue(tmp_path)), load_tokenizer(save_model(tmp_path / "model")))
     whole = task.read("train")
     some = subset(whole, 10)
     assert len(some) == 10
@@ -83,7 +83,7 @@ def test_matthews_correlation_is_asked_of_balanced_classes(tmp_path: Path) -> No
     draw = np.random.default_rng(0)
     labels = (draw.random(600) < 0.85).astype(np.int64)
     columns = (labels + 2.0 * draw.standard_normal(600))[:, None]
-    task = glue_task("cola", str(tmp_path), load_tokenizer(save_model(tmp_path / "model")))
+    task = load_glue_task("cola", str(tmp_path), load_tokenizer(save_model(tmp_path / "model")))
     balanced = search(task, PENALTIES).fit(columns, labels)
     alike = search(replace(task, metrics=("accuracy",)), PENALTIES).fit(columns, labels)
     assert (balanced.predict(columns) == 0).mean() > 0.2

@@ -1,4 +1,4 @@
-"""What a network reads in fine-tuning and what it should say, and its batches as a pure function of the step."""
+"""Encoded examples with their targets, and their batches as a pure function of the step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,39 +15,38 @@ from electra.data.loader import Batch, made_ahead, padded_batch, shuffle
 from electra.seeding import Stream
 
 IGNORED = -100
-"""The target of a token that is not scored; the value that torch's cross-entropy passes over."""
+"""The target of a token that is not scored; torch's cross-entropy ignores it by default."""
 
 BUCKET_BATCHES = 32
-"""Batches whose examples are sorted by length together: enough to pad next to nothing, and still nearly random."""
+"""Batches of a bucket, whose examples are sorted by length: next to no padding, and still a nearly random order."""
 
-
-ENCODED_TOGETHER = 4096
-"""Texts that the tokenizer gets at a time: enough for all cores, and a second or two between two signs of life."""
+ENCODING_CHUNK = 4096
+"""Texts that the tokenizer encodes at a time: enough for all cores, with a second or two between updates of the progress."""
 
 Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True)
-class Features:
-    """Encoded inputs with their targets. A long paragraph or sentence gives several of them."""
+class EncodedExamples:
+    """Token ids of examples with their targets. A long context or sentence is split into several examples."""
 
-    ids: Sequence[Sequence[int]]
+    input_ids: Sequence[Sequence[int]]
     """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as token ids."""
     segment_a: Sequence[int]
-    """Length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there."""
+    """The length of `[CLS] a [SEP]`, whose token type is 0; it is 1 after that."""
     targets: Mapping[str, np.ndarray | list[list[int]]]
-    """By name: an array whose first dimension is the example, or for every example a target for each of its tokens."""
+    """By name: an array whose first dimension is the example, or for every example a list with a target for each token."""
 
-    notes: Mapping[str, int] = field(default_factory=dict)
-    """Counts that belong into the results: texts that were cut, rows that were left out."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Counts for the results: texts that were truncated, rows that were left out."""
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.input_ids)
 
 
 @dataclass(frozen=True)
 class LabeledBatch:
-    """Some features as tensors, padded on the right to the longest of them."""
+    """Some examples as tensors, padded on the right to the longest of them."""
 
     inputs: Batch
     targets: dict[str, Tensor]
@@ -58,63 +57,63 @@ class LabeledBatch:
         return LabeledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
 
 
-def encode_in_parts(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
+def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
     """`encode(texts)`, with a progress display where they are many."""
-    if len(texts) <= ENCODED_TOGETHER:
+    if len(texts) <= ENCODING_CHUNK:
         return encode(texts)
     encoded: list[Encoded] = []
     with reading_progress(f"encoding {len(texts):,} texts", len(texts)) as show:
-        for start in range(0, len(texts), ENCODED_TOGETHER):
-            encoded += encode(texts[start : start + ENCODED_TOGETHER])
+        for start in range(0, len(texts), ENCODING_CHUNK):
+            encoded += encode(texts[start : start + ENCODING_CHUNK])
             show(len(encoded), "")
     return encoded
 
 
-def labeled_batch(features: Features, rows: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
-    """The features at `rows` (at least one), in this order."""
-    inputs = padded_batch([features.ids[row] for row in rows], [features.segment_a[row] for row in rows], pad_id)
-    longest = inputs.input_ids.shape[1]
-    targets = {name: target_tensor(target, rows, longest) for name, target in features.targets.items()}
+def collate(examples: EncodedExamples, rows: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
+    """The examples at `rows` (at least one), in this order, as a batch."""
+    inputs = padded_batch([examples.input_ids[row] for row in rows], [examples.segment_a[row] for row in rows], pad_id)
+    length = inputs.input_ids.shape[1]
+    targets = {name: collate_target(target, rows, length) for name, target in examples.targets.items()}
     return LabeledBatch(inputs, targets)
 
 
-def target_tensor(target: np.ndarray | list[list[int]], rows: Int[np.ndarray, " B"], longest: int) -> Tensor:
-    """One target of the features at `rows`."""
+def collate_target(target: np.ndarray | list[list[int]], rows: Int[np.ndarray, " B"], length: int) -> Tensor:
+    """One target of the examples at `rows`, with IGNORED up to `length` where it is a list for each example."""
     if isinstance(target, np.ndarray):
         return torch.from_numpy(target[rows])
-    padded = np.full((len(rows), longest), IGNORED, dtype=np.int64)
+    padded = np.full((len(rows), length), IGNORED, dtype=np.int64)
     for i, row in enumerate(rows):
         padded[i, : len(target[row])] = target[row]
     return torch.from_numpy(padded)
 
 
-class FeatureLoader:
-    """Epochs of batches, each epoch a permutation that its number and the seed decide, bucketed by length.
+class BatchLoader:
+    """Epochs of batches bucketed by length; the order is a function of the seed and the number of the epoch.
 
-    A permutation is cut into buckets of BUCKET_BATCHES batches, sorted by length within each, and the batches are
-    drawn in random order. The last batch of an epoch may be smaller; every example comes once an epoch.
+    A permutation is cut into buckets of BUCKET_BATCHES batches, each bucket is sorted by length, and the batches are
+    shuffled. Every example comes once an epoch, and the last batch of an epoch may be smaller.
     """
 
-    def __init__(self, features: Features, *, batch_size: int, pad_id: int, seed: int) -> None:
-        self._features = features
+    def __init__(self, examples: EncodedExamples, *, batch_size: int, pad_id: int, seed: int) -> None:
+        self._examples = examples
         self._batch_size = batch_size
         self._pad_id = pad_id
         self._seed = seed
-        self._lengths = np.array([len(ids) for ids in features.ids])
+        self._lengths = np.array([len(ids) for ids in examples.input_ids])
         self._plan = lru_cache(maxsize=2)(self._epoch_plan)
-        self.steps_per_epoch = -(-len(features) // batch_size)
+        self.steps_per_epoch = -(-len(examples) // batch_size)
 
     def batch(self, step: int) -> LabeledBatch:
         """The batch of a step, counted from 0 over all epochs."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return labeled_batch(self._features, self._plan(epoch)[number], self._pad_id)
+        return collate(self._examples, self._plan(epoch)[number], self._pad_id)
 
     def iterate(self, first_step: int) -> Iterator[list[LabeledBatch]]:
-        """`batch` of `first_step` and all after it, as the loop wants them, made ahead."""
+        """The batches of `first_step` and of all steps after it, each as a list of one micro-batch, prefetched."""
         return made_ahead(lambda step: [self.batch(step)], first_step)
 
     def _epoch_plan(self, epoch: int) -> list[Int[np.ndarray, " B"]]:
-        order = shuffle(len(self._features), Stream.DATA_ORDER, self._seed, epoch)
+        order = shuffle(len(self._examples), Stream.DATA_ORDER, self._seed, epoch)
         size = self._batch_size * BUCKET_BATCHES
         batches = []
         for start in range(0, len(order), size):
@@ -124,9 +123,11 @@ class FeatureLoader:
         return [batches[i] for i in shuffle(len(batches), Stream.BATCH_ORDER, self._seed, epoch)]
 
 
-def in_order_of_length(features: Features, batch_size: int, pad_id: int) -> Iterator[tuple[np.ndarray, LabeledBatch]]:
-    """Every example once, from short to long: which ones, and their batch."""
-    order = np.argsort([len(ids) for ids in features.ids], kind="stable")
+def iterate_by_length(
+    examples: EncodedExamples, batch_size: int, pad_id: int
+) -> Iterator[tuple[np.ndarray, LabeledBatch]]:
+    """Every example once, from short to long: (numbers of the examples, their batch)."""
+    order = np.argsort([len(ids) for ids in examples.input_ids], kind="stable")
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        yield rows, labeled_batch(features, rows, pad_id)
+        yield rows, collate(examples, rows, pad_id)

@@ -1,4 +1,4 @@
-"""The whole configuration of a fine-tuning run. What is not given follows the paper's protocol (Table 7)."""
+"""The configuration of a fine-tuning run. What is not given follows the paper's recipe (Table 7; see `recipe`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,11 +7,12 @@ from typing import Any, Literal
 from electra.config.hints import check_local
 from electra.config.parser import Parser, check_limits, parser_for
 from electra.errors import UsageError
-from electra.finetuning.classification.glue import GLUE
 from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.runtime import RuntimeConfig
 
-TASKS = (*GLUE, "ax", "squad1", "squad2", "mrqa", "chunk", "ner", "pos", "table", "tagging")
+MIN_LENGTH = 5
+"""Tokens that every model reads at least: `[CLS] a [SEP] b [SEP]`."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class FinetuneConfig:
     """One fine-tuning run."""
 
     task: str = ""
-    """cola sst2 mrpc stsb qqp mnli qnli rte wnli ax, squad1 squad2 mrqa, chunk ner pos, or one's own: table, tagging."""
+    """Its name in `electra.finetuning.registry.TASKS`."""
     model: str = ""
     """Hugging Face ELECTRA directory, run directory, or hub name."""
     data: str | None = None
@@ -37,51 +38,47 @@ class FinetuneConfig:
     label: str | None = None
     """Task table: column of the label."""
     kind: Literal["classification", "multilabel", "regression"] | None = None
-    """Task table: what the labels mean; by default found from them, and said."""
+    """Task table: what the labels are; by default inferred from them, and logged."""
     skip_bad_rows: bool = False
     """Leave out (and count) training rows with another number of columns than the first, instead of stopping."""
     dev_share: float = 0.1
-    """Share of the training examples that is held out where there is no dev file."""
+    """Share of the training examples that is held out as dev where there is no dev file."""
     split_seed: int = 0
-    """Decides which examples are held out: the same ones for every seed."""
+    """Seed of the choice of the examples that are held out: the same ones for every `seed`."""
     seed: int = 0
-    """Decides the head's initial weights, the order of the examples and dropout."""
+    """Seed of the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
     """Passes over the training examples; by default 10 for RTE and STS-B, 2 for SQuAD, 3 for all else."""
     learning_rate: float | None = None
-    """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for a model of the size of Small, Base or Large."""
+    """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large."""
     layerwise_decay: float | None = None
-    """What each layer's learning rate is of that of the layer above; by default 0.8, and 0.9 for Large."""
-    batch_size: int = 32
-    """Examples of one update."""
-    warmup: float = 0.1
-    """Share of the updates in which the learning rate rises."""
-    weight_decay: float = 0.0
+    """Factor of the learning rate from each layer to the one below; by default 0.8, and 0.9 for Large."""
+    batch_size: int = BATCH_SIZE
+    """Examples of one step."""
+    warmup: float = WARMUP
+    """Share of the steps in which the learning rate rises."""
+    weight_decay: float = WEIGHT_DECAY
     """Decoupled weight decay."""
     bias_correction: bool = False
     """Correct Adam's moments for starting at zero; the published scores were made without it."""
-    dropout: float = 0.1
-    """Dropout of hidden states, attention and the head of sentence tasks."""
+    dropout: float = DROPOUT
+    """Dropout of hidden states, attention and the head of text classification."""
     max_length: int | None = None
-    """Tokens of an example; by default 128 for sentences, 256 for tagging, 512 for SQuAD, or what the model can read."""
+    """Tokens of an example; by default 128 for texts, 256 for tagging, 512 for questions, at most the model's positions."""
     swap_pairs: bool | None = None
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False
     """Sum the loss over the batch before gradients are clipped at norm 1, as the original code does."""
     select: Literal["last", "best"] = "last"
-    """The weights that are kept: the last ones, or those of the epoch that is best on dev (the scores then flatter)."""
+    """Weights to keep: the last ones, or those of the epoch with the best dev score (which biases that score upwards)."""
     span: SpanConfig = field(default_factory=SpanConfig)
     """Question answering: chunks, head and answers."""
-    wnli_candidates: bool = False
-    """WNLI: score the sentence with the pronoun replaced by candidate antecedents (Appendix B)."""
     from_scratch: bool = False
-    """Random weights of the model's sizes: what pre-training is compared with."""
+    """Start from random weights of the model's sizes, as a baseline for pre-training."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
 
     def __post_init__(self) -> None:
-        if self.task and self.task not in TASKS:
-            raise UsageError(f"there is no task {self.task!r}; there are {', '.join(TASKS)}")
         for name, least in (("epochs", 0.0), ("learning_rate", 0.0), ("layerwise_decay", 0.0), ("batch_size", 0)):
             if (value := getattr(self, name)) is not None and not value > least:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be more than {least:g}")
@@ -89,45 +86,17 @@ class FinetuneConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"--{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
         if not 0 < self.dev_share < 1:
-            raise UsageError(f"--dev-share is {self.dev_share}; it must lie between 0 and 1")
+            raise UsageError(f"--dev-share is {self.dev_share}; it must be between 0 and 1")
         for name in ("seed", "split_seed", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must not be negative")
         check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
-        if self.task not in (*GLUE, "ax", ""):
-            check_local({"--data": self.data})
         check_limits(
             self, "--", epochs=10**6, learning_rate=100, layerwise_decay=1, batch_size=10**7, weight_decay=1000
         )
         check_limits(self, "--", seed=2**63 - 1, split_seed=2**63 - 1, max_length=10**7)
-        self.check_belonging()
-        if self.max_length is not None and self.max_length < 5:
-            raise UsageError(f"--max-length is {self.max_length}; it must be at least 5")
-
-    def check_belonging(self) -> None:
-        """See that no option is given that the task would not use.
-
-        Raises:
-            UsageError: there is one.
-        """
-        if not self.task:
-            return
-        own = self.task in ("table", "tagging")
-        belongs = {
-            "data": not own,
-            "train": self.task not in GLUE and self.task != "ax",
-            "dev": self.task not in GLUE and self.task != "ax",
-            "test": self.task not in GLUE and self.task != "ax",
-            **dict.fromkeys(("text", "text_pair", "label", "kind"), self.task == "table"),
-            "skip_bad_rows": self.task in GLUE or self.task in ("ax", "table"),
-            "wnli_candidates": self.task == "wnli",
-            "swap_pairs": self.task in GLUE or self.task in ("ax", "table"),
-        }
-        for name, fits in belongs.items():
-            if not fits and getattr(self, name) not in (None, False):
-                raise UsageError(f"--{name.replace('_', '-')} has no meaning for {self.task}")
-        if self.data and (self.train or self.dev or self.test):
-            raise UsageError("give either --data, a folder, or single files with --train, --dev and --test")
+        if self.max_length is not None and self.max_length < MIN_LENGTH:
+            raise UsageError(f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 
 
 def options(defaults: FinetuneConfig, **about: Any) -> Parser:
@@ -136,14 +105,14 @@ def options(defaults: FinetuneConfig, **about: Any) -> Parser:
 
 
 def build(parser: Parser, values: Any, task: str) -> FinetuneConfig:
-    """The configuration out of what `options` parsed."""
+    """The configuration from what `options` parsed."""
     parsed = parser.instantiate(values)
     known = {each.name: parsed[each.name] for each in fields(FinetuneConfig) if each.name != "task"}
     return FinetuneConfig(task=task, **known)
 
 
 def from_options(task: str, given: Mapping[str, Any]) -> FinetuneConfig:
-    """The configuration of a task out of fields by name, nested ones as in `Parser.take`.
+    """The configuration of a task from fields by name, nested ones as in `Parser.take`.
 
     Raises:
         UsageError: a wrong name or value.

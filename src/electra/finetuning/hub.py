@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
 
 
-def need_hub(what: str) -> None:
+def require_hub(what: str) -> None:
     """Raise a UsageError if the extra is not installed."""
     if importlib.util.find_spec("datasets") is None or importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError(f"{what}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')")
@@ -26,7 +26,7 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
     Raises:
         DataError: there is no such data set, configuration or split, or the hub cannot be reached.
     """
-    need_hub(f"hf://{dataset}")
+    require_hub(f"hf://{dataset}")
     import datasets
 
     try:
@@ -36,11 +36,11 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
         raise DataError(f"hf://{dataset}: {config}/{split} cannot be read ({reason})") from error
 
 
-def model_directory(model: str) -> Path:
-    """A model's directory: the path itself, that of a run's model, or a hub model that is downloaded.
+def find_model_directory(model: str) -> Path:
+    """The directory of a model: the path itself, the model of a run, or a downloaded hub model.
 
-    A run of pre-training has it in discriminator/ (or masked_lm/), one of fine-tuning in model/, over several seeds in
-    seed-N/model/, of which the first seed's is taken and said.
+    A pre-training run has it in discriminator/ (or masked_lm/), a fine-tuning run in model/, one over several seeds in
+    seed-N/model/, of which the first is taken, and logged.
 
     Raises:
         ModelError: neither a directory nor a model on the hub.
@@ -54,11 +54,11 @@ def model_directory(model: str) -> Path:
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
         raise ModelError(f"{model}: not a model directory, it has no config.json")
-    need_hub(model)
+    require_hub(model)
     import huggingface_hub
 
     try:
         return Path(huggingface_hub.snapshot_download(model, allow_patterns=MODEL_FILES))
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ModelError(f"{model}: neither a directory nor a model that the hub gives ({reason})") from error
+        raise ModelError(f"{model}: neither a directory nor a model on the hub ({reason})") from error

@@ -1,4 +1,4 @@
-"""An encoder with a task's head: what the training loop drives in fine-tuning, and what predicts."""
+"""An encoder with the head of a task, for training and for inference."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from electra.finetuning.batching import Features, LabeledBatch, in_order_of_length
+from electra.finetuning.batching import EncodedExamples, LabeledBatch, iterate_by_length
 from electra.finetuning.task import Head, Outputs
 from electra.model.encoder import Encoder
 from electra.model.flops import encoder_flops
@@ -30,14 +30,14 @@ class FinetunedModel(nn.Module):
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)
 
     def forward(self, batch: LabeledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
-        """This batch's share of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""
+        """This batch's part of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""
         losses = cast(Head, self.head).loss(self.hidden(batch).float(), batch)
-        examples = torch.ones_like(losses).sum()  # made on the device, so that the host does not wait for a copy
-        shared_by = 1.0 if self.summed_loss else counts["examples"]
-        return losses.sum() / shared_by, {"loss": losses.detach().sum(), "examples": examples}
+        examples = torch.ones_like(losses).sum()  # on the device: no host synchronization
+        divisor = 1.0 if self.summed_loss else counts["examples"]
+        return losses.sum() / divisor, {"loss": losses.detach().sum(), "examples": examples}
 
     def counts(self, batch: LabeledBatch) -> dict[str, float]:
-        """Examples, and tokens that are not padding."""
+        """The numbers of examples, and of tokens that are not padding."""
         return {"examples": float(len(batch.inputs.lengths)), "tokens": float(batch.inputs.lengths.sum())}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
@@ -50,19 +50,19 @@ class FinetunedModel(nn.Module):
         return 2.0 * rows * encoder_flops(self.encoder.config, length)
 
     @torch.inference_mode()
-    def outputs(self, features: Features, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
-        """What the head says of every example, in their order."""
-        found: dict[int, dict[str, np.ndarray]] = {}
-        for rows, batch in in_order_of_length(features, batch_size, pad_id):
-            found.update(zip(rows.tolist(), self._batch_outputs(batch, runtime), strict=True))
-        return [found[i] for i in range(len(features))]
+    def outputs(self, examples: EncodedExamples, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
+        """The outputs of the head for every example, in their order."""
+        by_row: dict[int, dict[str, np.ndarray]] = {}
+        for rows, batch in iterate_by_length(examples, batch_size, pad_id):
+            by_row.update(zip(rows.tolist(), self._batch_outputs(batch, runtime), strict=True))
+        return [by_row[i] for i in range(len(examples))]
 
     def _batch_outputs(self, batch: LabeledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
         self.eval()
         batch = batch.to(runtime.device)
         with runtime.autocast():
             hidden = self.hidden(batch)
-        said = cast(Head, self.head).predict(hidden.float(), batch)
-        arrays = {name: tensor.float().cpu().numpy() for name, tensor in said.items()}
+        outputs = cast(Head, self.head).predict(hidden.float(), batch)
+        arrays = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
         for i in range(len(hidden)):
-            yield {name: array[i] for name, array in arrays.items()}
+            yield {name: np.asarray(array[i]) for name, array in arrays.items()}

@@ -1,89 +1,90 @@
-"""What the runs of all seeds share: task, encoded splits and pre-trained encoder, read and checked before training begins."""
+"""What the runs of all seeds share: the task, encoded splits and the pre-trained encoder, read and checked before training."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from electra.console import format_count
 from electra.errors import DataError, ModelError, UsageError
-from electra.finetuning.batching import Features
-from electra.finetuning.checks import (
-    report_head,
-    report_vocabulary,
-    warn_of_few_scored,
-    warn_of_untrained_positions,
-)
+from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.recipe import size_protocol
-from electra.finetuning.registry import EPOCHS, build_task
-from electra.finetuning.task import Task
-from electra.model.checkpoints import Pretrained, load_pretrained
+from electra.finetuning.recipe import TaskRecipe, find_size_recipe
+from electra.finetuning.registry import build_task, find_task
+from electra.finetuning.task import Task, TaskSpec
+from electra.model.checkpoints import Pretrained, load_pretrained, read_pretrained_length
 from electra.model.encoder import Encoder, EncoderConfig
+from electra.text.coverage import Coverage, CoverageCounter, report_coverage
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
 
+VOCABULARY_ADVICE = "take a model that was pre-trained on text of this language"
+FEW_EXAMPLES = 50
+"""Scored examples below which one of them changes an accuracy by more than 2 %."""
+
 
 @dataclass(frozen=True)
-class Protocol:
-    """What a run does where the configuration leaves it open."""
+class Hyperparameters:
+    """The values of a run that depend on the task and on the size of the model."""
 
     epochs: float
     learning_rate: float
     layerwise_decay: float
 
-    @classmethod
-    def of(cls, config: FinetuneConfig, encoder: EncoderConfig) -> "Protocol":
-        """The paper's values (Table 7) where none are given."""
-        size = size_protocol(encoder)
-        return cls(
-            config.epochs or EPOCHS.get(config.task, 3.0),
-            config.learning_rate or size.learning_rate,
-            config.layerwise_decay or size.layerwise_decay,
-        )
-
 
 @dataclass(frozen=True)
 class Prepared:
-    """The same for every seed; no run changes it."""
+    """The inputs of the runs of all seeds; no run changes them."""
 
-    protocol: Protocol
+    spec: TaskSpec
+    hyperparameters: Hyperparameters
     task: Task
-    features: dict[str, Features]
-    """Of every split that is trained on, scored or predicted."""
+    examples: dict[str, EncodedExamples]
+    """The examples of every split that is trained on, scored or predicted."""
     tokenizer: Tokenizer
     encoder: Encoder
-    """As it was pre-trained; each run trains a copy."""
+    """The pre-trained encoder; each run trains a copy."""
+
+
+def resolve_hyperparameters(config: FinetuneConfig, recipe: TaskRecipe, encoder: EncoderConfig) -> Hyperparameters:
+    """The values of the configuration, and the paper's (Table 7) where it has none."""
+    size = find_size_recipe(encoder)
+    return Hyperparameters(
+        config.epochs or recipe.epochs,
+        config.learning_rate or size.learning_rate,
+        config.layerwise_decay or size.layerwise_decay,
+    )
 
 
 def prepare(config: FinetuneConfig, directory: Path) -> Prepared:
-    """Read the model in `directory` and every split; nothing is written, and the seed plays no part.
+    """Read the model in `directory` and every split. Nothing is written, and nothing depends on the seed.
 
     Raises:
         ModelError: the model is of another architecture, or damaged.
         DataError: a split is missing, empty or broken.
-        UsageError: options clash.
+        UsageError: options contradict each other.
     """
     tokenizer, pretrained = load_tokenizer(directory), load_pretrained(directory)
     encoder = load_encoder(pretrained, config, tokenizer)
-    task = build_task(config, tokenizer, pretrained)
+    spec, task = find_task(config.task), build_task(config, tokenizer, pretrained)
     if config.select == "best" and "dev" not in task.scored:
         raise UsageError("--select best chooses by dev scores, and there is no dev file; give --dev")
-    if config.task == "ax" and not task.predicted:
-        raise UsageError(f"{config.data}: no AX/diagnostic.tsv here")
-    features = {split: task.features(split) for split in ("train", *task.scored, *task.predicted)}
-    for split, each in features.items():
+    examples = {split: task.encode(split) for split in ("train", *task.scored, *task.predicted)}
+    for split, each in examples.items():
         if not len(each):
             raise DataError(f"{config.task}: there is nothing in the {split} split that the task can use")
-    report_vocabulary(task.name, features, tokenizer)
-    warn_of_few_scored(task, features)
+    report_vocabulary(task.name, examples, tokenizer)
+    warn_about_few_examples(task, examples)
     if not config.from_scratch:
-        warn_of_untrained_positions(directory, task, features)
-    report_head(task.head(encoder.config), task)
-    return Prepared(Protocol.of(config, encoder.config), task, features, tokenizer, encoder)
+        warn_about_untrained_positions(directory, task, examples)
+    report_head(task, spec, encoder.config)
+    hyperparameters = resolve_hyperparameters(config, spec.recipe, encoder.config)
+    return Prepared(spec, hyperparameters, task, examples, tokenizer, encoder)
 
 
 def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Tokenizer) -> Encoder:
-    """The encoder of a pre-trained model, with this run's dropout.
+    """The encoder of a pre-trained model, with the dropout of the configuration.
 
     Raises:
         ModelError: the tokenizer has more tokens than there are embeddings.
@@ -100,3 +101,45 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
         f"({sizes.num_layers} layers of {sizes.hidden_size}{', random weights' * config.from_scratch})"
     )
     return encoder
+
+
+def report_vocabulary(name: str, examples: Mapping[str, EncodedExamples], tokenizer: Tokenizer) -> None:
+    """Log the shares of [UNK] and of words in single characters, or warn of each split where they are high."""
+    counter = CoverageCounter(tokenizer)
+    by_split = {split: counter.count_rows(each.input_ids) for split, each in examples.items()}
+    poor = {f"{name} {split}": coverage for split, coverage in by_split.items() if coverage.is_poor}
+    for text, coverage in (poor or {name: sum(by_split.values(), Coverage())}).items():
+        report_coverage(coverage, text, VOCABULARY_ADVICE)
+
+
+def warn_about_few_examples(task: Task, examples: Mapping[str, EncodedExamples]) -> None:
+    """Warn of scored splits that are too small for exact scores."""
+    for split in task.scored:
+        number = examples[split].counts.get("questions", len(examples[split]))
+        if number < FEW_EXAMPLES:
+            log.warning(
+                f"{task.name}: only {format_count(number, 'example')} in {split}: each changes an accuracy by "
+                f"{1 / number:.0%}, so scores are rough; more examples help (a larger --dev file, or --dev-share)"
+            )
+
+
+def warn_about_untrained_positions(directory: Path, task: Task, examples: Mapping[str, EncodedExamples]) -> None:
+    """Warn of examples that are longer than the sequences of pre-training."""
+    length = read_pretrained_length(directory)
+    if length is None:
+        return
+    longer = {split: sum(len(ids) > length for ids in each.input_ids) for split, each in examples.items()}
+    if any(longer.values()):
+        shares = ", ".join(f"{number:,} of {len(examples[split]):,} in {split}" for split, number in longer.items())
+        log.warning(
+            f"{task.name}: examples longer than the {length} tokens of the sequences that {directory} was pre-trained on: "
+            f"{shares}; its later positions were never trained in pre-training. Use --max-length {length}, or a model "
+            "pre-trained with a larger --seq-len"
+        )
+
+
+def report_head(task: Task, spec: TaskSpec, encoder: EncoderConfig) -> None:
+    """Log before training that no class of Hugging Face will read the fine-tuned model, where that is so."""
+    if spec.export(task.head(encoder), task.settings()) is None:
+        hint = f" ({spec.export_hint})" if spec.export_hint else ""
+        log.info(f"{task.name}: no class of Hugging Face has this head; electra predict reads the model{hint}")

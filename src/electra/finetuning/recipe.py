@@ -1,4 +1,7 @@
-"""How the paper fine-tunes (Table 7): rates by model size, epochs by task, layer-wise decay of the learning rate."""
+"""The paper's recipe for fine-tuning, all of it (Table 7, and the lengths of the original code).
+
+What a configuration leaves open is taken from here. It depends on the kind of task and on the size of the model.
+"""
 
 import re
 from collections.abc import Callable
@@ -6,30 +9,52 @@ from dataclasses import dataclass
 
 from electra.model.encoder import EncoderConfig
 
+BATCH_SIZE = 32
+WARMUP = 0.1
+"""Share of the steps in which the learning rate rises."""
+WEIGHT_DECAY = 0.0
+DROPOUT = 0.1
+
 
 @dataclass(frozen=True)
-class SizeProtocol:
-    """What Table 7 varies with the size of the model."""
+class TaskRecipe:
+    """What differs by task."""
+
+    epochs: float = 3.0
+    max_length: int = 128
+    """Tokens of an example, as in the original code; shorter where the encoder has fewer positions."""
+
+
+TEXTS = TaskRecipe()
+SMALL_TEXTS = TaskRecipe(epochs=10.0)
+"""RTE and STS-B."""
+QUESTIONS = TaskRecipe(epochs=2.0, max_length=512)
+TAGS = TaskRecipe(max_length=256)
+
+
+@dataclass(frozen=True)
+class SizeRecipe:
+    """What differs by the size of the model."""
 
     learning_rate: float
     layerwise_decay: float
 
 
-# From the smallest hidden size on that has it.
-SIZES: tuple[tuple[int, SizeProtocol], ...] = (
-    (1024, SizeProtocol(5e-5, 0.9)),  # Large
-    (768, SizeProtocol(1e-4, 0.8)),  # Base
-    (0, SizeProtocol(3e-4, 0.8)),  # Small
+SIZES: tuple[tuple[int, SizeRecipe], ...] = (
+    (1024, SizeRecipe(5e-5, 0.9)),  # Large
+    (768, SizeRecipe(1e-4, 0.8)),  # Base
+    (0, SizeRecipe(3e-4, 0.8)),  # Small
 )
+"""(smallest hidden size, recipe), the largest first."""
 
 
-def size_protocol(encoder: EncoderConfig) -> SizeProtocol:
-    """The row of Table 7 for an encoder: Large from a width of 1,024, Base from 768, Small below."""
-    return next(protocol for width, protocol in SIZES if encoder.hidden_size >= width)
+def find_size_recipe(encoder: EncoderConfig) -> SizeRecipe:
+    """The recipe of Large from a hidden size of 1,024 on, of Base from 768, of Small below."""
+    return next(recipe for hidden_size, recipe in SIZES if encoder.hidden_size >= hidden_size)
 
 
 def layerwise_rates(decay: float, num_layers: int) -> Callable[[str], float]:
-    """What multiplies the learning rate of each parameter of a `FinetunedModel`, by its name.
+    """The factor of the learning rate by the name of a parameter of a `FinetunedModel`.
 
     The exponents are the original code's, which the published scores were made with: head 1, top layer decay^2, …,
     bottom layer decay^(n + 1), embeddings and their projection decay^(n + 2).

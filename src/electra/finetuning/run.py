@@ -1,4 +1,4 @@
-"""One fine-tuning run, and several over seeds: load, train by the paper's protocol, score, save. All of it resumes."""
+"""A fine-tuning run, and several over seeds: load, train by the paper's recipe, score, save. All of it resumes."""
 
 import copy
 import json
@@ -21,14 +21,15 @@ from electra.config.parser import to_yaml
 from electra.console import console, format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.execution import describe_execution, enable_kernels
-from electra.finetuning.batching import FeatureLoader
-from electra.finetuning.config import TASKS, FinetuneConfig
+from electra.finetuning.batching import BatchLoader
+from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.export import save_finetuned
-from electra.finetuning.hub import model_directory
+from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.recipe import layerwise_rates
+from electra.finetuning.registry import check_options
 from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
 from electra.model.encoder import initialize
 from electra.runtime import Runtime, start_runtime, stop_on_signal
@@ -41,13 +42,12 @@ from electra.train.schedule import Budget, ScheduleConfig
 
 log = logging.getLogger(__name__)
 
-
-EVALUATION_ROWS = 64
+EVAL_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that one seed's run is made of."""
+    """The run of one seed."""
 
     config: FinetuneConfig
     out: Path
@@ -56,27 +56,26 @@ class Run:
     runtime: Runtime
 
     def outputs(self, split: str) -> list[dict[str, np.ndarray]]:
-        """What the model says of a split as it stands."""
+        """The outputs of the model, as it is now, for a split."""
         pad_id = self.prepared.tokenizer.pad_id
-        return self.model.outputs(self.prepared.features[split], self.runtime, EVALUATION_ROWS, pad_id)
+        return self.model.outputs(self.prepared.examples[split], self.runtime, EVAL_BATCH_SIZE, pad_id)
 
     def dev_score(self) -> float:
-        """The task's main metric on dev, of the model as it stands."""
+        """The task's main metric on dev, of the model as it is now."""
         task = self.prepared.task
         return task.score("dev", self.outputs("dev"))[task.main_metric]
 
 
 def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any]:
-    """Fine-tune with `seeds` seeds from `config.seed` on, each in a directory of its own; returns the summary.
+    """Fine-tune with `seeds` seeds from `config.seed` on, each in its own directory; returns the summary.
 
-    `out/results.json` holds medians, spreads and every seed's scores. Run again, it goes on where it stopped.
+    `out/results.json` holds medians, spreads and every seed's scores. Called again, it resumes.
 
     Raises:
         ElectraError: see `electra.errors`.
-        SystemExit: a signal asked to stop; the run is saved, and the same call goes on.
+        SystemExit: a signal asked to stop; the run is saved, and the same call resumes it.
     """
-    if not config.task:
-        raise UsageError(f"no task is named; there are {', '.join(TASKS)}")
+    check_options(config)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
     with exclusive(out, out / LOCK, log.warning):
@@ -86,10 +85,10 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
 
 
 def run_seeds(config: FinetuneConfig, out: Path, seeds: Iterable[int]) -> list[dict[str, Any]]:
-    """A run for each seed, and the results of each. What they share is read once, and not at all if all are finished."""
+    """The results of a run for each seed. Their common inputs are read once, and not at all if all are finished."""
     config = with_absolute_paths(config)
-    directory = model_directory(config.model)
-    inputs = RunInputs.of(config, directory)
+    directory = find_model_directory(config.model)
+    inputs = RunInputs.from_config(config, directory)
     prepared = cache(lambda: prepare(config, directory))
     return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared) for seed in seeds]
 
@@ -116,7 +115,8 @@ def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
                 "values": values,
             }
     shared = {
-        key: results[0][key] for key in ("task", "start", "main_metric", "protocol", "data", "hardware", "versions")
+        key: results[0][key]
+        for key in ("task", "start", "main_metric", "hyperparameters", "data", "hardware", "versions")
     }
     each = {"seeds": [result["seed"] for result in results], "selected": [result["selected"] for result in results]}
     return {**shared, **each, "metrics": spread}
@@ -132,22 +132,22 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
     with start_runtime(config.runtime) as runtime:
         if runtime.world_size > 1:
             raise UsageError("fine-tuning runs in one process; start it without torchrun")
-        run = assemble(config, out, prepared(), runtime)
-        recipe = recipe_of(run)
-        loader = FeatureLoader(
-            run.prepared.features["train"],
+        run = build_run(config, out, prepared(), runtime)
+        recipe = build_recipe(run)
+        loader = BatchLoader(
+            run.prepared.examples["train"],
             batch_size=config.batch_size,
             pad_id=run.prepared.tokenizer.pad_id,
             seed=config.seed,
         )
-        # From here on the directory is claimed; what could be wrong with options and data has been seen.
+        # The directory is written only from here on, when options and data have been checked.
         write_atomically(out / "inputs.json", inputs.to_json())
         write_atomically(out / "config.yaml", to_yaml(config).encode())
-        return finish(run, train_model(run, recipe, loader))
+        return score_and_save(run, train_model(run, recipe, loader))
 
 
-def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Runtime) -> Run:
-    """A model with this seed's head, ready to be trained."""
+def build_run(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Runtime) -> Run:
+    """The run of a seed, its model with a newly initialized head."""
     encoder = copy.deepcopy(prepared.encoder)
     seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
     model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
@@ -157,37 +157,37 @@ def assemble(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Run
     return Run(config, out, prepared, model.to(runtime.device), runtime)
 
 
-def recipe_of(run: Run) -> Recipe:
-    """What the training loop is told."""
-    config, protocol = run.config, run.prepared.protocol
-    steps_per_epoch = -(-len(run.prepared.features["train"]) // config.batch_size)
-    steps = max(1, round(protocol.epochs * steps_per_epoch))
+def build_recipe(run: Run) -> Recipe:
+    """The recipe for the training loop."""
+    config, hyperparameters = run.config, run.prepared.hyperparameters
+    steps_per_epoch = -(-len(run.prepared.examples["train"]) // config.batch_size)
+    steps = max(1, round(hyperparameters.epochs * steps_per_epoch))
     return Recipe(
         Budget(steps=steps),
         TrainingConfig(batch_size=config.batch_size, log_every=20, keep_checkpoints=1),
         OptimizerConfig(
-            learning_rate=protocol.learning_rate,
+            learning_rate=hyperparameters.learning_rate,
             weight_decay=config.weight_decay,
             bias_correction=config.bias_correction,
         ),
         ScheduleConfig(warmup_steps=round(config.warmup * steps), max_warmup=0.999),
         (config.seed,),
-        layerwise_rates(protocol.layerwise_decay, run.model.encoder.config.num_layers),
+        layerwise_rates(hyperparameters.layerwise_decay, run.model.encoder.config.num_layers),
     )
 
 
-def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, Any]:
-    """Train to the end; returns what the results say of it. Leaves the weights that were chosen in the model.
+def train_model(run: Run, recipe: Recipe, loader: BatchLoader) -> dict[str, Any]:
+    """Train to the end, select the weights, and return entries for the results.
 
     Raises:
         DivergedError: the gradients are not finite.
         SystemExit: a signal asked to stop; 128 plus its number, as shells do.
     """
-    config, protocol, steps = run.config, run.prepared.protocol, recipe.budget.steps or 0
+    config, hyperparameters, steps = run.config, run.prepared.hyperparameters, recipe.budget.steps or 0
     log.info(
-        f"{config.task}: {format_count(len(run.prepared.features['train']), 'example')}, {protocol.epochs:g} epochs, "
+        f"{config.task}: {format_count(len(run.prepared.examples['train']), 'example')}, {hyperparameters.epochs:g} epochs, "
         f"{format_count(steps, 'step')} of {config.batch_size} "
-        f"(rate {protocol.learning_rate:g}, layer-wise decay {protocol.layerwise_decay:g}, seed {config.seed})"
+        f"(rate {hyperparameters.learning_rate:g}, layer-wise decay {hyperparameters.layerwise_decay:g}, seed {config.seed})"
     )
     best = BestEpoch(run.out, run.model, run.dev_score) if config.select == "best" else None
     observer = FinetuneObserver(run.out, config.task, steps, loader.steps_per_epoch, best)
@@ -198,26 +198,26 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
                 run.model, loader.iterate, recipe, run.runtime, checkpoints, observer, lambda: stop_signal() != 0
             )
         except DivergedError as error:
-            runtime = str(error).split(":")[0]
+            place = str(error).split(":")[0]
             raise DivergedError(
-                f"{run.out}: {runtime}: the gradients are not finite numbers any more; choose another --out and a lower "
+                f"{run.out}: {place}: the gradients are no longer finite; choose another --out and a lower "
                 "--learning-rate or a longer --warmup"
             ) from None
         finally:
             observer.close()
         if state.step < steps:
-            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            console.print(f"Stopped at step {state.step:,} and saved; the same command resumes it.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
-    kept = best.restore() if best is not None else steps
+    step = best.restore() if best is not None else steps
     return {
-        "selected": "last epoch" if best is None else f"best on dev, after step {kept:,} of {steps:,}",
+        "selected": "last epoch" if best is None else f"best on dev, after step {step:,} of {steps:,}",
         "steps": steps,
         "seconds": state.seconds,
     }
 
 
-def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
-    """Score, predict, save; `results.json` comes last and says that the run is finished."""
+def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
+    """Score, predict and save; `results.json` is written last, when the run is finished."""
     config, prepared, task, out = run.config, run.prepared, run.prepared.task, run.out
     metrics = {}
     for split in (*task.scored, *task.predicted):
@@ -229,15 +229,15 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         if (logits := task.logits(split, outputs)) is not None:
             with writing(out):
                 np.save(out / f"logits-{split}.npy", logits)
-    save_finetuned(out / "model", run.model, task, prepared.tokenizer)
+    save_finetuned(out / "model", run.model, task, prepared.spec, prepared.tokenizer)
     results = {
         "task": config.task,
         "seed": config.seed,
         "start": "random weights" if config.from_scratch else config.model,
         "main_metric": task.main_metric,
         "metrics": metrics,
-        "protocol": asdict(prepared.protocol),
-        "data": {split: {"examples": len(each), **each.notes} for split, each in prepared.features.items()},
+        "hyperparameters": asdict(prepared.hyperparameters),
+        "data": {split: {"examples": len(each), **each.counts} for split, each in prepared.examples.items()},
         **facts,
         "hardware": describe_execution(run.model, run.runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -250,7 +250,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove what a finished run does not need, its model directory has it. A run can be killed before all is removed."""
+    """Remove the checkpoints of a finished run, also of one that was killed before it had removed them."""
     for name in ("checkpoints", "best.safetensors"):
         path = out / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The options of predicting."""
+"""The options of inference."""
 
 import math
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ from electra.runtime import RuntimeConfig
 
 @dataclass(frozen=True)
 class PredictConfig:
-    """How inputs are read, and where predictions are made."""
+    """How inputs are read and predicted."""
 
     text: str | None = None
-    """Column of the text, in files that have columns; by default as in the table of fine-tuning, or "sentence"."""
+    """Column of the text, in files that have columns; by default that of fine-tuning's table, or "sentence"."""
     text_pair: str | None = None
-    """Column of the second text of a pair; by default likewise, where there was one."""
+    """Column of the second text of a pair; by default that of fine-tuning's table."""
     form: Literal["columns", "lines"] = "columns"
-    """Words to tag in a .txt file stand in columns (CoNLL) or as sentences in lines; on standard input, in lines."""
+    """Words to tag in a .txt file are in columns (CoNLL) or sentences in lines; on standard input, in lines."""
     null_threshold: float | None = None
-    """Null odds above which a question has no answer; by default what was best on dev in fine-tuning."""
+    """Null odds above which a question has no answer; by default the best one on dev in fine-tuning."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
 
@@ -36,7 +36,7 @@ def options(**about: Any) -> Parser:
 
 
 def from_options(given: Mapping[str, Any]) -> PredictConfig:
-    """The configuration out of fields by name, nested ones as in `Parser.take`.
+    """The configuration from fields by name, nested ones as in `Parser.take`.
 
     Raises:
         UsageError: a wrong name or value.

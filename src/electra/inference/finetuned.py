@@ -1,64 +1,39 @@
-"""A fine-tuned directory read back: ours, or anybody's of Hugging Face's ELECTRA classes."""
+"""Loads a fine-tuned directory: one of ours, or of any of Hugging Face's ELECTRA classes with a task head."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat
-from torch import Tensor, nn
-from typing_extensions import Required, TypedDict
+from pydantic import Field
+from torch import Tensor
 
 from electra.errors import ModelError, UsageError
-from electra.finetuning.checks import OTHER_MODEL
-from electra.finetuning.classification.heads import HiddenLayerHead, Kind, SentenceHead
-from electra.finetuning.export import HEAD_FILE, PROBLEMS
-from electra.finetuning.hub import model_directory
+from electra.finetuning.config import MIN_LENGTH
+from electra.finetuning.export import HEAD_FILE
+from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.qa.config import SpanConfig
-from electra.finetuning.qa.heads import JointSpanHead, PlainSpanHead
-from electra.finetuning.tagging.task import TaggingHead
+from electra.finetuning.preparation import VOCABULARY_ADVICE
+from electra.finetuning.registry import TASKS
+from electra.finetuning.task import SavedTask, TaskSpec
 from electra.model.checkpoints import check_finite, load_pretrained, load_tensors
-from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.encoder import Encoder
 from electra.model.hf_config import CONFIG_BYTES, allocating_nothing
 from electra.schema import parse_json, read_bytes, read_json
 from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
-KINDS = {
-    "ElectraForSequenceClassification": "sentences",
-    "ElectraForTokenClassification": "tagging",
-    "ElectraForQuestionAnswering": "spans",
-}
-
-
-LEAST_LENGTH = 5
-"""Tokens that any model has to read: `[CLS] a [SEP] b [SEP]`."""
-
-
-class TaskSettings(TypedDict, total=False):
-    """`task.json`: what a task wrote of itself."""
-
-    task: Required[str]
-    kind: Kind
-    labels: list[str]
-    max_length: Annotated[int, Field(ge=LEAST_LENGTH)]
-    pairs: bool
-    columns: Annotated[list[str], Field(min_length=1, max_length=2)]
-    span: dict[str, Any]
-    best_null_threshold: FiniteFloat | None
-
 
 @dataclass(frozen=True)
-class SpanTask:
-    """The part of `task.json` that question answering has."""
+class TaskName:
+    """The part of `task.json` that every task has."""
 
-    span: SpanConfig
+    task: str
 
 
 @dataclass(frozen=True)
 class LabelConfig:
-    """What Hugging Face's `config.json` has of a task."""
+    """The entries of Hugging Face's `config.json` that depend on the task."""
 
     architectures: list[str] | None = None
     id2label: dict[Annotated[str, Field(pattern=r"^[0-9]{1,7}$")], str] | None = None
@@ -67,29 +42,36 @@ class LabelConfig:
 
 @dataclass(frozen=True)
 class Finetuned:
-    """A model that can predict."""
+    """A fine-tuned model with its tokenizer and its task."""
 
     model: FinetunedModel
     tokenizer: Tokenizer
-    settings: dict[str, Any]
-    """What the task said of itself (`Task.settings`), or what can be known of another's model."""
+    name: str
+    """The name of the task in `registry.TASKS`."""
+    spec: TaskSpec
+    task: SavedTask
+    """The settings in `task.json`, or those that follow from another's config.json."""
     coverage: CoverageMonitor
-    """How well the vocabulary spells what the model reads."""
+    """Counts [UNK] in what the model reads."""
 
 
 def load_finetuned(model: str) -> Finetuned:
-    """Read a fine-tuned directory, `model/` in the directory of a run, or a hub model.
+    """Load a fine-tuned directory, the `model/` of a run, or a hub model.
 
     Raises:
         ModelError: not fine-tuned, of another architecture, its files are damaged or do not fit each other, or its weights
             are not finite.
         TokenizerError: its tokenizer is missing or broken.
     """
-    directory = model_directory(model)
+    directory = find_model_directory(model)
     pretrained = load_pretrained(directory)
     found = read_json(directory / "config.json", LabelConfig, ModelError, CONFIG_BYTES)
     architecture = (found.architectures or ["none"])[0]
-    settings = read_settings(directory, found, architecture, pretrained.config.max_positions)
+    positions = pretrained.config.max_positions
+    if (directory / "task.json").exists():
+        name, task = read_task(directory / "task.json", architecture, positions)
+    else:
+        name, task = infer_task(directory, found, architecture, positions)
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > pretrained.config.vocab_size:
         raise ModelError(
@@ -97,24 +79,22 @@ def load_finetuned(model: str) -> Finetuned:
             f"{pretrained.config.vocab_size:,}"
         )
     sizes = replace(pretrained.config, dropout=0.0, attention_dropout=0.0)
-    if (file := directory / HEAD_FILE).exists():
-        weights = load_tensors(file)
+    state, file = pretrained.state(architecture), directory / "config.json"
+    if (head_file := directory / HEAD_FILE).exists():
+        weights, file = load_tensors(head_file), head_file
         check_finite(file, weights)
         state = pretrained.state("ElectraModel") | {f"head.{name}": tensor for name, tensor in weights.items()}
-        whole = checked(file, state, lambda: FinetunedModel(Encoder(sizes), own_head(settings, sizes)))
-    else:
-        state, file = pretrained.state(architecture), directory / "config.json"
-        whole = checked(file, state, lambda: FinetunedModel(Encoder(sizes), stock_head(architecture, settings, sizes)))
-    whole.load_state_dict(state)
-    monitor = CoverageMonitor(tokenizer, "input", OTHER_MODEL)
-    return Finetuned(whole.eval(), tokenizer, cast("dict[str, Any]", settings), monitor)
+    finetuned = check_shapes(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, architecture)))
+    finetuned.load_state_dict(state)
+    monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
+    return Finetuned(finetuned.eval(), tokenizer, name, TASKS[name], task, monitor)
 
 
-def checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
-    """The model that `build` makes, once its shapes, found without memory, are those of the weights in `state`.
+def check_shapes(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
+    """The model that `build` makes, after its shapes, without memory for them, were compared with those of the weights.
 
     Raises:
-        ModelError: they are not; `file` is named.
+        ModelError: they differ; the message names `file`.
     """
     with allocating_nothing():
         expected = {name: tuple(parameter.shape) for name, parameter in build().named_parameters()}
@@ -127,82 +107,53 @@ def checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], Finetun
     return build()
 
 
-def read_settings(directory: Path, found: LabelConfig, architecture: str, limit: int) -> TaskSettings:
-    """What is known of the task: from `task.json`, or from Hugging Face's configuration.
+def read_task(file: Path, architecture: str, positions: int) -> tuple[str, SavedTask]:
+    """The name and the settings of the task in `task.json`.
 
     Raises:
-        ModelError: neither is that of a fine-tuned model with `limit` positions, or they do not fit each other.
+        ModelError: the task is unknown, cannot predict, or does not fit the model.
     """
-    file = directory / "task.json"
-    if not file.exists():
-        return settings_of_labels(directory, found, architecture, limit)
     data = read_bytes(file, ModelError)
-    settings = parse_json(data, TaskSettings, str(file), ModelError)
-    if settings["task"] == "wnli" and "kind" not in settings:
-        raise ModelError(f"{directory}: a model of WNLI's candidates predicts its test file while it is fine-tuned")
-    if "span" in settings:
-        kind, needed = "spans", ["span"]
-        try:
-            span = parse_json(data, SpanTask, str(file), ModelError).span
-        except UsageError as error:
-            raise ModelError(f"{file}: {error}") from None
-        settings["span"], length = asdict(span), span.max_length
-    else:
-        kind, needed = ("sentences", ["kind"]) if "kind" in settings else ("tagging", [])
-        needed, length = [*needed, "labels", "max_length"], settings.get("max_length", 0)
-    if missing := [name for name in needed if name not in settings]:
-        raise ModelError(f"{file}: {missing[0]} is missing")
-    if length > limit:
-        raise ModelError(f"{file}: max_length is {length:,}, but the model has {limit:,} positions")
-    own = architecture == "ElectraModel" and (directory / HEAD_FILE).exists() and kind != "tagging"
-    if not own and KINDS.get(architecture) != kind:
-        raise ModelError(f"{file}: a task of {kind}, but config.json has the architecture {architecture!r}")
-    return settings
+    name = parse_json(data, TaskName, str(file), ModelError).task
+    if (spec := TASKS.get(name)) is None:
+        raise ModelError(f"{file}: there is no task {name!r} in electra.finetuning.registry.TASKS; add it there first")
+    if spec.saved is None:
+        raise ModelError(f"{file}: a model of {name} predicts the test file of its run, and nothing else")
+    try:
+        task: SavedTask = parse_json(data, spec.saved, str(file), ModelError)
+    except UsageError as error:  # of options that the settings contain
+        raise ModelError(f"{file}: {error}") from None
+    if task.max_length > positions:
+        raise ModelError(f"{file}: max_length is {task.max_length:,}, but the model has {positions:,} positions")
+    expected = "ElectraModel" if (file.parent / HEAD_FILE).exists() else spec.architecture
+    if architecture != expected:
+        raise ModelError(f"{file}: task {name} has the architecture {expected}, but config.json has {architecture!r}")
+    return name, task
 
 
-def settings_of_labels(directory: Path, found: LabelConfig, architecture: str, limit: int) -> TaskSettings:
-    """What can be known of the task of a model that others fine-tuned."""
-    if architecture not in KINDS:
+def infer_task(directory: Path, found: LabelConfig, architecture: str, positions: int) -> tuple[str, SavedTask]:
+    """The name and the settings of the task of a model that others fine-tuned, from its `config.json`.
+
+    Raises:
+        ModelError: it has no head of a task, too few positions, or labels that are not numbered.
+    """
+    builders = {
+        spec.architecture: (name, spec.from_hugging_face)
+        for name, spec in reversed(TASKS.items())  # the first of a class wins
+        if spec.from_hugging_face is not None
+    }
+    if architecture not in builders:
         raise ModelError(f"{directory}: {architecture}, not a fine-tuned model; fine-tune it with electra finetune")
-    if limit < LEAST_LENGTH:
-        raise ModelError(f"{directory}: has {limit} positions; no input fits, which has at least {LEAST_LENGTH} tokens")
-    # Two labels of no name are Hugging Face's default, which its configurations leave out.
+    if positions < MIN_LENGTH:
+        raise ModelError(f"{directory}: has {positions} positions; an input has at least {MIN_LENGTH} tokens")
+    # Hugging Face's default of two labels is not written to config.json.
     names = found.id2label or {"0": "LABEL_0", "1": "LABEL_1"}
     if set(names) != {str(number) for number in range(len(names))}:
         raise ModelError(
             f"{directory / 'config.json'}: the keys of id2label are not the numbers from 0 to {len(names) - 1}"
         )
-    labels = [names[str(number)] for number in range(len(names))]
-    if KINDS[architecture] == "sentences":
-        kinds: dict[str, Kind] = {problem: cast(Kind, kind) for kind, problem in PROBLEMS.items()}
-        kind: Kind = (
-            kinds[found.problem_type] if found.problem_type else "regression" if len(labels) == 1 else "classification"
-        )
-        return {"task": "sentences", "kind": kind, "labels": labels, "max_length": min(128, limit)}
-    if KINDS[architecture] == "tagging":
-        return {"task": "tagging", "labels": labels, "max_length": min(256, limit)}
+    name, build = builders[architecture]
     try:
-        return {"task": "squad2", "span": asdict(SpanConfig(head="plain", max_length=min(512, limit)))}
+        return name, build([names[str(number)] for number in range(len(names))], found.problem_type, positions)
     except UsageError as error:
         raise ModelError(f"{directory}: {error}") from None
-
-
-def stock_head(architecture: str, settings: TaskSettings, sizes: EncoderConfig) -> nn.Module:
-    """The head of one of Hugging Face's classes."""
-    if architecture == "ElectraForSequenceClassification":
-        return HiddenLayerHead(sizes.hidden_size, number_of_outputs(settings))
-    if architecture == "ElectraForTokenClassification":
-        return TaggingHead(sizes.hidden_size, number_of_outputs(settings))
-    return PlainSpanHead(sizes.hidden_size)
-
-
-def own_head(settings: TaskSettings, sizes: EncoderConfig) -> nn.Module:
-    """A head that no class of Hugging Face has."""
-    if "span" in settings:
-        return JointSpanHead(sizes.hidden_size, SpanConfig(**settings["span"]))
-    return SentenceHead(settings["kind"], sizes.hidden_size, number_of_outputs(settings), 0.0)
-
-
-def number_of_outputs(settings: TaskSettings) -> int:
-    """A logit for each label, or one number."""
-    return 1 if settings.get("kind") == "regression" else len(settings["labels"])

@@ -10,7 +10,7 @@ import torch
 from electra.data.loader import Batch, padded_batch
 from electra.execution import enable_kernels
 from electra.finetuning.batching import LabeledBatch
-from electra.finetuning.classification.heads import SentenceHead
+from electra.finetuning.classification.heads import TextClassificationHead
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.pretraining.build import build_model, build_shapes
@@ -83,7 +83,9 @@ def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int,
     with start_runtime(device) as runtime:
         encoder = Encoder(model)
         initialize(encoder, model.initializer_range)
-        module = FinetunedModel(encoder, SentenceHead("classification", model.hidden_size, 2, 0.1)).to(runtime.device)
+        module = FinetunedModel(encoder, TextClassificationHead("classification", model.hidden_size, 2, 0.1)).to(
+            runtime.device
+        )
         enable_kernels(module, runtime)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
         rows = timed_rows(batch_size, module.flops(labeled(1, length, model.vocab_size)), runtime)

@@ -9,8 +9,8 @@ from electra.data.loader import LengthWarmup
 from electra.data.manifest import MANIFEST, Manifest, is_prepared
 from electra.errors import DataError, TextError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
-from electra.finetuning.classification.glue import glue_task
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.glue import load_glue_task
+from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.inputs import prepare_with_progress, train_into
 from electra.studies.scales import Scale
 from electra.text.corpus import Corpus
@@ -68,7 +68,7 @@ def shared_data(scale: Scale, data: str, out: Path) -> str:
     return str((out / "data").absolute())
 
 
-def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
+def check_tasks(names: Sequence[str], glue: str) -> dict[str, TextClassification]:
     """The tasks by name, after seeing that their examples are there.
 
     Raises:
@@ -80,7 +80,7 @@ def check_tasks(names: Sequence[str], glue: str) -> dict[str, SentenceTask]:
     for name in names:
         if name not in COLUMNS:
             raise UsageError(f"studies are not scored on {name!r}, but on {', '.join(COLUMNS)}")
-        task = tasks[name] = glue_task(name, glue, nothing)
+        task = tasks[name] = load_glue_task(name, glue, nothing)
         for split in ("train", "dev"):
             try:
                 task.read(split)

@@ -6,9 +6,9 @@ from typing import Any
 
 from electra.console import console, format_count, reading_progress, show_rows
 from electra.errors import UsageError
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.preparation import Protocol
+from electra.finetuning.registry import TASKS
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
 from electra.runtime import RuntimeConfig
@@ -95,7 +95,7 @@ class Stopwatch:
             self.steps[config] = measured_step(replace(config, runtime=self.device))
         return self.steps[config]
 
-    def finetuning_seconds(self, task: SentenceTask, pretraining: PretrainConfig) -> float:
+    def finetuning_seconds(self, task: TextClassification, pretraining: PretrainConfig) -> float:
         """Of one run of a task, at the mean length of its examples."""
         config, examples = FinetuneConfig(task=task.name), task.read("train")
         texts = [examples.first, *([examples.second] if examples.second is not None else [])]
@@ -105,14 +105,14 @@ class Stopwatch:
         key = (model, min(length, finetuning_length(pretraining)))
         if key not in self.finetuning_steps:
             self.finetuning_steps[key] = measured_finetuning_step(*key, config.batch_size, self.device)
-        passes = Protocol.of(config, model).epochs * (2 if task.swap_pairs else 1)
+        passes = TASKS[task.name].recipe.epochs * (2 if task.swap_pairs else 1)
         return self.finetuning_steps[key] * passes * len(examples) / config.batch_size
 
 
 def planned(
     study: Study,
     runs: Mapping[str, int],
-    tasks: Mapping[str, SentenceTask],
+    tasks: Mapping[str, TextClassification],
     finetune_seeds: int,
     workers: int,
     watch: Stopwatch,

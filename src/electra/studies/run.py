@@ -24,7 +24,7 @@ from electra.config.parser import check_limits
 from electra.console import console, format_count, show_rows
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.run_directory import RunDirectory
 from electra.runtime import RuntimeConfig
 from electra.schema import read_json
@@ -132,7 +132,11 @@ def _run_study(order: StudyConfig, dry_run: bool) -> dict[str, Any]:
 
 
 def plan_of(
-    order: StudyConfig, study: Study, chosen: Sequence[Variant], tasks: Mapping[str, SentenceTask], watch: Stopwatch
+    order: StudyConfig,
+    study: Study,
+    chosen: Sequence[Variant],
+    tasks: Mapping[str, TextClassification],
+    watch: Stopwatch,
 ) -> Plan:
     """What the cells that are not finished will cost; one that has begun is counted whole."""
     scoring = scoring_of(order, tuple(tasks))

@@ -19,10 +19,10 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import Required, TypedDict
 
 from electra.errors import RunError
-from electra.finetuning.benchmark.grid import main_score
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.benchmark.grid import get_main_score
+from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.hub import model_directory
+from electra.finetuning.hub import find_model_directory
 from electra.finetuning.run import finetune
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
@@ -234,20 +234,20 @@ def finetuned_score(trial: Trial, task: str) -> dict[str, Any]:
     summary = finetune(config, out, trial.scoring.finetune_seeds)
     for model in out.glob("seed-*/model"):  # as large as the encoder, for every task
         shutil.rmtree(model)
-    score = main_score(summary)
+    score = get_main_score(summary)
     return {"metric": summary["main_metric"], "median": score["median"], "values": score["values"]}
 
 
 def finetuning_length(config: PretrainConfig) -> int:
     """Tokens of an example: fine-tuning's own, as far as there are positions. It learns those pre-training never reached."""
-    return min(SentenceTask.max_length, config.model.max_positions)
+    return min(TextClassification.max_length, config.model.max_positions)
 
 
 def probed_tags(trial: Trial) -> TagsProbed:
     """The linear probe of words' tags."""
     assert trial.scoring.tags is not None
     return probe_tags(
-        model_directory(str(trial.run)),
+        find_model_directory(str(trial.run)),
         trial.scoring.tags,
         max_length=trial.config.seq_len,
         device=trial.config.runtime,
@@ -257,7 +257,7 @@ def probed_tags(trial: Trial) -> TagsProbed:
 def probed(trial: Trial, task: str) -> Probed:
     """The linear probe of a task."""
     return probe(
-        model_directory(str(trial.run)),
+        find_model_directory(str(trial.run)),
         trial.scoring.glue,
         task,
         max_length=trial.config.seq_len,

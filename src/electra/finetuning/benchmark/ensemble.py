@@ -1,4 +1,4 @@
-"""Several runs of one task as one prediction (Appendix B: the best 10 of 30 seeds)."""
+"""Ensembles of several runs of one task (Appendix B: the best 10 of 30 seeds)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,18 @@ import numpy as np
 from scipy.special import softmax
 
 from electra.errors import RunError
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.task import TextClassification
 from electra.schema import check_file
 
 
-def best_runs(results: Sequence[dict[str, Any]], number: int, split: str) -> list[int]:
+def select_best_runs(results: Sequence[dict[str, Any]], number: int, split: str) -> list[int]:
     """The seeds of the `number` runs with the best main metric on `split`, best first; ties go to the lower seed."""
     ranked = sorted(results, key=lambda result: (-result["metrics"][split][result["main_metric"]], result["seed"]))
     return [result["seed"] for result in ranked[:number]]
 
 
-def averaged_logits(task: SentenceTask, out: Path, seeds: Sequence[int], split: str) -> np.ndarray:
-    """[N, C] the mean over runs of class probabilities; of logits or numbers where the task has no classes."""
+def average_logits(task: TextClassification, out: Path, seeds: Sequence[int], split: str) -> np.ndarray:
+    """The mean over runs of class probabilities [N, C]; of logits or numbers where the task has no classes."""
     examples = len(task.read(split))
     logits = [read_logits(out / f"seed-{seed}" / f"logits-{split}.npy", examples) for seed in seeds]
     if task.kind != "classification":
@@ -28,7 +28,7 @@ def averaged_logits(task: SentenceTask, out: Path, seeds: Sequence[int], split: 
 
 
 def read_logits(path: Path, examples: int) -> np.ndarray:
-    """[N, C] of a run's file.
+    """Logits [N, C] of a run.
 
     Raises:
         RunError: it is damaged, or of another number of examples.
@@ -45,9 +45,9 @@ def read_logits(path: Path, examples: int) -> np.ndarray:
     return logits.astype(np.float64)
 
 
-def ensemble_scores(task: SentenceTask, out: Path, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+def score_ensemble(task: TextClassification, out: Path, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
     """The scores of the averaged runs in `out`, for every scored split."""
     return {
-        split: task.score(split, [{"logits": row} for row in averaged_logits(task, out, seeds, split)])
+        split: task.score(split, [{"logits": row} for row in average_logits(task, out, seeds, split)])
         for split in task.scored
     }

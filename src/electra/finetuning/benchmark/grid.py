@@ -1,4 +1,4 @@
-"""All of GLUE over several seeds, as one table beside the paper's rows. It resumes at the first missing run."""
+"""All of GLUE over several seeds, as one table with the paper's rows. It resumes at the first missing run."""
 
 import json
 import logging
@@ -10,13 +10,13 @@ from typing import Any
 
 from electra.console import console, show_rows
 from electra.errors import DataError, ModelError, RunError, UsageError
-from electra.finetuning.benchmark.ensemble import best_runs, ensemble_scores
+from electra.finetuning.benchmark.ensemble import score_ensemble, select_best_runs
 from electra.finetuning.benchmark.submission import write_submission
-from electra.finetuning.classification.glue import GLUE, glue_task, has_split
-from electra.finetuning.classification.task import SentenceTask
+from electra.finetuning.classification.glue import GLUE, has_split, load_glue_task
+from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.hub import model_directory
-from electra.finetuning.registry import build_task
+from electra.finetuning.hub import find_model_directory
+from electra.finetuning.registry import build_task, check_options
 from electra.finetuning.run import finetune, run_seeds
 from electra.finetuning.run_directory import read_results, with_absolute_paths
 from electra.model.checkpoints import load_pretrained
@@ -48,7 +48,7 @@ PUBLISHED: dict[str, tuple[float | None, ...]] = {
     "ELECTRA-Small++ (released)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7, 81.1),
     "ELECTRA-Base++ (released)": (67.7, 95.1, 89.5, 91.2, 91.5, 88.8, 93.2, 82.7, 87.5),
 }
-"""Dev scores in the order of COLUMNS, then their average; None where the paper gives the average alone."""
+"""Dev scores in the order of COLUMNS, then their average; None where the paper has only the average."""
 
 RTE_AFTER_MNLI = 2e-5
 """Learning rate of RTE where it starts from MNLI (Appendix B)."""
@@ -69,7 +69,7 @@ def glue(
     Args:
         config: Options of every run; its task is not used.
         out: Directory of the results, with a directory for each task; also of `results.json` and `results.md`.
-        tasks: See `task_names`.
+        tasks: See `resolve_task_names`.
         seeds: Runs of each task; scores are medians over them.
         intermediate: RTE and STS start from the model fine-tuned on MNLI, RTE at a rate of 2e-5 (Appendix B).
         ensemble: Score (and submit) the average of this many runs, the best on dev (Appendix B).
@@ -81,119 +81,123 @@ def glue(
     """
     if not config.data:
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
-    names = task_names(tasks, config.data, submission)
-    known = checked_tasks(config, names, seeds, intermediate, ensemble)
+    names = resolve_task_names(tasks, config.data, submission)
+    loaded = load_tasks(config, names, seeds, intermediate, ensemble)
     with exclusive(out, out / LOCK, log.warning):
-        asked = {name: known[name] for name in names}  # known may have MNLI besides, which others start from
-        return run_tasks(config, out, asked, seeds, intermediate, ensemble, submission)
+        requested = {name: loaded[name] for name in names}  # without MNLI where others only start from it
+        return run_tasks(config, out, requested, seeds, intermediate, ensemble, submission)
 
 
 def run_tasks(
     config: FinetuneConfig,
     out: Path,
-    known: dict[str, SentenceTask],
+    tasks: dict[str, TextClassification],
     seeds: int,
     intermediate: bool,
     ensemble: int | None,
     submission: bool,
 ) -> dict[str, Any]:
-    """Fine-tune on the tasks that are asked for, in their order; see `glue`."""
-    names, summaries = list(known), {}
+    """Fine-tune on the tasks in their order; see `glue`."""
+    names, summaries = list(tasks), {}
     for name in names:
-        each = for_task(config, name)
+        each = configure_task(config, name)
         if intermediate and name in ("rte", "stsb"):
-            each = after_mnli(each, out)
+            each = start_from_mnli(each, out)
         summaries[name] = finetune(each, out / name, seeds)
-    chosen = {name: best_runs(runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names}
+    best = {
+        name: select_best_runs(read_runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names
+    }
     results: dict[str, Any] = {
         "config": asdict(config),
         "seeds": seeds,
         "intermediate": intermediate,
         "tasks": summaries,
-        "average": average(summaries),
-        "best_seeds": chosen,
+        "average": compute_average(summaries),
+        "best_seeds": best,
     }
     if ensemble is not None:
-        results["ensemble"] = {name: ensemble_scores(known[name], out / name, chosen[name]) for name in names}
+        results["ensemble"] = {name: score_ensemble(tasks[name], out / name, best[name]) for name in names}
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    write_atomically(out / "results.md", markdown(results).encode())
-    show(results)
+    write_atomically(out / "results.md", format_markdown(results).encode())
+    show_table(results)
     if submission:
-        written, missing = write_submission(known, chosen, out)
+        written, missing = write_submission(tasks, best, out)
         log.info(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
         if missing:
-            log.warning(f"the site also wants {', '.join(missing)}: no such run, or no test file in {config.data}")
+            log.warning(f"the site also requires {', '.join(missing)}: no such run, or no test file in {config.data}")
     return results
 
 
-def task_names(tasks: Sequence[str], data: str, submission: bool) -> list[str]:
-    """The tasks to run: those that are named, one or several a word with commas between, where ax stands for mnli.
+def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> list[str]:
+    """The tasks to run: those that are named, separated by spaces or commas; ax means mnli.
 
-    By default the paper's eight, and WNLI too where files are to be submitted and its data is there.
+    By default the paper's eight, and WNLI too for a submission if its data exists.
 
     Raises:
         UsageError: there is no such task.
         DataError: ax is named and has no data.
     """
-    asked = [name for word in tasks for name in word.replace(",", " ").split()]
-    for name in asked:
+    named = [name for word in tasks for name in word.replace(",", " ").split()]
+    for name in named:
         if name not in (*GLUE, "ax"):
             raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}, ax")
-    if "ax" in asked and not has_split("mnli", data, "diagnostic"):
+    if "ax" in named and not has_split("mnli", data, "diagnostic"):
         raise DataError(f"{data}: no AX/diagnostic.tsv here")
     default = [*COLUMNS, *(["wnli"] if submission and has_split("wnli", data, "train") else [])]
-    return list(dict.fromkeys("mnli" if name == "ax" else name for name in asked or default))
+    return list(dict.fromkeys("mnli" if name == "ax" else name for name in named or default))
 
 
-def for_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
-    """The options of one task; pairs are swapped only where their order has no meaning, WNLI is by candidates."""
+def configure_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
+    """The configuration of one task; only pairs without order are swapped, and WNLI is by candidates."""
     swap = config.swap_pairs if GLUE[name].symmetric else None
-    return replace(config, task=name, swap_pairs=swap, wnli_candidates=name == "wnli")
+    return replace(config, task="wnli-candidates" if name == "wnli" else name, swap_pairs=swap)
 
 
-def checked_tasks(
+def load_tasks(
     config: FinetuneConfig, names: Sequence[str], seeds: int, intermediate: bool, ensemble: int | None
-) -> dict[str, SentenceTask]:
-    """The tasks by name, after seeing that nothing is missing for the whole grid.
+) -> dict[str, TextClassification]:
+    """The tasks by name, after a check that nothing is missing for the whole grid.
 
     Raises:
-        UsageError: fewer seeds than the ensemble needs.
+        UsageError: fewer seeds than the ensemble needs, or an option that a task does not use.
         DataError: a file of a task is missing or broken.
-        ModelError: the model has not the head that WNLI's candidates are scored with.
+        ModelError: the model has no head of a discriminator, which scores WNLI's candidates.
     """
     if ensemble is not None and not 1 <= ensemble <= seeds:
         raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
-    directory = model_directory(config.model)
+    for name in names:
+        check_options(configure_task(config, name))
+    directory = find_model_directory(config.model)
     tokenizer = load_tokenizer(directory)
     before = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
     tasks = {
-        name: glue_task(name, config.data or "", tokenizer, skip_bad_rows=config.skip_bad_rows)
+        name: load_glue_task(name, config.data or "", tokenizer, skip_bad_rows=config.skip_bad_rows)
         for name in dict.fromkeys([*names, *before])
     }
     try:
-        with console.capture():  # the runs will say it
+        with console.capture():  # the runs will log it
             for task in tasks.values():
                 for split in ("train", *task.scored, *task.predicted):
                     task.read(split)
             if "wnli" in names:
-                build_task(for_task(config, "wnli"), tokenizer, load_pretrained(directory))
+                build_task(configure_task(config, "wnli"), tokenizer, load_pretrained(directory))
     except (DataError, ModelError) as error:
         raise type(error)(f"{error} (choose tasks with --tasks)") from None
     return tasks
 
 
-def after_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
-    """The configuration that starts from MNLI's first seed, which is trained if it was not."""
+def start_from_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
+    """The configuration that starts from MNLI's first seed, which is trained here if it was not."""
     mnli = out / "mnli" / f"seed-{config.seed}"
     with exclusive(out / "mnli", out / "mnli" / LOCK, log.warning):
-        run_seeds(for_task(config, "mnli"), out / "mnli", [config.seed])
+        run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed])
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
     return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
 
 
-def runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The results of each seed, which have scores on dev."""
+def read_runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """The results of each seed, which need scores on dev."""
     results = [read_results(out / f"seed-{seed}") for seed in seeds]
     for each in results:
         if each["main_metric"] not in each["metrics"].get("dev", {}):
@@ -202,20 +206,20 @@ def runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
     return results
 
 
-def average(summaries: dict[str, Any]) -> float | None:
+def compute_average(summaries: dict[str, Any]) -> float | None:
     """The paper's average: of the medians of its eight tasks, if all were run."""
     if not set(COLUMNS) <= set(summaries):
         return None
-    return statistics.fmean(main_score(summaries[name])["median"] for name in COLUMNS)
+    return statistics.fmean(get_main_score(summaries[name])["median"] for name in COLUMNS)
 
 
-def main_score(summary: dict[str, Any]) -> dict[str, Any]:
+def get_main_score(summary: dict[str, Any]) -> dict[str, Any]:
     """Median, mean, standard deviation and values of a task's main metric on dev."""
     return summary["metrics"]["dev"][summary["main_metric"]]
 
 
-def table_rows(results: dict[str, Any]) -> list[list[str]]:
-    """The table's rows: ours, the ensemble's if there is one, the paper's."""
+def build_table_rows(results: dict[str, Any]) -> list[list[str]]:
+    """The rows of the table: the model's, its ensemble's if there is one, the paper's."""
     names = [*COLUMNS, *(name for name in results["tasks"] if name not in COLUMNS)]
 
     def cell(value: float | None) -> str:
@@ -225,7 +229,7 @@ def table_rows(results: dict[str, Any]) -> list[list[str]]:
         summary = results["tasks"].get(name)
         if summary is None:
             return ""
-        score = main_score(summary)
+        score = get_main_score(summary)
         return cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
 
     rows = [["", *(COLUMNS.get(name, name.upper()) for name in names), "Avg."]]
@@ -243,33 +247,37 @@ def table_rows(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def markdown(results: dict[str, Any]) -> str:
+def format_markdown(results: dict[str, Any]) -> str:
     """The table as Markdown."""
-    header, *rows = table_rows(results)
+    header, *rows = build_table_rows(results)
     lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + " ".join(notes(results)) + "\n"
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + " ".join(list_notes(results)) + "\n"
 
 
-def notes(results: dict[str, Any]) -> list[str]:
-    """What a reader has to know of the scores."""
-    told = [
+def list_notes(results: dict[str, Any]) -> list[str]:
+    """Notes on the scores."""
+    lines = [
         "Dev scores in percent: Matthews correlation for CoLA, Spearman for STS, accuracy for the rest; ± is the standard "
         "deviation over seeds.",
         "Published rows: the paper's tables, and the released models' dev scores.",
     ]
     if results["config"]["select"] == "best":
-        told.append("Each run's epoch was chosen on the dev rows that are scored here, which flatters.")
+        lines.append(
+            "Each run's epoch was selected on the dev rows that are scored here, which biases the scores upwards."
+        )
     if "ensemble" in results:
-        told.append("The runs of the ensemble were chosen on the dev rows that are scored here, which flatters.")
+        lines.append(
+            "The runs of the ensemble were selected on the dev rows that are scored here, which biases the scores upwards."
+        )
     if "wnli" in results["tasks"]:
-        told.append("WNLI is scored by candidate antecedents.")
+        lines.append("WNLI is scored by candidate antecedents.")
     if results["intermediate"]:
-        told.append("RTE and STS start from the model fine-tuned on MNLI.")
-    return told
+        lines.append("RTE and STS start from the model fine-tuned on MNLI.")
+    return lines
 
 
-def show(results: dict[str, Any]) -> None:
-    """The table on the terminal, a line a row however narrow that is."""
-    show_rows(table_rows(results))
-    for note in notes(results):
+def show_table(results: dict[str, Any]) -> None:
+    """Print the table, one line for each row, however narrow the terminal is."""
+    show_rows(build_table_rows(results))
+    for note in list_notes(results):
         console.print(note, markup=False)

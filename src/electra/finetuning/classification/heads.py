@@ -1,4 +1,4 @@
-"""The head of sentence tasks: one linear layer on the hidden state of [CLS] (section 3.1 and the original code)."""
+"""The head of text classification: one linear layer on the hidden state of [CLS] (section 3.1 and the original code)."""
 
 from typing import Literal
 
@@ -12,10 +12,10 @@ from electra.finetuning.batching import LabeledBatch
 Kind = Literal["classification", "multilabel", "regression"]
 
 
-class SentenceHead(nn.Module):
-    """Dropout and a linear layer on [CLS]; its logits mean classes, labels that may go together, or one number.
+class TextClassificationHead(nn.Module):
+    """Dropout and a linear layer on [CLS], with a logit for each class or label, or one number.
 
-    A number is predicted as (y - shift) / scale: Adam's first steps are too small for the numbers of some data sets.
+    The target of a number y is (y - shift) / scale: Adam's first steps are too small for the numbers of some data sets.
     """
 
     only_cls = True
@@ -37,7 +37,7 @@ class SentenceHead(nn.Module):
         return self.output(self.dropout(hidden[:, 0]))
 
     def unscaled(self) -> tuple[Float[Tensor, "C H"], Float[Tensor, " C"]]:
-        """Weight and bias of the linear layer whose outputs are what `predict` says."""
+        """Weight and bias of the linear layer whose outputs are those of `predict`, with scale and shift folded in."""
         weight, bias = self.output.weight.detach().cpu(), self.output.bias.detach().cpu()
         return (weight * self.scale, bias * self.scale + self.shift) if self.kind == "regression" else (weight, bias)
 
@@ -56,12 +56,12 @@ class SentenceHead(nn.Module):
         return {"logits": logits * self.scale + self.shift if self.kind == "regression" else logits}
 
 
-def as_hugging_face_classifier(
+def to_hugging_face_classifier(
     weight: Float[Tensor, "C H"], bias: Float[Tensor, " C"]
 ) -> dict[str, Float[Tensor, "..."]] | None:
     """The linear layer as Hugging Face's `ElectraClassificationHead` (dense H -> H, GELU, linear), exactly.
 
-    gelu(z) - gelu(-z) = z, so a dense layer that holds the outputs and their negatives, and an output layer that
+    gelu(z) - gelu(-z) = z, so a dense layer with the outputs and their negatives, and an output layer that
     subtracts the one from the other, compute the linear layer. None where 2 C units do not fit into H.
     """
     outputs, hidden = weight.shape
@@ -79,10 +79,10 @@ def as_hugging_face_classifier(
     }
 
 
-class HiddenLayerHead(nn.Module):
-    """Hugging Face's `ElectraClassificationHead` as it predicts: dense H -> H, GELU, linear, on [CLS].
+class HuggingFaceClassificationHead(nn.Module):
+    """Hugging Face's `ElectraClassificationHead` for prediction: dense H -> H, GELU, linear, on [CLS].
 
-    What we train is folded into one, and other people's models have one of their own.
+    Our models are exported in this form, and models that others fine-tuned have it.
     """
 
     only_cls = True

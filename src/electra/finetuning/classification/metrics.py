@@ -1,4 +1,4 @@
-"""The scores of GLUE, from scikit-learn and SciPy, in percent."""
+"""The metrics of text classification, from scikit-learn and SciPy, in percent."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 Targets = Sequence[float] | np.ndarray
 
 
-def correlation(measure: Callable[[Targets, Targets], float], predicted: Targets, targets: Targets) -> float:
+def compute_correlation(measure: Callable[[Targets, Targets], float], predicted: Targets, targets: Targets) -> float:
     """A correlation; 0 where predictions or targets do not vary, so that it is not defined."""
     if np.ptp(predicted) == 0 or np.ptp(targets) == 0:
         return 0.0
@@ -24,12 +24,16 @@ METRICS: dict[str, Callable[[Targets, Targets], float]] = {
     "f1": lambda predicted, targets: float(f1_score(targets, predicted, zero_division=0.0)),
     "macro_f1": lambda predicted, targets: float(f1_score(targets, predicted, average="macro", zero_division=0.0)),
     "micro_f1": lambda predicted, targets: float(f1_score(targets, predicted, average="micro", zero_division=0.0)),
-    "matthews": lambda predicted, targets: correlation(matthews_corrcoef, predicted, targets),
-    "pearson": lambda predicted, targets: correlation(lambda *both: pearsonr(*both).statistic, predicted, targets),
-    "spearman": lambda predicted, targets: correlation(lambda *both: spearmanr(*both).statistic, predicted, targets),
+    "matthews": lambda predicted, targets: compute_correlation(matthews_corrcoef, predicted, targets),
+    "pearson": lambda predicted, targets: compute_correlation(
+        lambda *both: pearsonr(*both).statistic, predicted, targets
+    ),
+    "spearman": lambda predicted, targets: compute_correlation(
+        lambda *both: spearmanr(*both).statistic, predicted, targets
+    ),
 }
 
 
-def scores(names: Sequence[str], predicted: Targets, targets: Targets) -> dict[str, float]:
+def compute_scores(names: Sequence[str], predicted: Targets, targets: Targets) -> dict[str, float]:
     """Metrics by name, in percent."""
     return {name: 100 * METRICS[name](predicted, targets) for name in names}

@@ -6,29 +6,30 @@ from typing import Literal
 
 from electra.config.parser import check_limits
 from electra.errors import UsageError
+from electra.finetuning.recipe import QUESTIONS
 
 HeadKind = Literal["joint", "plain"]
 
 DEFAULT_NULL_THRESHOLDS: dict[HeadKind, float] = {"joint": -2.75, "plain": 0.0}
-"""The joint one is the original code's; the plain head's odds compare two scores, of which the higher should win."""
+"""Of the joint head, the original code's; the plain head's odds are a difference of two scores, so that 0 is neutral."""
 
 
 @dataclass(frozen=True)
 class SpanConfig:
-    """How contexts are cut, which head finds the answers and how they are chosen (section 3.1, Appendix C)."""
+    """Chunks of contexts, the head, and the choice of answers (section 3.1, Appendix C)."""
 
-    max_length: int = 512
+    max_length: int = QUESTIONS.max_length
     """Tokens of `[CLS] question [SEP] chunk [SEP]`."""
     doc_stride: int = 128
     """Tokens from the start of a chunk of a long context to the start of the next."""
     max_query_length: int = 64
-    """A longer question loses its last tokens."""
+    """Tokens of a question; longer ones are truncated."""
     max_answer_length: int = 30
     """Tokens of the longest answer."""
     n_best_size: int = 20
-    """Answers given for each question, the best first."""
+    """Answers returned for each question, the best first."""
     beam_size: int = 20
-    """Starts that the joint head looks at, and ends for each of them."""
+    """Starts that the joint head considers, and ends for each of them."""
     answerable_weight: float = 0.5
     """Weight of the joint head's loss on whether there is an answer."""
     head: HeadKind = "joint"
@@ -45,7 +46,7 @@ class SpanConfig:
                 )
         if self.max_length < self.max_query_length + 4:
             raise UsageError(
-                f"--max-length {self.max_length} has no room for a question of --span.max-query-length "
+                f"--max-length {self.max_length} is too small for a question of --span.max-query-length "
                 f"{self.max_query_length}, [CLS], two [SEP] and a token of the context"
             )
         check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))

@@ -1,4 +1,4 @@
-"""Questions on a text with their answers, out of files in the formats of SQuAD and of the MRQA 2019 shared task."""
+"""Questions on a context with their answers, from files in the formats of SQuAD and of the MRQA 2019 shared task."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from electra.errors import DataError, TextError
 from electra.external import decode_json, is_unicode
-from electra.finetuning.lines import json_records
+from electra.finetuning.readers.lines import read_json_records
 from electra.text.files import read_blocks
 
 MAX_DOCUMENT_BYTES = 512_000_000
@@ -20,7 +20,7 @@ class Answer:
 
     text: str
     start: int | None
-    """Where it stands in the context, in characters; None where it is only accepted, as some of MRQA's are."""
+    """Its position in the context, in characters; None for answers that are accepted without one, as some of MRQA's."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Question:
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """Training takes the first, scores take the best of all; none in a test file, or where it is impossible."""
+    """Training uses the first, scores the best of all; empty in a test file, and where the question is impossible."""
     impossible: bool
-    """The context has no answer."""
+    """Whether the context has no answer."""
 
     @property
     def has_target(self) -> bool:
-        """There is something to train on: where the first answer stands, or that there is none."""
+        """Whether it can be trained on: the first answer has a position, or the question is impossible."""
         return self.impossible or bool(self.answers and self.answers[0].start is not None)
 
 
@@ -45,11 +45,11 @@ def read_squad(path: Path) -> list[Question]:
     """The questions of a SQuAD file, v1.1 or v2.0, plain or .gz.
 
     Raises:
-        DataError: not such a file, no question in it, an id that comes twice, or an answer that does not stand in its
-            context; the message names the file and the question.
+        DataError: not such a file, no question in it, an id that comes twice, or an answer that is not in its context;
+            the message names the file and the question.
     """
-    content = decode_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `entry`
-    return checked(list(squad_questions(content, str(path))), str(path))
+    content = decode_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `get_field`
+    return check_questions(list(parse_squad(content, str(path))), str(path))
 
 
 def read_mrqa(path: Path) -> list[Question]:
@@ -62,17 +62,17 @@ def read_mrqa(path: Path) -> list[Question]:
         DataError: as in `read_squad`; the message names the line too.
     """
     questions: list[Question] = []
-    for number, record in json_records(path):
+    for number, record in read_json_records(path):
         if number > 1 or "header" not in record:
-            questions += mrqa_questions(record, f"{path}:{number}")
-    return checked(questions, str(path))
+            questions += parse_mrqa(record, f"{path}:{number}")
+    return check_questions(questions, str(path))
 
 
 def check_answered(questions: list[Question], path: Path) -> None:
-    """Training and scoring need answers.
+    """Check that every question can be trained on and scored.
 
     Raises:
-        DataError: a question has neither a located answer nor the mark that it is impossible.
+        DataError: a question has neither an answer with a position nor the mark that it is impossible.
     """
     for question in questions:
         if not question.has_target:
@@ -82,64 +82,64 @@ def check_answered(questions: list[Question], path: Path) -> None:
             )
 
 
-def squad_questions(content: Any, place: str) -> Iterator[Question]:
+def parse_squad(content: Any, place: str) -> Iterator[Question]:
     """The questions of a whole SQuAD file."""
-    for i, article in enumerate(entry(content, "data", list, place), 1):
+    for i, article in enumerate(get_field(content, "data", list, place), 1):
         here = f"{place}: article {i}"
-        for j, paragraph in enumerate(entry(article, "paragraphs", list, here), 1):
+        for j, paragraph in enumerate(get_field(article, "paragraphs", list, here), 1):
             here = f"{place}: article {i}, paragraph {j}"
-            context = text_entry(paragraph, "context", here)
-            for qa in entry(paragraph, "qas", list, here):
-                id = str(entry(qa, "id", (str, int), here))
-                yield squad_question(qa, id, context, f"{place}: question {id!r}")
+            context = get_text_field(paragraph, "context", here)
+            for qa in get_field(paragraph, "qas", list, here):
+                id = str(get_field(qa, "id", (str, int), here))
+                yield parse_squad_question(qa, id, context, f"{place}: question {id!r}")
 
 
-def squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Question:
+def parse_squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Question:
     """One question of SQuAD; `plausible_answers` to impossible ones are not read."""
-    impossible = entry(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
+    impossible = get_field(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
     answers = tuple(
-        Answer(text_entry(each, "text", place), entry(each, "answer_start", int, place))
-        for each in optional_list(qa, "answers", place)
+        Answer(get_text_field(each, "text", place), get_field(each, "answer_start", int, place))
+        for each in get_list_field(qa, "answers", place)
     )
     if impossible and answers:
         raise DataError(f"{place} is marked is_impossible, but has the answer {answers[0].text!r}")
     for answer in answers:
         assert answer.start is not None
-        stands_there = context[max(answer.start, 0) :][: len(answer.text)]
+        found = context[max(answer.start, 0) :][: len(answer.text)]
         if not answer.text.strip():
             raise DataError(f"{place} has an empty answer; a question without answer is marked by is_impossible")
-        if answer.start < 0 or stands_there != answer.text:
+        if answer.start < 0 or found != answer.text:
             raise DataError(
-                f"{place}: the answer {quoted(answer.text)} does not stand in the context at character "
-                f"{answer.start}, where it has {quoted(stands_there)}"
+                f"{place}: the answer {shorten(answer.text)} is not in the context at character "
+                f"{answer.start}, where it has {shorten(found)}"
             )
-    return Question(id, text_entry(qa, "question", place), context, answers, impossible)
+    return Question(id, get_text_field(qa, "question", place), context, answers, impossible)
 
 
-def mrqa_questions(record: Any, place: str) -> Iterator[Question]:
+def parse_mrqa(record: Any, place: str) -> Iterator[Question]:
     """The questions of one line of MRQA."""
-    context = text_entry(record, "context", place)
-    for qa in entry(record, "qas", list, place):
-        id = str(entry(qa, "qid", (str, int), place))
+    context = get_text_field(record, "context", place)
+    for qa in get_field(record, "qas", list, place):
+        id = str(get_field(qa, "qid", (str, int), place))
         here = f"{place}: question {id!r}"
-        answers = [mrqa_answer(each, context, here) for each in optional_list(qa, "detected_answers", here)[:1]]
-        answers += [Answer(str(text), None) for text in optional_list(qa, "answers", here)]
-        yield Question(id, text_entry(qa, "question", here), context, tuple(answers), False)
+        answers = [parse_mrqa_answer(each, context, here) for each in get_list_field(qa, "detected_answers", here)[:1]]
+        answers += [Answer(str(text), None) for text in get_list_field(qa, "answers", here)]
+        yield Question(id, get_text_field(qa, "question", here), context, tuple(answers), False)
 
 
-def mrqa_answer(detected: Any, context: str, place: str) -> Answer:
+def parse_mrqa_answer(detected: Any, context: str, place: str) -> Answer:
     """The first of the spans at which an answer was found; their ends are inclusive."""
-    spans = entry(detected, "char_spans", list, place)
+    spans = get_field(detected, "char_spans", list, place)
     match spans[:1]:
         case [[int(first), int(last)]] if 0 <= first <= last < len(context):
             return Answer(context[first : last + 1], first)
     raise DataError(
-        f"{place}: the answer's char_spans {spans[:1]} lie not within the context of {len(context)} characters"
+        f"{place}: the answer's char_spans {spans[:1]} are not within the context of {len(context)} characters"
     )
 
 
-def checked(questions: list[Question], place: str) -> list[Question]:
-    """The same, if there are any and no id comes twice."""
+def check_questions(questions: list[Question], place: str) -> list[Question]:
+    """The same questions. Raises DataError where there are none, or an id comes twice."""
     if not questions:
         raise DataError(f"{place}: has no questions")
     seen: set[str] = set()
@@ -150,8 +150,8 @@ def checked(questions: list[Question], place: str) -> list[Question]:
     return questions
 
 
-def entry(record: Any, name: str, kind: Any, place: str) -> Any:
-    """A field of a JSON object, of the type that is expected."""
+def get_field(record: Any, name: str, kind: Any, place: str) -> Any:
+    """A field of a JSON object. Raises DataError where it is missing or not of type `kind`."""
     if not isinstance(record, dict):
         raise DataError(f"{place}: {type(record).__name__} where an object with {name!r} is expected")
     if name not in record:
@@ -163,14 +163,14 @@ def entry(record: Any, name: str, kind: Any, place: str) -> Any:
     return value
 
 
-def optional_list(record: dict[str, Any], name: str, place: str) -> list[Any]:
+def get_list_field(record: dict[str, Any], name: str, place: str) -> list[Any]:
     """A field that holds a list; empty where there is no such field."""
-    return entry(record, name, list, place) if name in record else []
+    return get_field(record, name, list, place) if name in record else []
 
 
-def text_entry(record: Any, name: str, place: str) -> str:
+def get_text_field(record: Any, name: str, place: str) -> str:
     """A field that holds text."""
-    text: str = entry(record, name, str, place)
+    text: str = get_field(record, name, str, place)
     return text
 
 
@@ -194,6 +194,6 @@ def read_bytes(path: Path) -> bytes:
     return bytes(data)
 
 
-def quoted(text: str) -> str:
-    """For a message."""
+def shorten(text: str) -> str:
+    """A text in quotes for a message, at most 40 characters of it."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -1,7 +1,7 @@
-"""The metrics of SQuAD v1.1 (Rajpurkar et al., 2016) and v2.0 (2018), as the official scripts give them.
+"""The metrics of SQuAD v1.1 (Rajpurkar et al., 2016) and v2.0 (2018), as the official scripts compute them.
 
 An answer is compared with each of the accepted ones, and the best comparison counts. Numbers are means over all
-questions, in percent. Letter of shapes: N questions.
+questions, in percent. Shapes: N questions.
 """
 
 import re
@@ -20,11 +20,11 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """What is compared: lower case, without ASCII punctuation and articles, one space between words."""
+    """The text that is compared: lower case, without ASCII punctuation and articles, one space between words."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
-def word_f1(answer: str, accepted: str) -> float:
+def compute_word_f1(answer: str, accepted: str) -> float:
     """The harmonic mean of precision and recall of the words (with repetition) of two normalized texts."""
     words, accepted_words = answer.split(), accepted.split()
     if not words or not accepted_words:
@@ -35,63 +35,65 @@ def word_f1(answer: str, accepted: str) -> float:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of each question, from 0 to 1."""
+    """The scores of each question, from 0 to 1."""
 
     em: Float[np.ndarray, " N"]
-    """Exact match, once normalized."""
+    """Exact match after normalization."""
     f1: Float[np.ndarray, " N"]
 
 
 def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scores:
     """Compare the answers with the accepted ones, as v2.0's script does.
 
-    Accepted answers of which normalization leaves nothing (some of SQuAD's are a full stop) count only where there are no
-    others. To an impossible question every answer of which it leaves nothing is right.
+    Accepted answers that normalization makes empty (some of SQuAD's are a full stop) count only where there are no others.
+    For an impossible question, every answer that it makes empty is right.
     """
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
         given = normalize(answer)
-        accepted = [text for text in accepted_texts(question) if text] or [""]
-        pairs.append((float(given in accepted), max(word_f1(given, each) for each in accepted)))
+        accepted = [text for text in normalize_accepted(question) if text] or [""]
+        pairs.append((float(given in accepted), max(compute_word_f1(given, each) for each in accepted)))
     em, f1 = np.array(pairs).T
     return Scores(em, f1)
 
 
-def accepted_texts(question: Question) -> list[str]:
+def normalize_accepted(question: Question) -> list[str]:
     """The accepted answers, normalized."""
     return [normalize(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
 
 
-def squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1, as v1.1's script gives them: an answer of which normalization leaves nothing can match an accepted
-    one of which it leaves nothing, but has no word in common with it."""
+def compute_squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
+    """Exact match and F1, as v1.1's script computes them: an answer that normalization makes empty can match an accepted one
+    that it makes empty, but has an F1 of 0 with it."""
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
-        given, accepted = normalize(answer), accepted_texts(question)
-        pairs.append((float(given in accepted), max(word_f1(given, each) if given else 0.0 for each in accepted)))
+        given, accepted = normalize(answer), normalize_accepted(question)
+        pairs.append(
+            (float(given in accepted), max(compute_word_f1(given, each) if given else 0.0 for each in accepted))
+        )
     em, f1 = np.array(pairs).T
-    return {"em": percent(em), "f1": percent(f1)}
+    return {"em": mean_percent(em), "f1": mean_percent(f1)}
 
 
-def squad2_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
+def compute_squad2_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
     """Exact match and F1 of all questions, of those that have an answer and of those that have none."""
     scores = score_answers(questions, answers)
     impossible = np.array([question.impossible for question in questions])
-    metrics = {"em": percent(scores.em), "f1": percent(scores.f1)}
+    metrics = {"em": mean_percent(scores.em), "f1": mean_percent(scores.f1)}
     for kind, rows in (("has_ans", ~impossible), ("no_ans", impossible)):
         if rows.any():
-            metrics |= {f"{kind}_em": percent(scores.em[rows]), f"{kind}_f1": percent(scores.f1[rows])}
+            metrics |= {f"{kind}_em": mean_percent(scores.em[rows]), f"{kind}_f1": mean_percent(scores.f1[rows])}
     return metrics
 
 
-def best_threshold_metrics(
+def compute_best_threshold_metrics(
     questions: Sequence[Question], answers: Sequence[str], null_odds: Float[np.ndarray, " N"]
 ) -> dict[str, float]:
-    """The best exact match and F1 that any threshold on the null odds gives, and these thresholds.
+    """The best exact match and F1 over all thresholds on the null odds, and these thresholds.
 
-    `answers` are those given before any threshold. The thresholds are found on the very questions that are scored. An
-    impossible question that is answered scores zero, also by an answer of which normalization leaves nothing: here the
-    official script asks only whether there is a text.
+    `answers` are those before any threshold. The thresholds are optimized on the questions that are scored. An impossible
+    question that is answered scores zero, also by an answer that normalization makes empty: here the official script
+    checks only that there is a text.
     """
     scores = score_answers(questions, answers)
     impossible = np.array([question.impossible for question in questions])
@@ -99,19 +101,19 @@ def best_threshold_metrics(
     metrics: dict[str, float] = {}
     for name, score in (("em", scores.em), ("f1", scores.f1)):
         answered = np.where(wrongly_answered, 0.0, score)
-        best, threshold = best_threshold(answered, impossible.astype(score.dtype), null_odds)
+        best, threshold = find_best_threshold(answered, impossible.astype(score.dtype), null_odds)
         metrics |= {f"best_{name}": 100 * best, f"best_{name}_threshold": threshold}
     return metrics
 
 
-def best_threshold(
+def find_best_threshold(
     answered: Float[np.ndarray, " N"], unanswered: Float[np.ndarray, " N"], null_odds: Float[np.ndarray, " N"]
 ) -> tuple[float, float]:
-    """The best mean score, and the least threshold that reaches it: a question is answered up to and with it.
+    """The best mean score, and the lowest threshold that reaches it: a question is answered up to and with it.
 
-    `answered` is what a question scores with its answer, `unanswered` without. Below all odds means that nothing is
-    answered (the official script gives a threshold of 0 then, which answers where the odds are negative). Questions of
-    equal odds change sides together, as at any threshold; the official script counts them one by one.
+    `answered` is the score of a question with its answer, `unanswered` without. A threshold below all odds means that
+    nothing is answered (the official script then returns 0, which answers where the odds are negative). Questions of equal
+    odds are on the same side of any threshold; the official script counts them one by one.
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]
@@ -122,6 +124,6 @@ def best_threshold(
     return float(totals[best] / len(odds)), float(threshold)
 
 
-def percent(scores: Float[np.ndarray, " N"]) -> float:
-    """The mean."""
+def mean_percent(scores: Float[np.ndarray, " N"]) -> float:
+    """The mean in percent."""
     return 100 * float(scores.mean())

@@ -11,14 +11,25 @@ import numpy as np
 from torch import nn
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import Features
-from electra.finetuning.qa.answers import AnsweredQuestion, answer_questions
+from electra.finetuning.batching import EncodedExamples
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.qa.answers import QuestionPrediction, answer_questions
 from electra.finetuning.qa.chunks import Chunks, chunk_questions
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, check_answered, read_mrqa, read_squad
-from electra.finetuning.qa.heads import JointSpanHead, PlainSpanHead
-from electra.finetuning.qa.scoring import best_threshold_metrics, squad1_metrics, squad2_metrics
-from electra.finetuning.task import Outputs
+from electra.finetuning.qa.heads import build_span_head
+from electra.finetuning.qa.inference import (
+    ARCHITECTURE,
+    WITH_IMPOSSIBLE,
+    SavedQuestionAnswering,
+    export_head,
+    from_hugging_face,
+)
+from electra.finetuning.qa.scoring import compute_best_threshold_metrics, compute_squad1_metrics, compute_squad2_metrics
+from electra.finetuning.recipe import QUESTIONS
+from electra.finetuning.splits import get_files, hold_out
+from electra.finetuning.task import Outputs, Record, TaskSpec
+from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
@@ -26,9 +37,9 @@ log = logging.getLogger(__name__)
 
 
 class QuestionAnswering:
-    """A `Task` whose answers are spans of a context; in squad2 a question may have none.
+    """Answers are spans of a context; in squad2 a question may have none; implements `task.Task`.
 
-    `chunks(split)`, made once, are its questions as the network reads them, with the number of truncated ones.
+    `chunks(split)`, computed once, are its questions as token ids.
     """
 
     main_metric = "f1"
@@ -42,8 +53,9 @@ class QuestionAnswering:
         self._splits = splits
         self._tokenizer = tokenizer
         self._config = config
+        self._with_impossible = name == WITH_IMPOSSIBLE
         self._best_threshold: float | None = None
-        self.chunks = cache(self._chunks_of)
+        self.chunks = cache(self._build_chunks)
 
     def head(self, encoder: EncoderConfig) -> nn.Module:
         """The head that the configuration names.
@@ -56,43 +68,41 @@ class QuestionAnswering:
                 f"--max-length {self._config.max_length} is more than the {encoder.max_positions} positions of "
                 "the model; lower it"
             )
-        if self._config.head == "joint":
-            return JointSpanHead(encoder.hidden_size, self._config)
-        return PlainSpanHead(encoder.hidden_size)
+        return build_span_head(encoder.hidden_size, self._config)
 
-    def features(self, split: str) -> Features:
+    def encode(self, split: str) -> EncodedExamples:
         """The chunks of "train", "dev" or "test" (which may lack answers).
 
         Raises:
             DataError: the split is missing or broken, or has questions that the task cannot have.
         """
-        return self.chunks(split).features
+        return self.chunks(split).examples
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
-        """Exact match and F1; in squad2 also of both kinds of questions, and with the best thresholds."""
+        """Exact match and F1; in squad2 also for both kinds of questions, and with the best thresholds."""
         questions = self.chunks(split).questions
-        answered = self._answered(split, outputs)
-        answers = [self._answer(each) for each in answered]
-        if self.name != "squad2":
-            return squad1_metrics(questions, answers)
-        odds = np.array([each.null_odds for each in answered])
-        best = best_threshold_metrics(questions, [each.best for each in answered], odds)
+        predictions = self._predict(split, outputs)
+        answers = [self._answer(each) for each in predictions]
+        if not self._with_impossible:
+            return compute_squad1_metrics(questions, answers)
+        odds = np.array([each.null_odds for each in predictions])
+        best = compute_best_threshold_metrics(questions, [each.best for each in predictions], odds)
         self._best_threshold = best["best_f1_threshold"]
-        return squad2_metrics(questions, answers) | best
+        return compute_squad2_metrics(questions, answers) | best
 
-    def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
-        """Of each question the answer, the null odds and the n best answers."""
-        threshold = self._config.threshold if self.name == "squad2" else None
-        return [each.record(threshold) for each in self._answered(split, outputs)]
+    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
+        """For each question the answer, the null odds and the n best answers."""
+        threshold = self._config.threshold if self._with_impossible else None
+        return [each.record(threshold) for each in self._predict(split, outputs)]
 
     def logits(self, split: str, outputs: Outputs) -> None:
         """None: runs are not averaged."""
 
     def settings(self) -> Mapping[str, Any]:
-        """The span options, and the null threshold that was best where answers were last scored."""
-        return {"span": asdict(self._config), "best_null_threshold": self._best_threshold}
+        """See `task.Task`; the null threshold is the best one where answers were last scored."""
+        return asdict(SavedQuestionAnswering(self.name, self._config, self._best_threshold))
 
-    def _chunks_of(self, split: str) -> Chunks:
+    def _build_chunks(self, split: str) -> Chunks:
         if split not in self._splits:
             raise DataError(f"{self.name}: there is no {split} split")
         chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
@@ -102,18 +112,18 @@ class QuestionAnswering:
                 f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, by default at most a "
                 "quarter of --max-length)"
             )
-        notes = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
-        return replace(chunks, features=replace(chunks.features, notes=notes))
+        counts = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
+        return replace(chunks, examples=replace(chunks.examples, counts=counts))
 
-    def _answered(self, split: str, outputs: Outputs) -> list[AnsweredQuestion]:
+    def _predict(self, split: str, outputs: Outputs) -> list[QuestionPrediction]:
         return answer_questions(self.chunks(split), outputs, self._config)
 
-    def _answer(self, answered: AnsweredQuestion) -> str:
-        return answered.answer(self._config.threshold) if self.name == "squad2" else answered.best
+    def _answer(self, prediction: QuestionPrediction) -> str:
+        return prediction.answer(self._config.threshold) if self._with_impossible else prediction.best
 
 
 def read_questions(name: str, path: Path, *, answered: bool) -> list[Question]:
-    """The questions of a file of the task `name`; `answered`: they must have the answers that training and scores need.
+    """The questions of a file of the task `name`; `answered`: training and scores need their answers.
 
     Raises:
         DataError: a broken file, or questions that the task cannot have.
@@ -122,13 +132,15 @@ def read_questions(name: str, path: Path, *, answered: bool) -> list[Question]:
     if answered:
         check_answered(questions, path)
     impossible = next((each.id for each in questions if each.impossible), None)
-    if name != "squad2" and impossible is not None:
-        raise DataError(f"{path}: question {impossible!r} has no answer, which {name} does not know: use squad2")
+    if name != WITH_IMPOSSIBLE and impossible is not None:
+        raise DataError(
+            f"{path}: question {impossible!r} has no answer, which {name} does not have: use {WITH_IMPOSSIBLE}"
+        )
     return questions
 
 
-def find_questions(name: str, folder: Path) -> dict[str, Path]:
-    """The files of "train", "dev" and "test" in a folder: as the data set is handed out, or simply train.json and so on.
+def find_files(name: str, folder: Path) -> dict[str, Path]:
+    """The files of "train", "dev" and "test" in a folder: named as in the data set, or train.json and so on.
 
     Raises:
         DataError: there is no training file.
@@ -145,3 +157,44 @@ def find_questions(name: str, folder: Path) -> dict[str, Path]:
     if "train" not in found:
         raise DataError(f"{folder}: none of {', '.join(each.format(split='train') for each in names)} is here")
     return found
+
+
+def build_question_answering(
+    config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
+) -> QuestionAnswering:
+    """The task over the files in --data, or over those of --train, --dev and --test."""
+    hint = ", or --data FOLDER"
+    paths = get_files(config, hint) if config.data is None else find_files(config.task, Path(config.data))
+    splits = {split: read_questions(config.task, path, answered=split != "test") for split, path in paths.items()}
+    if "dev" not in splits:
+        contexts = [question.context for question in splits["train"]]
+        splits["train"], splits["dev"] = hold_out(splits["train"], contexts, config, "questions")
+    return QuestionAnswering(config.task, splits, tokenizer, fit_to_length(config.span, max_length))
+
+
+def fit_to_length(span: SpanConfig, max_length: int) -> SpanConfig:
+    """Span options for chunks of `max_length` tokens.
+
+    The original code's stride of 128 and question length of 64 are for chunks of 512. In shorter chunks their defaults
+    are at most a quarter of the length.
+    """
+    defaults = SpanConfig()
+    shorter = {
+        name: min(getattr(defaults, name), max_length // 4)
+        for name in ("doc_stride", "max_query_length")
+        if getattr(span, name) == getattr(defaults, name)
+    }
+    return replace(span, max_length=max_length, **shorter)
+
+
+SQUAD1 = MRQA = TaskSpec(
+    build=build_question_answering,
+    recipe=QUESTIONS,
+    options=frozenset({"data", "train", "dev", "test", "span"}),
+    saved=SavedQuestionAnswering,
+    predict_options=frozenset({"null_threshold"}),
+    architecture=ARCHITECTURE,
+    export=export_head,
+    export_hint="--span.head plain has one",
+)
+SQUAD2 = replace(SQUAD1, from_hugging_face=from_hugging_face)

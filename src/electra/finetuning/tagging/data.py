@@ -1,4 +1,4 @@
-"""Sentences whose words may have tags, out of CoNLL columns and JSONL."""
+"""Sentences whose words may have tags, from CoNLL columns and JSONL."""
 
 import re
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError
-from electra.finetuning.lines import json_records, numbered_lines, row_id
+from electra.finetuning.readers.lines import get_row_id, read_json_records, read_numbered_lines
 from electra.text.files import split_compression
 
 COLUMN_SUFFIXES = (".txt", ".conll", ".iob2", ".tsv")
 SUFFIXES = (*COLUMN_SUFFIXES, ".jsonl")
 SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
-"""What the file of a split may be called in a folder, before its suffix."""
+"""Names of the files of a split in a folder, before the suffix."""
 DOCUMENT_START = "-DOCSTART-"
 
 
@@ -26,7 +26,7 @@ class Sentence:
     place: str
     """File and line of the first word, or of the record, for messages."""
     id: str = ""
-    """What the file calls it; where empty, its number."""
+    """Its id in the file; where empty, its number."""
 
 
 def find_splits(folder: Path) -> dict[str, Path]:
@@ -78,17 +78,17 @@ def stream_sentences(path: Path) -> Iterator[Sentence]:
 
 
 def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterator[Sentence]:
-    """A word a line with its columns, a blank line after each sentence; `-DOCSTART-` lines are passed over.
+    """A word a line with its columns, a blank line after each sentence; `-DOCSTART-` lines are skipped.
 
-    Columns stand between tabs where the line has a tab (then a word may contain spaces), else between spaces. In a
+    Columns are separated by tabs where the line has a tab (then a word may contain spaces), else by spaces. In a
     file with a single column the words have no tags.
 
     Raises:
-        DataError: a line with another number of columns than the first, a column that is not there, an empty word,
+        DataError: a line with another number of columns than the first, a column that does not exist, an empty word,
             or not UTF-8.
     """
     first: tuple[int, int] | None = None  # line number and number of columns of the first word
-    for start, rows in paragraphs(path):
+    for start, rows in split_paragraphs(path):
         first = first or (start, len(rows[0]))
         check_columns(path, start, rows, first)
         single = first[1] == 1
@@ -100,11 +100,11 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterat
         yield Sentence(words, tags, f"{path}:{start}")
 
 
-def paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+def split_paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
     """The number of its first line, and the columns of each line, of every run of lines between blank ones."""
     rows: list[list[str]] = []
     start = 0
-    for number, line in numbered_lines(path):
+    for number, line in read_numbered_lines(path):
         columns = split_columns(line)
         if columns == [""] or columns[0] == DOCUMENT_START:
             if rows:
@@ -127,7 +127,7 @@ def split_columns(line: str) -> list[str]:
 
 
 def check_columns(path: Path, start: int, rows: list[list[str]], first: tuple[int, int]) -> None:
-    """Every line has as many columns as the first of the file, and none is empty."""
+    """Check that every line has as many columns as the first of the file, and none is empty."""
     for number, columns in enumerate(rows, start):
         if len(columns) != first[1]:
             raise DataError(f"{path}:{number}: {len(columns)} columns, {first[1]} expected as in line {first[0]}")
@@ -136,31 +136,31 @@ def check_columns(path: Path, start: int, rows: list[list[str]], first: tuple[in
 
 
 def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> Iterator[Sentence]:
-    """A record a line, with a list of words and a list of as many tags (or no such field); blank lines are passed over.
+    """A record a line, with a list of words and a list of as many tags (or no such field); blank lines are skipped.
 
     Raises:
         DataError: not JSON, not such a record, words and tags of different number, or not UTF-8.
     """
-    for number, record in json_records(path):
-        yield json_sentence(record, f"{path}:{number}", words, tags)
+    for number, record in read_json_records(path):
+        yield parse_sentence(record, f"{path}:{number}", words, tags)
 
 
-def json_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
+def parse_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
     """One record."""
     if words not in record:
         raise DataError(f"{place}: not a record with a field {words!r}")
-    found = strings(record[words], words, place)
+    found = parse_strings(record[words], words, place)
     if not found or "" in found:
         raise DataError(f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
     if record.get(tags) is None:
-        return Sentence(found, None, place, row_id(record))
-    named = strings(record[tags], tags, place)
+        return Sentence(found, None, place, get_row_id(record))
+    named = parse_strings(record[tags], tags, place)
     if len(named) != len(found):
         raise DataError(f"{place}: {len(found)} words and {len(named)} tags; every word has one tag")
-    return Sentence(found, named, place, row_id(record))
+    return Sentence(found, named, place, get_row_id(record))
 
 
-def strings(value: Any, field: str, place: str) -> tuple[str, ...]:
+def parse_strings(value: Any, field: str, place: str) -> tuple[str, ...]:
     """A JSON list of strings."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise DataError(f"{place}: {field!r} must be a list of strings")

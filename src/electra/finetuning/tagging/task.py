@@ -1,78 +1,48 @@
-"""Tagging: a tag for every word of a sentence, from the hidden state of its first piece (chunks, entities, parts of
-speech, or one's own).
-
-Shapes: B sentences (or windows of them), L tokens, H hidden size, K labels.
+"""Tagging: a tag for every word of a sentence, from the hidden state of its first token (chunks, entities, parts of speech,
+or one's own tags).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch.nn.functional as F
-from jaxtyping import Float
 from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
-from torch import Tensor, nn
+from torch import nn
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.batching import IGNORED, Features, LabeledBatch
-from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.schemes import PLAIN, find_scheme, legal_bio, marks_spans, to_bio2
-from electra.finetuning.tagging.windows import Window, windows_of
-from electra.finetuning.task import Outputs
+from electra.finetuning.batching import IGNORED, EncodedExamples
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.recipe import TAGS
+from electra.finetuning.splits import get_files, hold_out
+from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
+from electra.finetuning.tagging.heads import TaggingHead
+from electra.finetuning.tagging.inference import ARCHITECTURE, SavedTagging, export_head, from_hugging_face
+from electra.finetuning.tagging.schemes import PLAIN, find_scheme, marks_spans, repair_bio, to_bio2
+from electra.finetuning.tagging.windows import Window, decode_windows, encode_windows, split_into_windows
+from electra.finetuning.task import Outputs, Record, TaskSpec
+from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
-SPANS = {"chunk": True, "ner": True, "pos": False, "tagging": None}
-"""Whether the tags of a task mark spans; None: the tags show it."""
-
-
-@dataclass(frozen=True)
-class TaggingConfig:
-    """How sentences are read."""
-
-    max_length: int = 256
-    """Tokens of a window, [CLS] and [SEP] included (256 as in the original code); a longer sentence has several."""
-
-    def __post_init__(self) -> None:
-        if self.max_length < 4:
-            raise UsageError(f"max_length is {self.max_length}; a window takes at least 4 tokens")
-
-
-class TaggingHead(nn.Module):
-    """One linear layer on every token, without dropout, as in the original code."""
-
-    only_cls = False
-
-    def __init__(self, hidden_size: int, num_labels: int) -> None:
-        super().__init__()
-        self.output = nn.Linear(hidden_size, num_labels)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
-
-    def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """Mean cross-entropy over the scored words of each example.
-
-        The original code takes their sum, of which the clipping at norm 1.0 leaves nothing but the direction; with
-        the mean, the loss does not depend on the lengths of the sentences, and clipping is the exception.
-        """
-        targets = batch.targets["tags"]
-        losses = F.cross_entropy(self.output(hidden).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
-        # A window in the middle of a long sentence may have no word to score.
-        return losses.sum(1) / (targets != IGNORED).sum(1).clamp(min=1)
-
-    def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """`logits` [B, L, K]; only those at first pieces mean something."""
-        return {"logits": self.output(hidden)}
+log = logging.getLogger(__name__)
 
 
 class Tagging:
-    """A `Task` whose splits are read and checked at once, so that an error in dev does not wait for the end of training.
+    """A tag for every word; implements `task.Task`. All splits are checked at once, so that an error in dev is found early.
 
-    Tags that mark spans are learnt and written as BIO2, whatever scheme they come in; `scheme` says which one that is.
-    The labels are those of train, for spans B-X and I-X of each type X there; `labels` gives them where there is
-    no train, out of the `settings` of a trained model.
+    Tags that mark spans are converted to BIO2 from any scheme (`scheme`), and predicted in it. The labels are those of
+    train; for spans, B-X and I-X of each type X there.
+
+    Args:
+        name: The name of the task.
+        splits: The sentences of "train", "dev" and "test".
+        tokenizer: The tokenizer of the model.
+        spans: Whether the tags mark spans; None: inferred from the tags.
+        max_length: Tokens of a window, [CLS] and [SEP] included; a longer sentence has several windows.
+        labels: The labels, where there is no train split.
 
     Raises:
         DataError: train or dev without tags, tags that break every scheme, a tag of dev or test that is no label.
@@ -83,27 +53,29 @@ class Tagging:
         name: str,
         splits: Mapping[str, Sequence[Sentence]],
         tokenizer: Tokenizer,
-        config: TaggingConfig | None = None,
+        *,
+        spans: bool | None = None,
+        max_length: int = TAGS.max_length,
         labels: Sequence[str] | None = None,
     ) -> None:
-        if name not in SPANS:
-            raise UsageError(f"{name!r} is not a tagging task; there are {', '.join(SPANS)}")
+        if max_length < 4:
+            raise UsageError(f"max_length is {max_length}; a window has at least 4 tokens")
         self.name = name
-        self.config = config or TaggingConfig()
+        self.max_length = max_length
         self._tokenizer = tokenizer
         self._splits = splits
-        self._windows = cache(self._windows_of)
+        self._windows = cache(self._split_windows)
         for split in splits.keys() & {"train", "dev"}:
             check_tagged(splits[split], split)
         tagged = [sentence for split in splits.values() for sentence in split if sentence.tags is not None]
         known = set(labels or ()) | {tag for sentence in tagged for tag in sentence.tags or ()}
-        spans = marks_spans(known) if SPANS[name] is None else SPANS[name]
+        spans = marks_spans(known) if spans is None else spans
         self.scheme = find_scheme(tagged) if spans else PLAIN
         self.scored = tuple(split for split in ("dev", "test") if has_tags(splits.get(split, ())))
         self.predicted = tuple(split for split in ("test",) if split in splits and split not in self.scored)
         self.main_metric = "f1" if spans else "accuracy"
         if labels is None:
-            labels = label_set([self._gold(sentence) for sentence in splits.get("train", ())], bool(spans))
+            labels = build_label_set([self._gold(sentence) for sentence in splits.get("train", ())], spans)
         self.labels = tuple(labels)
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self._check_labels(tagged)
@@ -116,45 +88,44 @@ class Tagging:
         """
         if not self.labels:
             raise UsageError(f"{self.name}: no labels are known; give a train file")
-        if self.config.max_length > encoder.max_positions:
+        if self.max_length > encoder.max_positions:
             raise UsageError(
-                f"max_length {self.config.max_length} is more than the {encoder.max_positions} positions of the model"
+                f"max_length {self.max_length} is more than the {encoder.max_positions} positions of the model"
             )
         return TaggingHead(encoder.hidden_size, len(self.labels))
 
-    def features(self, split: str) -> Features:
-        """The windows of a split; target "tags" at the first piece of each word that is scored there.
+    def encode(self, split: str) -> EncodedExamples:
+        """The windows of a split; target "tags" at the first token of each word that is scored there.
 
         Raises:
             DataError: there is no such split.
         """
         windows = self._windows(split)
-        ids = [window.ids for window in windows]
         targets = {} if split == "test" else {"tags": [self._targets(split, window) for window in windows]}
-        return Features(ids, [len(sequence) for sequence in ids], targets)
+        return encode_windows(windows, targets)
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
         """Accuracy over all words in percent; where tags mark spans, also precision, recall and F1 of whole spans.
 
         A span counts if its words and its type are right; the three are over spans of all types together (micro), as
-        conlleval and seqeval give them.
+        conlleval and seqeval compute them.
 
         Raises:
             DataError: the split has no tags.
         """
         check_tagged(self._sentences(split), split)
         gold = [list(self._gold(sentence)) for sentence in self._sentences(split)]
-        found = self.tags(split, outputs)
-        pairs = [pair for truth, guess in zip(gold, found, strict=True) for pair in zip(truth, guess, strict=True)]
+        predicted = self.tags(split, outputs)
+        pairs = [pair for truth, guess in zip(gold, predicted, strict=True) for pair in zip(truth, guess, strict=True)]
         scores = {"accuracy": 100 * sum(truth == guess for truth, guess in pairs) / len(pairs)}
         if self.scheme != PLAIN:
-            figures = precision_recall_fscore_support(gold, found, average="micro", zero_division=0)[:3]
+            figures = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)[:3]
             scores |= {
                 name: 100 * float(value) for name, value in zip(("precision", "recall", "f1"), figures, strict=True)
             }
         return scores
 
-    def predictions(self, split: str, outputs: Outputs) -> list[dict[str, Any]]:
+    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
         """The words of every sentence and their tags."""
         found = zip(self._sentences(split), self.tags(split, outputs), strict=True)
         return [
@@ -163,28 +134,24 @@ class Tagging:
         ]
 
     def tags(self, split: str, outputs: Outputs) -> list[list[str]]:
-        """A tag for every word of every sentence, made legal BIO2 by `legal_bio` where tags mark spans."""
-        found = [["O"] * len(sentence.words) for sentence in self._sentences(split)]
-        for window, output in zip(self._windows(split), outputs, strict=True):
-            best = np.asarray(output["logits"]).argmax(-1)
-            for word, position in window.scored.items():
-                found[window.sentence][word] = self.labels[best[position]]
-        return found if self.scheme == PLAIN else [list(legal_bio(tags)) for tags in found]
+        """A tag for every word of every sentence, made valid BIO2 by `repair_bio` where tags mark spans."""
+        found = decode_windows(self._sentences(split), self._windows(split), outputs, self.labels)
+        return found if self.scheme == PLAIN else [list(repair_bio(tags)) for tags in found]
 
     def logits(self, split: str, outputs: Outputs) -> None:
         """None: runs are not averaged."""
 
     def settings(self) -> Mapping[str, Any]:
-        """The labels in the order of the logits, the scheme of the data, and the longest window."""
-        return {"labels": list(self.labels), "scheme": self.scheme, "max_length": self.config.max_length}
+        """See `task.Task`."""
+        return asdict(SavedTagging(self.name, list(self.labels), self.max_length, self.scheme))
 
     def _sentences(self, split: str) -> Sequence[Sentence]:
         if split not in self._splits:
             raise DataError(f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}")
         return self._splits[split]
 
-    def _windows_of(self, split: str) -> list[Window]:
-        return windows_of(self._sentences(split), self._tokenizer, self.config.max_length)
+    def _split_windows(self, split: str) -> list[Window]:
+        return split_into_windows(self._sentences(split), self._tokenizer, self.max_length)
 
     def _gold(self, sentence: Sentence) -> tuple[str, ...]:
         tags = sentence.tags or ()
@@ -192,7 +159,7 @@ class Tagging:
 
     def _targets(self, split: str, window: Window) -> list[int]:
         gold = self._gold(self._sentences(split)[window.sentence])
-        targets = [IGNORED] * len(window.ids)
+        targets = [IGNORED] * len(window.input_ids)
         for word, position in window.scored.items():
             targets[position] = self._label_ids[gold[word]]
         return targets
@@ -208,18 +175,18 @@ class Tagging:
 
 
 def has_tags(sentences: Sequence[Sentence]) -> bool:
-    """Is there a sentence, and does every one have tags?"""
+    """Whether there are sentences, and all have tags."""
     return bool(sentences) and all(sentence.tags is not None for sentence in sentences)
 
 
 def check_tagged(sentences: Sequence[Sentence], split: str) -> None:
-    """Every sentence has tags."""
+    """Raise DataError where a sentence has no tags."""
     for sentence in sentences:
         if sentence.tags is None:
             raise DataError(f"{sentence.place}: a sentence of {split} without tags")
 
 
-def label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
+def build_label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
     """Every tag in alphabetical order; for spans "O" first, then B-X and I-X of each type.
 
     Both of each type: CoNLL-2000 has an I-LST in test alone.
@@ -229,3 +196,48 @@ def label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
         return sorted(tags)
     kinds = sorted({tag[2:] for tag in tags} - {""})
     return ["O", *(f"{letter}-{kind}" for kind in kinds for letter in "BI")] if tags else []
+
+
+def tagging_spec(spans: bool | None, options: frozenset[str]) -> TaskSpec:
+    """The spec of a tagging task; `spans` as in `Tagging`."""
+
+    def build(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int) -> Tagging:
+        return build_tagging(config, tokenizer, spans, max_length)
+
+    return TaskSpec(
+        build=build,
+        recipe=TAGS,
+        options=options,
+        saved=SavedTagging,
+        predict_options=frozenset({"form"}),
+        architecture=ARCHITECTURE,
+        export=export_head,
+        from_hugging_face=from_hugging_face,
+    )
+
+
+OWN_FILES = frozenset({"train", "dev", "test"})
+CHUNKS = ENTITIES = tagging_spec(True, OWN_FILES | {"data"})
+PARTS_OF_SPEECH = tagging_spec(False, OWN_FILES | {"data"})
+OWN_TAGS = tagging_spec(None, OWN_FILES)
+
+
+def build_tagging(config: FinetuneConfig, tokenizer: Tokenizer, spans: bool | None, max_length: int) -> Tagging:
+    """The task over the files in --data, or over those of --train, --dev and --test.
+
+    Raises:
+        DataError: there is no training file, or a file is broken.
+    """
+    hint = ", or --data FOLDER"
+    paths = get_files(config, hint) if config.data is None else find_splits(Path(config.data))
+    if "train" not in paths:
+        raise DataError(f"{config.data}: there is no training file")
+    splits = {split: read_sentences(path) for split, path in paths.items()}
+    if not splits.keys() & {"dev", "test"}:
+        places = [sentence.place for sentence in splits["train"]]
+        splits["train"], splits["dev"] = hold_out(splits["train"], places, config, "sentences")
+    task = Tagging(config.task, splits, tokenizer, spans=spans, max_length=max_length)
+    log.info(f"{len(task.labels)} labels, {task.scheme} (found in {paths['train']})")
+    if task.scored == ("test",):
+        log.info("there is no dev file, so the scores are those of the test file")
+    return task

@@ -13,9 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from electra.data.loader import padded_batch
-from electra.finetuning.classification.glue import glue_task
+from electra.finetuning.classification.glue import load_glue_task
+from electra.finetuning.classification.inference import encode_pairs
 from electra.finetuning.classification.metrics import METRICS
-from electra.finetuning.classification.task import Sentences, SentenceTask, encode_pairs
+from electra.finetuning.classification.task import LabeledTexts, TextClassification
 from electra.model.checkpoints import load_pretrained
 from electra.model.encoder import Encoder
 from electra.runtime import Runtime, RuntimeConfig, start_runtime
@@ -62,7 +63,7 @@ def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, devi
         DataError, ModelError: a file is missing or broken.
     """
     encoder, tokenizer = frozen_encoder(model)
-    over = glue_task(task, glue, tokenizer)
+    over = load_glue_task(task, glue, tokenizer)
     train, dev = subset(over.read("train"), most), over.read("dev")
     targets = dev.labels
     assert targets is not None
@@ -95,7 +96,7 @@ def chosen_rows(number: int, most: int) -> Int64[np.ndarray, " M"]:
     return np.sort(np.random.Generator(np.random.PCG64(SUBSET_SEED)).permutation(number)[:most])
 
 
-def subset(sentences: Sentences, most: int) -> Sentences:
+def subset(sentences: LabeledTexts, most: int) -> LabeledTexts:
     """At most so many examples, always the same ones."""
     if len(sentences) <= most:
         return sentences
@@ -106,7 +107,7 @@ def subset(sentences: Sentences, most: int) -> Sentences:
 
 
 def features(
-    encoder: Encoder, tokenizer: Tokenizer, sentences: Sentences, max_length: int, runtime: Runtime
+    encoder: Encoder, tokenizer: Tokenizer, sentences: LabeledTexts, max_length: int, runtime: Runtime
 ) -> list[Float[np.ndarray, "N F"]]:
     """The features of every example, for the embeddings and for each layer."""
     first = mean_states(encoder, tokenizer, sentences.first, max_length, runtime)
@@ -136,7 +137,7 @@ def mean_states(
     return means
 
 
-def search(task: SentenceTask, penalties: tuple[float, ...]) -> GridSearchCV:
+def search(task: TextClassification, penalties: tuple[float, ...]) -> GridSearchCV:
     """Logistic or ridge regression on standardized features; cross-validation by the task's metric finds the penalty.
 
     Matthews correlation is 0 for whoever always says the majority, so there both classes weigh the same.

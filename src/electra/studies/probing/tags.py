@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from electra.data.loader import padded_batch
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
-from electra.finetuning.tagging.windows import windows_of
+from electra.finetuning.tagging.windows import split_into_windows
 from electra.model.encoder import Encoder
 from electra.runtime import Runtime, RuntimeConfig, start_runtime
 from electra.studies.probing.probe import FOLDS, PENALTIES, ROWS, chosen_rows, frozen_encoder
@@ -97,13 +97,15 @@ def word_states(
     encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], max_length: int, runtime: Runtime
 ) -> tuple[list[Float[np.ndarray, "W H"]], list[str], list[int]]:
     """For the embeddings and for each layer the states of all words; their tags, and the numbers of their sentences."""
-    windows = sorted(windows_of(sentences, tokenizer, max_length), key=lambda window: len(window.ids))
+    windows = sorted(split_into_windows(sentences, tokenizer, max_length), key=lambda window: len(window.input_ids))
     words = [(window.sentence, word) for window in windows for word in window.scored]
     states = [np.empty((len(words), encoder.config.hidden_size), np.float32) for _ in range(len(encoder.layers) + 1)]
     done = 0
     for start in range(0, len(windows), ROWS):
         some = windows[start : start + ROWS]
-        batch = padded_batch([each.ids for each in some], [len(each.ids) for each in some], tokenizer.pad_id)
+        batch = padded_batch(
+            [each.input_ids for each in some], [len(each.input_ids) for each in some], tokenizer.pad_id
+        )
         batch = batch.to(runtime.device)
         rows = np.repeat(np.arange(len(some)), [len(each.scored) for each in some])
         positions = [position for each in some for position in each.scored.values()]

@@ -1,12 +1,12 @@
-"""Winograd schemas out of WNLI's sentence pairs: which pronoun the hypothesis replaced, and what else it could mean.
+"""Winograd schemas from WNLI's sentence pairs: the pronoun that the hypothesis replaces, and other candidate antecedents.
 
-The hypothesis is a part of the premise in which one pronoun gave way to a phrase:
+The hypothesis is a part of the premise in which a phrase replaces one pronoun:
 
     premise     The trophy could not fit in the suitcase because it was too big.
     hypothesis  The suitcase was too big.
 
-It says that "it" is "the suitcase". GLUE does not say so, nor which other antecedents there are; both are found by
-rule here, for English only.
+It means that "it" is "the suitcase". GLUE annotates neither that nor the other antecedents; both are found by rules here,
+for English only.
 """
 
 import re
@@ -56,18 +56,18 @@ class Token:
 
 @dataclass(frozen=True)
 class Schema:
-    """A premise, the pronoun in it that is asked about, and the antecedent that the hypothesis takes it for."""
+    """A premise, the pronoun in it, and its antecedent by the hypothesis."""
 
     premise: str
     start: int
-    """Of the pronoun, in characters."""
+    """The position of the pronoun, in characters."""
     end: int
     antecedent: str
     """Without the 's of a possessive."""
     possessive: bool
 
     def substitute(self, antecedent: str) -> str:
-        """What the pronoun gives way to: the antecedent, possessive if the pronoun is, with a capital if it has one."""
+        """What replaces the pronoun: the antecedent, possessive or capitalized where the pronoun is."""
         first = antecedent.split(" ")[0].lower()
         if self.premise[self.start].isupper():
             antecedent = antecedent[0].upper() + antecedent[1:]
@@ -78,7 +78,7 @@ class Schema:
         return antecedent + ("'" if antecedent.endswith("s") and first in DETERMINERS else "'s")
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """The tokens of a text."""
     return [Token(match[0], match.start(), match.end()) for match in TOKEN.finditer(text)]
 
@@ -90,11 +90,11 @@ def find_schema(premise: str, hypothesis: str) -> Schema | None:
     before the pronoun, the words after with those after. At least one must agree, and no more than a quarter may not.
     Punctuation does not count. None where nothing fits: the hypothesis is a freer paraphrase.
     """
-    given, said = (
-        [token for token in tokens_of(text) if WORD.search(token.text) or token.text in "'’"]
+    given, stated = (
+        [token for token in tokenize(text) if WORD.search(token.text) or token.text in "'’"]
         for text in (premise, hypothesis)
     )
-    words, target = [token.lower for token in given], [token.lower for token in said]
+    words, target = [token.lower for token in given], [token.lower for token in stated]
     best: tuple[tuple[int, int, int], int, int, int] | None = None
     for pronoun, word in enumerate(words):
         if word not in PRONOUNS:
@@ -103,7 +103,7 @@ def find_schema(premise: str, hypothesis: str) -> Schema | None:
             for stop in range(first + 1, len(target) + 1):
                 if target[first:stop] == [word] or any(part in PRONOUNS for part in target[first + 1 : stop]):
                     continue
-                agreeing, differing = agreement(words, pronoun, target, first, stop)
+                agreeing, differing = count_agreement(words, pronoun, target, first, stop)
                 if not agreeing or differing * 4 > agreeing + differing:
                     continue
                 rank = (agreeing - 2 * differing, first - stop, -pronoun)
@@ -112,18 +112,20 @@ def find_schema(premise: str, hypothesis: str) -> Schema | None:
     if best is None:
         return None
     _, pronoun, first, stop = best
-    return schema(premise, given[pronoun], hypothesis, said[first:stop])
+    return build_schema(premise, given[pronoun], hypothesis, stated[first:stop])
 
 
-def agreement(words: Sequence[str], pronoun: int, target: Sequence[str], first: int, stop: int) -> tuple[int, int]:
+def count_agreement(
+    words: Sequence[str], pronoun: int, target: Sequence[str], first: int, stop: int
+) -> tuple[int, int]:
     """How many words around `target[first:stop]` are those around `words[pronoun]`, and how many are not."""
     sides = [(words[:pronoun][::-1], target[:first][::-1]), (words[pronoun + 1 :], target[stop:])]
     agreeing = sum(a == b for left, right in sides for a, b in zip(left, right, strict=False))
     return agreeing, len(target) - (stop - first) - agreeing
 
 
-def schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token]) -> Schema | None:
-    """The schema in which `phrase`, words of the hypothesis, stands for the pronoun."""
+def build_schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token]) -> Schema | None:
+    """The schema in which `phrase`, words of the hypothesis, replaces the pronoun."""
     possessive = phrase[-1].lower in ("'s", "'")
     inner = phrase[:-1] if possessive else phrase
     if not inner:
@@ -131,49 +133,49 @@ def schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token
     return Schema(premise, pronoun.start, pronoun.end, hypothesis[inner[0].start : inner[-1].end], possessive)
 
 
-def candidates(schema: Schema) -> list[str]:
-    """Noun phrases of the premise that the pronoun could stand for too, each once.
+def find_candidates(schema: Schema) -> list[str]:
+    """Other noun phrases of the premise that may be the antecedent, each once.
 
-    They begin before the pronoun if any does. One that shares a noun with the antecedent ("the bottle" with "the water
-    bottle") may well be the same thing, and what the pronoun itself begins ("his arms") is none: both are no rivals.
+    They precede the pronoun if any does. One that shares a noun with the antecedent ("the bottle" with "the water
+    bottle") may be the same thing, and one that the pronoun itself starts ("his arms") cannot be: both are excluded.
     """
-    mine = nouns(schema.antecedent)
+    own = extract_nouns(schema.antecedent)
     rivals = [
         (start, schema.premise[start:end])
-        for start, end in noun_phrases(schema.premise)
-        if not start <= schema.start < end and not nouns(schema.premise[start:end]) & mine
+        for start, end in find_noun_phrases(schema.premise)
+        if not start <= schema.start < end and not extract_nouns(schema.premise[start:end]) & own
     ]
     before = [rival for rival in rivals if rival[0] < schema.start]
     found: dict[frozenset[str], str] = {}
     for _, phrase in before or rivals:
-        found.setdefault(nouns(phrase), phrase)
+        found.setdefault(extract_nouns(phrase), phrase)
     return list(found.values())
 
 
-def nouns(phrase: str) -> frozenset[str]:
+def extract_nouns(phrase: str) -> frozenset[str]:
     """The words of a phrase, in lower case, that are not function words."""
-    return frozenset(token.lower for token in tokens_of(phrase) if WORD.match(token.text)) - FUNCTION_WORDS
+    return frozenset(token.lower for token in tokenize(phrase) if WORD.match(token.text)) - FUNCTION_WORDS
 
 
-def noun_phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Names, what a determiner or an owner begins, and plurals without one, as spans of characters.
+def find_noun_phrases(text: str) -> Iterator[tuple[int, int]]:
+    """Names, phrases after a determiner or an owner, and plurals without one, as spans of characters.
 
     No parser: a phrase ends at a function word, a mark, a word in -ed, -ing or -ly, or after MOST_NOUNS words. So rare
     irregular verbs get into phrases, and singulars without a determiner ("hair") are missed.
     """
-    tokens = tokens_of(text)
+    tokens = tokenize(text)
     i = start = 0
     while i < len(tokens):
-        stop = phrase_end(tokens, i)
+        stop = find_phrase_end(tokens, i)
         if tokens[i].lower != "'s":
-            start = tokens[i].start  # else the phrase goes on from its owner: "Susan", then "Susan's door"
+            start = tokens[i].start  # else the phrase continues from its owner: "Susan", then "Susan's door"
         if stop > i:
             yield start, tokens[stop - 1].end
         i = max(stop, i + 1)
 
 
-def phrase_end(tokens: Sequence[Token], start: int) -> int:
-    """Where the noun phrase that begins at `start` ends; `start` itself if none begins there."""
+def find_phrase_end(tokens: Sequence[Token], start: int) -> int:
+    """The end of the noun phrase at `start`; `start` itself if there is none."""
     word = tokens[start].lower
     stop = start + 1
     if is_name(tokens[start]):
@@ -181,7 +183,7 @@ def phrase_end(tokens: Sequence[Token], start: int) -> int:
             stop += 1
         return stop
     if word in DETERMINERS or (word == "'s" and start):
-        # "that" before a name begins a clause.
+        # "that" before a name starts a clause.
         if word == "that" and stop < len(tokens) and is_name(tokens[stop]):
             return start
         while stop < min(len(tokens), start + 1 + MOST_NOUNS) and is_noun(tokens[stop], first=stop == start + 1):

@@ -1,4 +1,4 @@
-"""Predictions for values from Python, by a model that is loaded once; what is wrong with them is said at the call."""
+"""Predictions for values from Python, by a model that is loaded once; errors are raised at the call."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_questions(runs: Path, tmp_path: Path) -> None:
     assert [row["answer"] for row in electra.predict(model, [QUESTION] * 2)] == [expected[0]["answer"]] * 2
 
 
-def test_a_model_is_loaded_once(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_loaded_once(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     load = predict.load_finetuned
     monkeypatch.setattr(predict, "load_finetuned", lambda model: loaded.append(model) or load(model))
@@ -123,7 +123,7 @@ def test_a_model_is_loaded_once(runs: Path, tmp_path: Path, monkeypatch: pytest.
         ("sst2", Path("nosuch.csv"), "nosuch.csv: no such file"),
     ],
 )  # fmt: skip
-def test_inputs_that_are_wrong(runs: Path, name: str, given: Any, message: str) -> None:
+def test_wrong_inputs(runs: Path, name: str, given: Any, message: str) -> None:
     """At the call: nothing is taken from the iterator."""
     model = electra.load(runs / name)
     with pytest.raises(DataError) as error:
@@ -132,19 +132,19 @@ def test_inputs_that_are_wrong(runs: Path, name: str, given: Any, message: str) 
     assert "\n" not in str(error.value)
 
 
-def test_calls_that_are_wrong(runs: Path, tmp_path: Path) -> None:
+def test_wrong_calls(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat\n")
     with pytest.raises(ModelError, match="not a fine-tuned model"):
         electra.predict(runs / "model", TEXTS)
     with pytest.raises(UsageError, match="there is no option --thread"):
         electra.predict(runs / "sst2", TEXTS, thread=1)
-    with pytest.raises(UsageError, match="--null-threshold has a meaning for models that answer questions only"):
+    with pytest.raises(UsageError, match="--null-threshold has no meaning for a model of the task sst2"):
         electra.predict(runs / "sst2", TEXTS, null_threshold=1.0)
     with pytest.raises(StorageError, match=r"a\.txt is not a directory"):
         electra.predict(runs / "sst2", TEXTS, out=tmp_path / "a.txt" / "out.jsonl")
 
 
-def test_an_iterator_is_read_as_predictions_are_taken(runs: Path) -> None:
+def test_iterators_are_read_lazily(runs: Path) -> None:
     read = 0
 
     def endless() -> Iterator[str]:
@@ -158,7 +158,7 @@ def test_an_iterator_is_read_as_predictions_are_taken(runs: Path) -> None:
     assert read == predict.FILE_ROWS
 
 
-def test_text_that_the_vocabulary_cannot_spell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_tokens_are_reported_once(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Values warn once, and print nothing else: they may be many calls."""
     model = electra.load(runs / "sst2")
     capsys.readouterr()
@@ -169,7 +169,7 @@ def test_text_that_the_vocabulary_cannot_spell(runs: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.count("[UNK]") == 1
 
 
-def test_a_string_is_a_text_also_where_there_is_a_file_of_that_name(
+def test_string_is_a_text_even_if_a_file_has_that_name(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "good").write_text("the dog\nthe cat\n")

@@ -1,4 +1,4 @@
-"""Predictions: of every kind, from every kind of input, the same as those made while fine-tuning."""
+"""Predictions of every kind from every kind of input are those of the fine-tuning run."""
 
 import io
 import json
@@ -65,9 +65,9 @@ def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypat
         if file == "-":
             monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts)))
         source = Path(file) if file == "-" else tmp_path / file
-        said = list(electra.predict(model=str(runs / "sst2"), input=source))
-        assert [(row["id"], row["label"]) for row in said] == [(row["id"], row["label"]) for row in expected]
-        for row, other in zip(said, expected, strict=True):
+        predictions = list(electra.predict(model=str(runs / "sst2"), input=source))
+        assert [(row["id"], row["label"]) for row in predictions] == [(row["id"], row["label"]) for row in expected]
+        for row, other in zip(predictions, expected, strict=True):
             assert row["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
 
 
@@ -99,7 +99,7 @@ def test_every_line_has_its_prediction(runs: Path, tmp_path: Path) -> None:
     assert [len(each) for each in tags] == [2, 0, 0, 2]
 
 
-def test_what_is_cut_is_said_and_pairs_are_not_mixed_with_single_texts(runs: Path, tmp_path: Path, capsys) -> None:
+def test_truncation_warning_and_mixed_pairs(runs: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "a.txt").write_text("the cat\n" + "the cat " * 100 + "\n")
     list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))
     assert "1 texts" in capsys.readouterr().out
@@ -116,14 +116,14 @@ def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
     content = json.loads((runs / "dev.json").read_text())["data"][0]["paragraphs"]
     rows = [{"id": p["qas"][0]["id"], "question": p["qas"][0]["question"], "context": p["context"]} for p in content]
     for source in (runs / "dev.json", write_jsonl(tmp_path / "a.jsonl", rows)):
-        said = list(electra.predict(model=str(runs / head), input=source))
-        assert [(row["id"], row["answer"]) for row in said] == [(row["id"], row["answer"]) for row in expected]
-        assert said[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
-        assert len(said[0]["n_best"]) == len(expected[0]["n_best"])
+        predictions = list(electra.predict(model=str(runs / head), input=source))
+        assert [(row["id"], row["answer"]) for row in predictions] == [(row["id"], row["answer"]) for row in expected]
+        assert predictions[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
+        assert len(predictions[0]["n_best"]) == len(expected[0]["n_best"])
 
 
 @pytest.mark.parametrize("labels", [2, 3])
-def test_a_stranger_s_classifier(labels: int, tmp_path: Path) -> None:
+def test_classifier_that_others_fine_tuned(labels: int, tmp_path: Path) -> None:
     """One made by transformers, with a hidden layer of its own and no task.json."""
     torch.manual_seed(0)
     config = ElectraConfig(
@@ -135,17 +135,17 @@ def test_a_stranger_s_classifier(labels: int, tmp_path: Path) -> None:
     tokenizer = toy_tokenizer()
     tokenizer.save(tmp_path / "model")
     (tmp_path / "a.txt").write_text("the cat sees mice .\n")
-    (said,) = electra.predict(model=str(tmp_path / "model"), input=tmp_path / "a.txt")
+    (predictions,) = electra.predict(model=str(tmp_path / "model"), input=tmp_path / "a.txt")
     ids = [tokenizer.cls_id, *tokenizer.encode_lines(["the cat sees mice ."])[0], tokenizer.sep_id]
     with torch.inference_mode():
         expected = stranger(torch.tensor([ids])).logits[0].softmax(-1).tolist()
-    assert list(said["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
-    assert said["label"] == f"LABEL_{max(range(labels), key=expected.__getitem__)}"
+    assert list(predictions["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+    assert predictions["label"] == f"LABEL_{max(range(labels), key=expected.__getitem__)}"
 
 
-def test_output_file_is_whole_or_not_there(runs: Path, tmp_path: Path) -> None:
+def test_output_file_is_complete_or_missing(runs: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600 + [{"text": "the cat"}])
-    out = tmp_path / "said.jsonl"
+    out = tmp_path / "predictions.jsonl"
     with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; there are text \(see --text"):
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.jsonl", out=str(out)))
     assert list(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
@@ -154,7 +154,7 @@ def test_output_file_is_whole_or_not_there(runs: Path, tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 600
 
 
-def test_it_streams(runs: Path, monkeypatch) -> None:
+def test_standard_input_is_streamed(runs: Path, monkeypatch) -> None:
     """The first predictions come before the last inputs are read."""
     read = 0
 
@@ -170,7 +170,7 @@ def test_it_streams(runs: Path, monkeypatch) -> None:
     assert read <= 16
 
 
-def test_files_are_read_as_they_are_needed(runs: Path, tmp_path: Path) -> None:
+def test_files_are_read_lazily(runs: Path, tmp_path: Path) -> None:
     """Each file is broken far behind its beginning: the first predictions come all the same."""
     rest = (b"x" * 500_000 + b"\n\n") * 4 + b"\xff\n"
     for name in ("a.csv", "a.tsv"):
@@ -204,8 +204,8 @@ def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> N
         ("joint", "q.jsonl", ["0", "q9"]),
         ("joint", "q.csv", ["4"]),
     ):
-        said = electra.predict(model=str(runs / model), input=tmp_path / file)
-        assert [row["id"] for row in said] == ids, file
+        predictions = electra.predict(model=str(runs / model), input=tmp_path / file)
+        assert [row["id"] for row in predictions] == ids, file
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,7 @@ def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> N
         ),
     ],
 )
-def test_how_standard_input_is_read_is_said_beside_the_predictions(
-    runs: Path, monkeypatch, capsys, name: str, line: str, told: str
-) -> None:
+def test_format_of_standard_input_is_logged(runs: Path, monkeypatch, capsys, name: str, line: str, told: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(line + "\n"))
     cli.main(["predict", "--model", str(runs / name / "seed-0" / "model"), "--input", "-", "--runtime.device", "cpu"])
     printed = capsys.readouterr()
@@ -232,11 +230,11 @@ def test_how_standard_input_is_read_is_said_beside_the_predictions(
     assert json.loads(printed.out)["id"] == "0"
 
 
-def test_where_to_compute_is_told_as_to_other_commands(runs: Path, tmp_path: Path, monkeypatch) -> None:
+def test_runtime_options(runs: Path, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("the cat\n")
     used = []
-    start_runtime = predict.start_runtime
-    monkeypatch.setattr(predict, "start_runtime", lambda config: used.append(config) or start_runtime(config))
+    start = predict.start_runtime
+    monkeypatch.setattr(predict, "start_runtime", lambda config: used.append(config) or start(config))
     model, told = str(runs / "sst2"), RuntimeConfig(precision="bfloat16", threads=1)
     for given in (
         {"runtime": told},
@@ -261,7 +259,7 @@ def test_where_to_compute_is_told_as_to_other_commands(runs: Path, tmp_path: Pat
         (
             "a.csv",
             "sentence\nthe cat\nthe dog,bad\n",
-            r"a\.csv:3: 2 columns .* mend the file: rows may be left out of a training",
+            r"a\.csv:3: 2 columns .* correct the file: rows may be left out of a training",
         ),
         ("a.txt", b"\xff\n", r"a\.txt:1: not UTF-8"),
         ("a.csv", "x\ny\n", r"a\.csv:2: 'sentence' is missing; there are x"),
@@ -280,7 +278,7 @@ def test_models_that_cannot_predict(runs: Path, tmp_path: Path) -> None:
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "nosuch"))
 
 
-def test_a_table_s_columns_are_remembered(runs: Path, tmp_path: Path) -> None:
+def test_columns_of_a_table_are_saved(runs: Path, tmp_path: Path) -> None:
     rows = [{"review": "the cat is good", "y": "kind"}, {"review": "the dog is bad", "y": "rude"}] * 8
     train = write_jsonl(tmp_path / "a.jsonl", rows)
     given = settings(runs / "model", "table", train=str(train), text="review", label="y", epochs=1.0)
@@ -288,7 +286,7 @@ def test_a_table_s_columns_are_remembered(runs: Path, tmp_path: Path) -> None:
     assert len(list(electra.predict(str(tmp_path / "out"), train))) == 16
 
 
-def test_text_that_the_vocabulary_cannot_spell(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_unknown_tokens_are_reported(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "a.txt").write_text("the cat is good .\nthe dog is bad .\n")
     (tmp_path / "b.txt").write_text("고양이 좋다 .\n" * 600)
     for source in ("a.txt", "b.txt"):
@@ -305,7 +303,7 @@ def test_text_that_the_vocabulary_cannot_spell(runs: Path, tmp_path: Path, capsy
             assert "does not fit this text; take a model that was pre-trained on text of this language" in line
 
 
-def test_memory_does_not_grow_with_the_length_of_the_input(runs: Path, tmp_path: Path) -> None:
+def test_memory_is_constant_in_the_length_of_the_input(runs: Path, tmp_path: Path) -> None:
     """Of long lines 512 were read, and encoded, at once, whatever their length: 22 bytes of memory for each of the input."""
     for number in (25, 150):
         write_jsonl(tmp_path / f"{number}.jsonl", [{"sentence": "the cat likes milk . " * 2000}] * number)

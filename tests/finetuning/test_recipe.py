@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.recipe import layerwise_rates, size_protocol
+from electra.finetuning.recipe import find_size_recipe, layerwise_rates
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import PRESETS
 from electra.train.optimizer import OptimizerConfig, build_optimizer, set_learning_rate
@@ -15,7 +15,7 @@ from electra.train.optimizer import OptimizerConfig, build_optimizer, set_learni
     ("preset", "rate", "decay"), [("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9), ("tiny", 3e-4, 0.8)]
 )
 def test_rates_by_size(preset: str, rate: float, decay: float) -> None:
-    protocol = size_protocol(PRESETS[preset]().model)
+    protocol = find_size_recipe(PRESETS[preset]().model)
     assert (protocol.learning_rate, protocol.layerwise_decay) == (rate, decay)
 
 

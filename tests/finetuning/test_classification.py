@@ -1,4 +1,4 @@
-"""Encoding, heads and the stock Hugging Face classes, on toy sentences."""
+"""Text classification: encoding, heads and the classes of Hugging Face, on toy sentences."""
 
 from pathlib import Path
 
@@ -9,31 +9,33 @@ from sklearn.metrics import matthews_corrcoef
 from support.toy_tasks import TINY, toy_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from electra.finetuning.batching import labeled_batch
-from electra.finetuning.classification.heads import SentenceHead
+from electra.finetuning.batching import collate
+from electra.finetuning.classification.heads import TextClassificationHead
+from electra.finetuning.classification.inference import encode_pairs, format_prediction, truncate_lengths
 from electra.finetuning.classification.metrics import METRICS
-from electra.finetuning.classification.task import Sentences, SentenceTask, encode_pairs, kept_lengths, readable
+from electra.finetuning.classification.table import TABLE
+from electra.finetuning.classification.task import LabeledTexts, TextClassification
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, initialize
 from electra.runtime import Runtime
 
 
-def slow_truncation(a: int, b: int, room: int) -> tuple[int, int]:
+def slow_truncation(a: int, b: int, capacity: int) -> tuple[int, int]:
     """Pop from the longer, in a tie from b."""
-    while a + b > room:
+    while a + b > capacity:
         a, b = (a - 1, b) if a > b else (a, b - 1)
     return a, b
 
 
-def test_truncation_pops_from_the_longer() -> None:
+def test_truncation_of_the_longer_text() -> None:
     for a in range(12):
         for b in range(12):
-            for room in range(1, 14):
-                assert kept_lengths(a, b, room) == slow_truncation(a, b, room)
+            for capacity in range(1, 14):
+                assert truncate_lengths(a, b, capacity) == slow_truncation(a, b, capacity)
 
 
-def test_pairs_as_the_encoder_reads_them() -> None:
+def test_encode_pairs() -> None:
     tokenizer = toy_tokenizer()
     ids, segment_a, cut = encode_pairs(tokenizer, ["the cat", "the dog sees mice"], ["a fox", "a owl is bad"], 9)
     assert [" ".join(tokenizer.tokens(each)) for each in ids] == [
@@ -46,14 +48,14 @@ def test_pairs_as_the_encoder_reads_them() -> None:
     assert (segment_a, cut) == ([3, 2], 1)
 
 
-def task_of(kind: str, labels: tuple[str, ...], **more) -> SentenceTask:
+def task_of(kind: str, labels: tuple[str, ...], **more) -> TextClassification:
     targets = {"classification": np.array([0, 1]), "regression": np.array([2.0, 5.0], np.float32)}
-    sentences = Sentences(["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"], targets.get(kind))
+    texts = LabeledTexts(["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"], targets.get(kind))
     metrics = ("accuracy",) if kind == "classification" else ("spearman",)
-    return SentenceTask("toy", kind, labels, metrics, lambda split: sentences, toy_tokenizer(), **more)
+    return TextClassification("toy", kind, labels, metrics, lambda split: texts, toy_tokenizer(), **more)
 
 
-def model_of(task: SentenceTask) -> FinetunedModel:
+def model_of(task: TextClassification) -> FinetunedModel:
     torch.manual_seed(1)
     model = FinetunedModel(Encoder(TINY), task.head(TINY))
     initialize(model.encoder, 0.15)
@@ -61,12 +63,12 @@ def model_of(task: SentenceTask) -> FinetunedModel:
     return model.eval()
 
 
-def test_swapped_pairs_double_the_training_examples_alone() -> None:
+def test_swapped_pairs_double_the_training_examples_only() -> None:
     task = task_of("classification", ("no", "yes"), swap_pairs=True)
-    train, dev = task.features("train"), task.features("dev")
+    train, dev = task.encode("train"), task.encode("dev")
     assert (len(train), len(dev)) == (4, 2)
     assert train.targets["label"].tolist() == [0, 1, 0, 1]
-    tokens = " ".join(task.tokenizer.tokens(train.ids[2]))
+    tokens = " ".join(task.tokenizer.tokens(train.input_ids[2]))
     assert tokens == "[CLS] a owl [SEP] the cat is good [SEP]"
 
 
@@ -79,14 +81,14 @@ def test_swapped_pairs_double_the_training_examples_alone() -> None:
         ("regression", (), {"shift": 2.0, "scale": 5.0}),
     ],
 )
-def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, more, padded: bool) -> None:
+def test_hugging_face_class_computes_the_same_logits(tmp_path: Path, kind, labels, more, padded: bool) -> None:
     """Our head has no hidden layer, Hugging Face's has one; ours is folded into it exactly."""
     task = task_of(kind, labels, **more)
     model = model_of(task)
-    save_finetuned(tmp_path, model, task, task.tokenizer)
+    save_finetuned(tmp_path, model, task, TABLE, task.tokenizer)
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    batch = labeled_batch(task.features("dev"), np.array([0, 1] if padded else [0]), 0)
+    batch = collate(task.encode("dev"), np.array([0, 1] if padded else [0]), 0)
     first, second = (["the cat is good", "the dog is very bad ."], ["a owl", "a fox sleeps"])
     rows = slice(None) if padded else slice(1)
     inputs = tokenizer(first[rows], second[rows], padding=True, return_tensors="pt")
@@ -98,60 +100,60 @@ def test_the_stock_class_gives_the_same_logits(tmp_path: Path, kind, labels, mor
     assert list(stock.config.id2label.values()) == list(labels or ["value"])
 
 
-def test_the_last_layer_computes_cls_alone_and_learns_the_same() -> None:
+def test_last_layer_of_cls_alone_has_the_same_gradients() -> None:
     task = task_of("classification", ("no", "yes"))
-    batch = labeled_batch(task.features("train"), np.array([0, 1]), 0)
-    learnt = []
+    batch = collate(task.encode("train"), np.array([0, 1]), 0)
+    gradients = []
     for only_cls in (True, False):
         model = model_of(task)
         model.head.only_cls = only_cls
         assert model.hidden(batch).shape[1] == (1 if only_cls else batch.inputs.input_ids.shape[1])
         loss, _ = model(batch, {"examples": 2.0})
         loss.backward()
-        learnt.append([loss, *(p.grad for p in model.parameters())])
-    for quick, plain in zip(*learnt, strict=True):
+        gradients.append([loss, *(p.grad for p in model.parameters())])
+    for quick, plain in zip(*gradients, strict=True):
         torch.testing.assert_close(quick, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_a_head_that_no_stock_class_has_is_kept_beside_the_encoder(tmp_path: Path, capsys) -> None:
+def test_head_without_hugging_face_class_is_saved_beside_the_encoder(tmp_path: Path, capsys) -> None:
     """Twice the labels must fit into the hidden size for the folding."""
     task = task_of("classification", tuple(map(str, range(17))))
-    save_finetuned(tmp_path, model_of(task), task, task.tokenizer)
+    save_finetuned(tmp_path, model_of(task), task, TABLE, task.tokenizer)
     assert (tmp_path / "head.safetensors").exists()
     assert "no class of Hugging Face has it" in capsys.readouterr().out
 
 
 def test_losses_against_their_definitions() -> None:
     hidden = torch.randn(2, 3, 8)
-    batch = labeled_batch(task_of("classification", ("a", "b")).features("dev"), np.array([0, 1]), 0)
-    head = SentenceHead("classification", 8, 2, 0.0)
+    batch = collate(task_of("classification", ("a", "b")).encode("dev"), np.array([0, 1]), 0)
+    head = TextClassificationHead("classification", 8, 2, 0.0)
     logits = hidden[:, 0] @ head.output.weight.T + head.output.bias
     expected = logits.logsumexp(1) - logits[[0, 1], [0, 1]]
     torch.testing.assert_close(head.loss(hidden, batch), expected)
 
     number = task_of("regression", (), scale=5.0)
-    batch = labeled_batch(number.features("dev"), np.array([0, 1]), 0)
-    head = SentenceHead("regression", 8, 1, 0.0, scale=5.0)
-    said = head.predict(hidden, batch)["logits"][:, 0]
-    torch.testing.assert_close(head.loss(hidden, batch), ((said - torch.tensor([2.0, 5.0])) / 5) ** 2)
+    batch = collate(number.encode("dev"), np.array([0, 1]), 0)
+    head = TextClassificationHead("regression", 8, 1, 0.0, scale=5.0)
+    predicted = head.predict(hidden, batch)["logits"][:, 0]
+    torch.testing.assert_close(head.loss(hidden, batch), ((predicted - torch.tensor([2.0, 5.0])) / 5) ** 2)
 
 
-def test_outputs_come_in_the_order_of_the_examples() -> None:
+def test_outputs_are_in_the_order_of_the_examples() -> None:
     task = task_of("classification", ("a", "b"))
-    model, features = model_of(task), task.features("dev")
+    model, examples = model_of(task), task.encode("dev")
     runtime = Runtime(torch.device("cpu"), torch.float32)
-    together = model.outputs(features, runtime, 2, 0)
-    alone = model.outputs(features, runtime, 1, 0)
+    together = model.outputs(examples, runtime, 2, 0)
+    alone = model.outputs(examples, runtime, 1, 0)
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-4, atol=1e-5)
 
 
-def test_predictions_are_readable() -> None:
-    said = readable("classification", ("no", "yes"), np.array([0.0, np.log(3.0)], np.float32))
-    assert said["label"] == "yes"
-    assert said["probabilities"]["yes"] == pytest.approx(0.75)
-    assert readable("multilabel", ("a", "b"), np.array([1.0, -1.0]))["labels"] == ["a"]
-    assert readable("regression", (), np.array([3.5])) == {"value": 3.5}
+def test_format_prediction() -> None:
+    predicted = format_prediction("classification", ("no", "yes"), np.array([0.0, np.log(3.0)], np.float32))
+    assert predicted["label"] == "yes"
+    assert predicted["probabilities"]["yes"] == pytest.approx(0.75)
+    assert format_prediction("multilabel", ("a", "b"), np.array([1.0, -1.0]))["labels"] == ["a"]
+    assert format_prediction("regression", (), np.array([3.5])) == {"value": 3.5}
 
 
 def test_matthews_correlation_of_a_single_class_is_zero_and_no_warning() -> None:

@@ -1,4 +1,9 @@
-"""Rows out of .csv, .tsv, .jsonl and .parquet files, none of them lost silently."""
+"""Tables in .csv, .tsv, .jsonl and .parquet files; no row is lost silently.
+
+Not by `pyarrow.csv` and `pyarrow.json`: their errors name no line of the file (rows of several lines are not counted, and
+parallel readers have no row numbers), their types turn the label "007" into the number 7 and "NA" into nothing, and bytes that
+are not UTF-8 pass.
+"""
 
 import csv
 import logging
@@ -13,7 +18,7 @@ import pyarrow.parquet as pq
 
 from electra.errors import DataError, TextError
 from electra.external import refuse_special_file
-from electra.finetuning.lines import json_records, numbered_lines
+from electra.finetuning.readers.lines import read_json_records, read_numbered_lines
 from electra.text.files import split_compression, unpacked
 
 log = logging.getLogger(__name__)
@@ -25,20 +30,20 @@ PARQUET_ROWS = 1024
 """Rows of a Parquet file that are in memory at a time."""
 
 Cells = Iterator[tuple[int, list[Any]]]
-"""(line of the file, from 1, on which the row begins; its cells); in Parquet the number of the row."""
+"""(line of the file, from 1, at which the row starts; its cells); in Parquet the number of the row."""
 
 
 @dataclass
-class Rows:
-    """A table read: named columns, or numbered ones ("0", "1", …) where a file has no header."""
+class Table:
+    """The rows of a table: named columns, or numbered ones ("0", "1", …) where a file has no header."""
 
     path: Path
     names: list[str]
     values: list[list[Any]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    """Where each row begins, as in `Cells`."""
+    """The line at which each row starts, as in `Cells`."""
     skipped: int = 0
-    """Rows left out because `skip_bad` allowed it."""
+    """Number of rows that were left out by `skip_bad`."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -70,67 +75,67 @@ class Rows:
         return column
 
     def place(self, row: int) -> str:
-        """Where a row stands, for messages."""
+        """File and line of a row, for messages."""
         return f"{self.path}:{self.lines[row]}"
 
 
-def read_rows(path: Path, *, header: bool = True, skip_bad: bool | None = None) -> Rows:
+def read_table(path: Path, *, header: bool = True, skip_bad: bool | None = None) -> Table:
     """Read a table, plain, .gz or .zst. Tab-separated files have no quotes, as GLUE's; comma-separated ones may.
 
     Args:
         path: A .tsv, .csv, .jsonl or .parquet file.
         header: The first line names the columns.
-        skip_bad: Leave out rows with another number of columns than the first, and say how many. None: there is no choice,
-            for the file is scored or predicted.
+        skip_bad: Leave out rows with another number of columns than the first line, and log how many. None: the option does
+            not exist, because the file is scored or predicted.
 
     Raises:
         DataError: no such file, not UTF-8, another kind of file, no rows, or a row with another number of columns.
     """
-    cells = cells_of(path, header)
-    rows = Rows(path, column_names(path, next(cells)[1]))
+    cells = read_cells(path, header)
+    table = Table(path, check_names(path, next(cells)[1]))
     for line, row in cells:
-        if skip_bad and len(row) != len(rows.names):
-            rows.skipped += 1
+        if skip_bad and len(row) != len(table.names):
+            table.skipped += 1
             continue
-        check_width(path, line, row, rows.names, skip_bad)
-        rows.values.append(row)
-        rows.lines.append(line)
-    if rows.skipped:
-        log.warning(f"{path}: {rows.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
-    if not rows.values:
+        check_width(path, line, row, table.names, skip_bad)
+        table.values.append(row)
+        table.lines.append(line)
+    if table.skipped:
+        log.warning(f"{path}: {table.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
+    if not table.values:
         raise DataError(f"{path}: no rows")
-    return rows
+    return table
 
 
 def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, cells by column) of every row of a table with a header, without holding the table in memory.
 
     Raises:
-        DataError: as in `read_rows`, where the stream comes to it; a file without rows is none.
+        DataError: as in `read_table`, when the stream reaches the row; a file without rows is no error.
     """
-    if suffix_of(path) == ".jsonl":
-        for line, record in json_records(path):
+    if get_suffix(path) == ".jsonl":
+        for line, record in read_json_records(path):
             yield f"{path}:{line}", record
         return
-    cells = cells_of(path)
-    names = column_names(path, next(cells)[1])
+    cells = read_cells(path)
+    names = check_names(path, next(cells)[1])
     for line, row in cells:
         check_width(path, line, row, names)
         yield f"{path}:{line}", dict(zip(names, row, strict=True))
 
 
-def suffix_of(path: Path) -> str:
-    """The kind of file, whether it is compressed or not, in small letters."""
+def get_suffix(path: Path) -> str:
+    """The suffix of a file in lower case, without that of a compression."""
     return Path(split_compression(path)[0]).suffix.lower()
 
 
-def cells_of(path: Path, header: bool = True) -> Cells:
-    """The names of the columns, as if they were a row, then every row.
+def read_cells(path: Path, header: bool = True) -> Cells:
+    """The names of the columns, as the first row, then every row.
 
     Raises:
         DataError: no such file, or another kind of file.
     """
-    if (suffix := suffix_of(path)) not in READERS:
+    if (suffix := get_suffix(path)) not in READERS:
         raise DataError(f"{path}: not a table that can be read; there are {', '.join(READERS)}")
     refuse_special_file(path, DataError)
     if not path.exists():
@@ -138,8 +143,8 @@ def cells_of(path: Path, header: bool = True) -> Cells:
     return READERS[suffix](path, header)
 
 
-def column_names(path: Path, names: list[str]) -> list[str]:
-    """The names of a table's columns; a spreadsheet may leave several without name.
+def check_names(path: Path, names: list[str]) -> list[str]:
+    """The same names; several columns may have an empty name, as spreadsheets write them.
 
     Raises:
         DataError: two columns have the same name.
@@ -150,9 +155,9 @@ def column_names(path: Path, names: list[str]) -> list[str]:
 
 
 def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_bad: bool | None = None) -> None:
-    """See that a row has as many columns as the first line; `skip_bad` as in `read_rows`."""
+    """Check that a row has as many columns as the first line; `skip_bad` as in `read_table`."""
     if len(row) != len(names):
-        found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; mend the file"
+        found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; correct the file"
         if skip_bad is None:
             raise DataError(
                 f"{found}: rows may be left out of a training file only, not of what is scored or predicted"
@@ -161,8 +166,8 @@ def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_ba
 
 
 def read_separated(path: Path, header: bool) -> Cells:
-    """A .csv or .tsv file. A blank line at the end means nothing; elsewhere it is a row without cells."""
-    cells = tab_separated(path) if suffix_of(path) == ".tsv" else comma_separated(path)
+    """A .csv or .tsv file. A blank line at the end is ignored; elsewhere it is a row without cells."""
+    cells = read_tab_separated(path) if get_suffix(path) == ".tsv" else read_comma_separated(path)
     first = next(cells, None)
     if first is None or not first[1]:
         raise DataError(f"{path}: empty, or its first line is")
@@ -175,15 +180,15 @@ def read_separated(path: Path, header: bool) -> Cells:
         blank = [] if row else [*blank, line]
 
 
-def tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of every line; a blank one has none."""
-    for number, line in numbered_lines(path):
+def read_tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of every line; a blank line has no cells."""
+    for number, line in read_numbered_lines(path):
         yield number, line.split("\t") if line else []
 
 
-def comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line on which the row begins, cells) of every row; quoted cells may hold newlines."""
-    reader = csv.reader((f"{line}\n" for _, line in numbered_lines(path)), strict=True)
+def read_comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line at which the row starts, cells) of every row; quoted cells may hold newlines."""
+    reader = csv.reader((f"{line}\n" for _, line in read_numbered_lines(path)), strict=True)
     begin = 1
     try:
         for row in reader:
@@ -195,7 +200,7 @@ def comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def read_jsonl(path: Path, header: bool) -> Cells:
     """A .jsonl file: an object a line. The columns are all keys; where a row lacks one, its cell is None."""
-    records = list(json_records(path))
+    records = list(read_json_records(path))
     names = list(dict.fromkeys(name for _, record in records for name in record))
     yield 0, names
     for line, record in records:

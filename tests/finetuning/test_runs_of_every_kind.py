@@ -1,4 +1,4 @@
-"""Whole runs of the kinds of tasks that are not sentences, and their models in Hugging Face's classes."""
+"""Whole runs of tagging, question answering and WNLI, and their models in Hugging Face's classes."""
 
 import json
 from pathlib import Path
@@ -17,9 +17,11 @@ from electra.finetuning.export import save_finetuned
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.heads import PlainSpanHead
+from electra.finetuning.qa.task import SQUAD1
 from electra.finetuning.run import finetune
 from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.task import Tagging, TaggingHead
+from electra.finetuning.tagging.heads import TaggingHead
+from electra.finetuning.tagging.task import PARTS_OF_SPEECH, Tagging
 from electra.model.encoder import Encoder, initialize
 
 
@@ -46,7 +48,7 @@ def test_tagging(model, tmp_path) -> None:
     assert [stock.config.id2label[i] for i in best] == ["B-A", "I-A", "O", "B-T", "O"]
 
 
-def test_a_test_file_with_tags_is_scored_where_there_is_no_dev(model, tmp_path, capsys) -> None:
+def test_tagged_test_file_is_scored_without_dev(model, tmp_path, capsys) -> None:
     write_conll(tmp_path / "data" / "train.txt", 20, 0)
     write_conll(tmp_path / "data" / "test.txt", 10, 1)
     config = settings(model, "chunk", data=str(tmp_path / "data"), epochs=1.0)
@@ -56,7 +58,7 @@ def test_a_test_file_with_tags_is_scored_where_there_is_no_dev(model, tmp_path, 
         finetune(settings(model, "chunk", data=str(tmp_path / "data"), select="best"), tmp_path / "best")
 
 
-def test_one_s_own_words_and_tags_without_dev(model, tmp_path, capsys) -> None:
+def test_own_tags_without_dev(model, tmp_path, capsys) -> None:
     train = write_conll(tmp_path / "mine.conll", 30, 0)
     summary = finetune(settings(model, "tagging", train=str(train), epochs=1.0, dev_share=0.2), tmp_path / "out")
     assert set(summary["metrics"]) == {"dev"}
@@ -76,9 +78,9 @@ def test_questions(model, tmp_path, head: str) -> None:
         stock = AutoModelForQuestionAnswering.from_pretrained(directory).eval()
         inputs = AutoTokenizer.from_pretrained(directory)("likes very", "the owl likes milk .", return_tensors="pt")
         with torch.inference_mode():
-            said = stock(**inputs)
+            outputs = stock(**inputs)
         context = 4 + np.arange(5)  # [CLS] likes very [SEP] the owl likes milk .
-        assert int(said.start_logits[0, context].argmax()) == int(said.end_logits[0, context].argmax()) == 3
+        assert int(outputs.start_logits[0, context].argmax()) == int(outputs.end_logits[0, context].argmax()) == 3
 
 
 def test_questions_without_answers(model, tmp_path) -> None:
@@ -91,7 +93,7 @@ def test_questions_without_answers(model, tmp_path) -> None:
 
 def test_wnli_by_candidates(model, tmp_path) -> None:
     write_wnli(tmp_path)
-    config = settings(model, "wnli", data=str(tmp_path), wnli_candidates=True, epochs=30.0, dropout=0.0)
+    config = settings(model, "wnli-candidates", data=str(tmp_path), epochs=30.0, dropout=0.0)
     summary = finetune(config, tmp_path / "out")
     assert summary["metrics"]["dev"]["accuracy"]["median"] == 100.0
     saved = json.loads((tmp_path / "out" / "seed-0" / "model" / "config.json").read_text())
@@ -105,10 +107,10 @@ def test_wnli_without_any_pronoun(model, tmp_path) -> None:
         row = "0\tThe cat likes the dog.\tAn owl hunts mice.\t1"
         (tmp_path / "WNLI" / f"{split}.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{row}\n")
     with pytest.raises(DataError, match="nothing in the train split that the task can use"):
-        finetune(settings(model, "wnli", data=str(tmp_path), wnli_candidates=True), tmp_path / "out")
+        finetune(settings(model, "wnli-candidates", data=str(tmp_path)), tmp_path / "out")
 
 
-def test_what_is_missing(model, tmp_path) -> None:
+def test_missing_options_and_folders(model, tmp_path) -> None:
     with pytest.raises(UsageError, match="squad1 needs --train FILE, or --data FOLDER"):
         finetune(settings(model, "squad1"), tmp_path / "out")
     with pytest.raises(DataError, match="no such folder"):
@@ -120,13 +122,13 @@ def test_what_is_missing(model, tmp_path) -> None:
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(
-    ("head", "stock_class", "names"),
+    ("head", "stock_class", "names", "spec"),
     [
-        (TaggingHead(TINY.hidden_size, 5), AutoModelForTokenClassification, ("logits",)),
-        (PlainSpanHead(TINY.hidden_size), AutoModelForQuestionAnswering, ("start_logits", "end_logits")),
+        (TaggingHead(TINY.hidden_size, 5), AutoModelForTokenClassification, ("logits",), PARTS_OF_SPEECH),
+        (PlainSpanHead(TINY.hidden_size), AutoModelForQuestionAnswering, ("start_logits", "end_logits"), SQUAD1),
     ],
 )
-def test_stock_classes_give_the_same_logits(tmp_path, head, stock_class, names, padded: bool) -> None:
+def test_hugging_face_classes_compute_the_same_logits(tmp_path, head, stock_class, names, spec, padded: bool) -> None:
     """At every token, through the files: what was saved is what a stranger loads."""
     torch.manual_seed(0)
     torch.nn.init.normal_(head.output.bias)
@@ -134,8 +136,8 @@ def test_stock_classes_give_the_same_logits(tmp_path, head, stock_class, names, 
     initialize(mine.encoder, 0.15)
     tokenizer = toy_tokenizer()
     words = [Sentence(("the",), ("a",), "here:1"), Sentence(("cat",), ("b",), "here:2")]
-    task = Tagging("pos", {"train": words}, tokenizer, labels=["a", "b", "c", "d", "e"])
-    save_finetuned(tmp_path, mine, task, tokenizer)
+    task = Tagging("pos", {"train": words}, tokenizer, spans=False, labels=["a", "b", "c", "d", "e"])
+    save_finetuned(tmp_path, mine, task, spec, tokenizer)
     stock = stock_class.from_pretrained(tmp_path).eval()
     texts = ["likes very", "the cat is"][: 1 + padded], ["the owl likes milk .", "a dog"][: 1 + padded]
     inputs = AutoTokenizer.from_pretrained(tmp_path)(*texts, padding=True, return_tensors="pt")

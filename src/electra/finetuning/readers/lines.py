@@ -1,4 +1,4 @@
-"""The lines of a data file, numbered, from a plain or compressed file."""
+"""Numbered lines, and JSON records, of a plain or compressed file."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,24 +10,24 @@ from electra.text.files import line_blocks
 from electra.text.formats import RECORD_HINT
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Every line with its number from 1, without its end; a byte order mark is passed over.
+def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Every line with its number from 1, without its end; a byte order mark is skipped.
 
     Raises:
         DataError: the file cannot be read, or a line is not UTF-8.
     """
     try:
         for block in line_blocks(path):
-            text = decoded(block.data.removesuffix(b"\n"), path, block.first_line)
-            # Not splitlines: a form feed or U+2028 may be a word of a corpus, and ends no line.
+            text = decode_lines(block.data.removesuffix(b"\n"), path, block.first_line)
+            # Not splitlines: a form feed or U+2028 may be a word of a corpus and does not end a line.
             for number, line in enumerate(text.split("\n"), block.first_line):
                 yield number, line.removesuffix("\r")
     except TextError as error:
         raise DataError(str(error)) from error
 
 
-def decoded(lines: bytes, path: Path, first_line: int) -> str:
-    """Lines as text."""
+def decode_lines(lines: bytes, path: Path, first_line: int) -> str:
+    """Lines as text. Raises DataError, with the number of the line that is not UTF-8."""
     try:
         return lines.decode()
     except UnicodeDecodeError as error:
@@ -39,18 +39,18 @@ def decoded(lines: bytes, path: Path, first_line: int) -> str:
         ) from error
 
 
-def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the JSON object of every line that is not blank.
 
     Raises:
-        DataError: as in `numbered_lines` and `json_record`.
+        DataError: as in `read_numbered_lines` and `parse_json_record`.
     """
-    for number, line in numbered_lines(path):
+    for number, line in read_numbered_lines(path):
         if line.strip():
-            yield number, json_record(line, f"{path}:{number}")
+            yield number, parse_json_record(line, f"{path}:{number}")
 
 
-def json_record(line: str, place: str) -> dict[str, Any]:
+def parse_json_record(line: str, place: str) -> dict[str, Any]:
     """The JSON object in a line of a .jsonl file.
 
     Raises:
@@ -62,6 +62,6 @@ def json_record(line: str, place: str) -> dict[str, Any]:
     return record
 
 
-def row_id(record: Mapping[str, Any]) -> str:
-    """What a row calls itself, in a column id, idx or index; empty where it has none of them."""
+def get_row_id(record: Mapping[str, Any]) -> str:
+    """The id of a row, from its column id, idx or index; empty where it has none of them."""
     return next((str(record[name]) for name in ("id", "idx", "index") if record.get(name) is not None), "")

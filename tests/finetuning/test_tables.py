@@ -1,4 +1,4 @@
-"""Tables: what is read, and what each kind of broken file says."""
+"""Tables: formats, and the error for each kind of broken file."""
 
 import gzip
 from pathlib import Path
@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.errors import DataError
-from electra.finetuning.classification.rows import read_rows
+from electra.finetuning.readers.tables import read_table
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -16,7 +16,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_four_formats_give_the_same_rows(tmp_path: Path) -> None:
+def test_four_formats_have_the_same_rows(tmp_path: Path) -> None:
     table = pa.table({"text": ["one, two", 'say "hi"'], "label": ["x", "y"]})
     pq.write_table(table, tmp_path / "a.parquet")
     files = [
@@ -29,20 +29,20 @@ def test_four_formats_give_the_same_rows(tmp_path: Path) -> None:
         tmp_path / "a.parquet",
     ]
     for file in files:
-        rows = read_rows(file)
+        rows = read_table(file)
         assert rows.names[:2] == ["text", "label"]
         assert rows.column("text") == ["one, two", 'say "hi"'], file
         assert rows.column("label") == ["x", "y"]
 
 
-def test_a_quoted_cell_may_hold_newlines_and_lines_are_still_counted(tmp_path: Path) -> None:
-    rows = read_rows(write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\nthree,y\n'))
+def test_lines_are_counted_in_quoted_cells(tmp_path: Path) -> None:
+    rows = read_table(write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\nthree,y\n'))
     assert rows.column("text") == ["one\ntwo", "three"]
     assert rows.place(1) == f"{tmp_path}/a.csv:4"
 
 
-def test_a_lone_quote_in_a_tab_separated_file_is_a_quote(tmp_path: Path) -> None:
-    assert read_rows(write(tmp_path / "a.tsv", 't\tl\n"lone\tx\nsecond\ty\n')).column("t") == ['"lone', "second"]
+def test_quotes_in_tab_separated_files_are_text(tmp_path: Path) -> None:
+    assert read_table(write(tmp_path / "a.tsv", 't\tl\n"lone\tx\nsecond\ty\n')).column("t") == ['"lone', "second"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_lone_quote_in_a_tab_separated_file_is_a_quote(tmp_path: Path) -> None
         (
             "a.csv",
             "text,label\na,b\na,b,c\n",
-            r"a\.csv:3: 3 columns where the first line has 2; mend the file: rows may be left out of a training file only",
+            r"a\.csv:3: 3 columns where the first line has 2; correct the file: rows may be left out of a training file only",
         ),
         ("a.tsv", "text\tlabel\na\n", r"a\.tsv:2: 1 columns where the first line has 2"),
         ("a.jsonl", '{"a": 1}\n[1]\n', r"a\.jsonl:2: not a JSON object"),
@@ -69,36 +69,36 @@ def test_a_lone_quote_in_a_tab_separated_file_is_a_quote(tmp_path: Path) -> None
 )
 def test_broken_files(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_rows(write(tmp_path / name, content))
+        read_table(write(tmp_path / name, content))
 
 
 def test_blank_lines_at_the_end_and_compressed_files(tmp_path: Path) -> None:
     content = "text\tlabel\na\tb\n\n\n"
-    assert len(read_rows(write(tmp_path / "a.tsv", content))) == 1
-    assert len(read_rows(write(tmp_path / "a.TSV.gz", gzip.compress(content.encode())))) == 1
+    assert len(read_table(write(tmp_path / "a.tsv", content))) == 1
+    assert len(read_table(write(tmp_path / "a.TSV.gz", gzip.compress(content.encode())))) == 1
 
 
-def test_a_key_that_a_record_lacks_is_an_empty_cell(tmp_path: Path) -> None:
-    rows = read_rows(write(tmp_path / "a.jsonl", '{"a": "x"}\n{"b": "y", "a": "z"}\n'))
+def test_missing_key_is_an_empty_cell(tmp_path: Path) -> None:
+    rows = read_table(write(tmp_path / "a.jsonl", '{"a": "x"}\n{"b": "y", "a": "z"}\n'))
     assert rows.column("a") == ["x", "z"]
     with pytest.raises(DataError, match=r"a\.jsonl:1: 'b' is missing"):
         rows.texts("b")
 
 
-def test_bad_rows_are_skipped_only_when_asked_and_counted(tmp_path: Path, capsys) -> None:
+def test_skip_bad_rows(tmp_path: Path, capsys) -> None:
     file = write(tmp_path / "a.csv", "text,label\na,b\na,b,c\nd,e\n")
     with pytest.raises(
-        DataError, match=r"a\.csv:3: 3 columns .*mend the file, or leave such rows out with --skip-bad-rows"
+        DataError, match=r"a\.csv:3: 3 columns .*correct the file, or leave such rows out with --skip-bad-rows"
     ):
-        read_rows(file, skip_bad=False)
-    rows = read_rows(file, skip_bad=True)
+        read_table(file, skip_bad=False)
+    rows = read_table(file, skip_bad=True)
     assert (len(rows), rows.skipped, rows.lines) == (2, 1, [2, 4])
     assert "1 rows with another number of columns are left out" in capsys.readouterr().out
 
 
 def test_missing_file_and_column(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nosuch\.csv: no such file"):
-        read_rows(tmp_path / "nosuch.csv")
-    rows = read_rows(write(tmp_path / "a.csv", "text,label\na,b\n"))
+        read_table(tmp_path / "nosuch.csv")
+    rows = read_table(write(tmp_path / "a.csv", "text,label\na,b\n"))
     with pytest.raises(DataError, match=r"no column 'lable'; there are text, label"):
         rows.column("lable")

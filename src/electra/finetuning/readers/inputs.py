@@ -1,0 +1,94 @@
+"""Inputs to predict: lines of a file or of standard input, cells of a row, values from Python."""
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from electra.errors import DataError
+from electra.external import is_unicode
+from electra.finetuning.readers.lines import get_row_id, parse_json_record, read_numbered_lines
+from electra.finetuning.readers.tables import READERS, get_suffix, stream_rows
+from electra.text.files import MAX_LINE_BYTES
+
+log = logging.getLogger(__name__)
+
+STANDARD_INPUT = "-"
+
+
+def read_lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
+    """(place, line) of a text file, plain or compressed, or of standard input, for which `meaning` is logged."""
+    if source != STANDARD_INPUT:
+        for number, line in read_numbered_lines(Path(source)):
+            yield f"{source}:{number}", line
+        return
+    log.info(f"standard input is read as lines, {meaning}")
+    number = 0
+    try:
+        while line := sys.stdin.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise DataError(f"standard input, line {number}: more than {MAX_LINE_BYTES:,} characters; break it up")
+            if not is_unicode(line):
+                raise DataError(f"standard input, line {number}: not UTF-8")
+            yield f"standard input, line {number}", line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input: not UTF-8 ({error})") from None
+
+
+def read_records(source: str, meaning: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, record) of the rows of a table, or of lines that are JSON objects; blank lines are skipped."""
+    if is_table(source):
+        yield from stream_rows(Path(source))
+        return
+    for place, line in read_lines(source, meaning):
+        if line.strip():
+            yield place, parse_json_record(line, place)
+
+
+def is_table(source: str) -> bool:
+    """Whether a file has a suffix of `tables.READERS`."""
+    return get_suffix(Path(source)) in READERS
+
+
+def get_text(record: Mapping[str, Any], name: str, place: str, hint: str = "") -> str:
+    """A cell of a row.
+
+    Raises:
+        DataError: it is missing or not a text; the message ends with `hint`.
+    """
+    if name not in record:
+        raise DataError(f"{place}: {name!r} is missing; there are {', '.join(record) or 'no others'}{hint}")
+    if not isinstance(value := record[name], str):
+        raise DataError(f"{place}: {name!r} is not a text{hint}")
+    return value
+
+
+def iterate_values(values: Any) -> Iterator[tuple[str, str, Any]]:
+    """(place, id, value) of every input; the id is a mapping's own (see `get_row_id`), or the number of the input."""
+    single = isinstance(values, str | bytes | Mapping)
+    for number, value in enumerate([values] if single else values):
+        own_id = get_row_id(value) if isinstance(value, Mapping) else ""
+        yield f"input {number}", own_id or str(number), value
+
+
+def check_encodable(text: str, place: str) -> str:
+    """The same text.
+
+    Raises:
+        DataError: it has half a surrogate pair, as Python's strings can, and no tokenizer reads it.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: half a surrogate pair at character {error.start}, which is no character") from None
+    return text
+
+
+def unexpected_type(value: Any, place: str, expected: str) -> DataError:
+    """The error for an input of the wrong type."""
+    items = ""
+    if isinstance(value, list | tuple):
+        items = f" of {len(value)}: {', '.join(type(each).__name__ for each in value[:3])}{', …' * (len(value) > 3)}"
+    return DataError(f"{place}: got {type(value).__name__}{items}; expected {expected}")
