@@ -220,7 +220,7 @@ def test_own_table(model, tmp_path, capsys) -> None:
     train = write_jsonl(tmp_path / "train.jsonl", rows * 8)
     settings = from_options(
         "table",
-        {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 10, "learning_rate": 1e-2},
+        {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 30, "learning_rate": 3e-3},
     )
     summary = finetune(settings, tmp_path / "out")
     assert summary["metrics"]["dev"]["accuracy"]["median"] > 90
