@@ -39,13 +39,13 @@ CLASHES = [
     ),
     ("--copy true --objective mlm", "--objective mlm predicts the masked tokens alone"),
     ("--copy true", "--objective electra says of tokens only whether they were replaced"),
-    ("--generator.learning adversarial --generator.kind uniform", "generator.learning adversarial is for a network"),
+    ("--generator.training adversarial --generator.kind uniform", "generator.training adversarial is for a network"),
     (
-        "--generator.learning adversarial --objective replace-mlm",
+        "--generator.training adversarial --objective replace-mlm",
         "needs a discriminator to fool, and --objective replace-mlm",
     ),
     (
-        "--generator.learning none",
+        "--generator.training frozen",
         "and generator.tying embeddings lets the discriminator change it; take --generator.tying none",
     ),
     (
@@ -66,7 +66,7 @@ CLASHES = [
         "--procedure two-stage-scratch --generator.tying all --generator.size 1",
         "makes it the discriminator; leave one of them",
     ),
-    ("--procedure two-stage-scratch --generator.learning adversarial", "decides when the generator learns"),
+    ("--procedure two-stage-scratch --generator.training adversarial", "decides when the generator learns"),
     ("--procedure two-stage-scratch --init somewhere", "and --init names other weights; leave one of them out"),
     ("--contrast.weight -1", "contrast.weight is -1.0; it must not be negative"),
     ("--loss-weight -5", "--loss-weight is -5.0; it must not be negative"),
@@ -102,7 +102,7 @@ def test_clashes(options: str, message: str, capsys: pytest.CaptureFixture) -> N
         "--generator.tying all --generator.size 1",
         "--objective mlm --generator.kind none",
         "--objective all-tokens-mlm --copy false",
-        "--generator.learning none --generator.tying none",
+        "--generator.training frozen --generator.tying none",
         "--masking.strategy hard --objective mlm --generator.kind unigram",
         "--procedure two-stage --generator.size 1",
         "--procedure two-stage-scratch",
@@ -192,8 +192,8 @@ def test_a_run_says_in_what_it_differs_from_its_preset(
     for more, shown in (
         ({}, "preset tiny (as it is)"),
         (
-            {"generator.learning": "adversarial", "masking": {"strategy": "rare"}},
-            "preset tiny (generator.learning adversarial, masking.strategy rare)",
+            {"generator.training": "adversarial", "masking": {"strategy": "rare"}},
+            "preset tiny (generator.training adversarial, masking.strategy rare)",
         ),
     ):
         electra.pretrain("builtin", out="nowhere", preset="tiny", **more)

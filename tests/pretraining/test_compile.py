@@ -85,7 +85,7 @@ for training in (True, False):
         loss.backward()
         assert loss.isfinite()
 assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 8, "the limit without ours"
-gradient = network.prediction.network.encoder.layers[0].ffn.up.weight.grad
+gradient = network.target.network.encoder.layers[0].ffn.up.weight.grad
 assert gradient.isfinite().all() and gradient.any()
 
 ones = torch.ones(50, 8, requires_grad=True)

@@ -16,7 +16,7 @@ from electra.pretraining.objectives import corruption, generators, targets
 from electra.pretraining.objectives import model as objectives
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.masking import choose_positions, num_chosen, write_tokens
+from electra.pretraining.objectives.masking import choose_positions, num_masked, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
 from electra.pretraining.objectives.targets import Prediction
@@ -27,7 +27,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def discriminator_inputs(electra: PretrainingModel, inputs, times: int = 20) -> list[torch.Tensor]:
     """What the discriminator reads in several steps."""
     seen: list[torch.Tensor] = []
-    hook = electra.prediction.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    hook = electra.target.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
     for step in range(times):
         electra(redraw(inputs, step), electra.counts(inputs))
     hook.remove()
@@ -61,7 +61,7 @@ def check_a_correct_sample_is_original() -> None:
 
     right.setattr(generators, "score_tokens", score_tokens)
     scores: list[torch.Tensor] = []
-    electra.prediction.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
+    electra.target.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:
         _, sums = electra(inputs, electra.counts(inputs))
     finally:
@@ -93,8 +93,8 @@ def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -
         predicted = original(self, inputs, corrupted, at)
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
-        loss = F.binary_cross_entropy_with_logits(predicted.scores, replaced.float(), reduction="none") * real
-        return Prediction(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
+        loss = F.binary_cross_entropy_with_logits(prediction.logits, replaced.float(), reduction="none") * real
+        return Prediction(prediction.logits, loss, predicted.sums | {"prediction_loss": loss.sum()})
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
@@ -107,10 +107,10 @@ def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> N
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         histograms = {
-            "scores_replaced": targets.score_histogram(predicted.scores, real & replaced),
-            "scores_original": targets.score_histogram(predicted.scores, real & ~replaced),
+            "scores_replaced": targets.score_histogram(prediction.logits, real & replaced),
+            "scores_original": targets.score_histogram(prediction.logits, real & ~replaced),
         }
-        return Prediction(predicted.scores, predicted.loss, predicted.sums | histograms)
+        return Prediction(prediction.logits, predicted.loss, predicted.sums | histograms)
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
@@ -120,7 +120,7 @@ def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
     shapes = []
     electra.generator.head.dense.register_forward_pre_hook(lambda _, arguments: shapes.append(arguments[0].shape))
     electra(inputs, electra.counts(inputs))
-    slots = int(num_chosen(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
+    slots = int(num_masked(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
     assert [tuple(shape[:2]) for shape in shapes] == [(len(inputs.lengths), slots)]
 
 
@@ -138,12 +138,12 @@ def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_the_whole_embedding_block_is_tied() -> None:
     electra = model()
-    ours = dict(electra.prediction.network.encoder.embeddings.named_parameters())
+    ours = dict(electra.target.network.encoder.embeddings.named_parameters())
     theirs = dict(electra.generator.encoder.embeddings.named_parameters())
     assert ours.keys() == {"word.weight", "position.weight", "token_type.weight", "norm.weight", "norm.bias"}
     assert all(ours[name] is theirs[name] for name in ours)
     # Each projects them by itself, and the generator's output layer is the word embeddings: no other matrix has V rows.
-    assert electra.prediction.network.encoder.project.weight is not electra.generator.encoder.project.weight
+    assert electra.target.network.encoder.project.weight is not electra.generator.encoder.project.weight
     with_v_rows = [name for name, p in electra.named_parameters() if p.dim() == 2 and len(p) == 64 and "word" in name]
     assert len(with_v_rows) == 1
 
@@ -161,7 +161,9 @@ def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
 def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:
     electra.zero_grad()
     done, counts = electra.run(inputs), electra.counts(inputs)
-    loss = weight * done.predicted.loss.sum() / counts["tokens"] + done.learnt.loss.sum() / counts["masked"]
+    loss = (
+        weight * done.prediction.loss.sum() / counts["tokens"] + done.losses["generator_loss"].sum() / counts["masked"]
+    )
     loss.backward()
     return {name: p.grad.clone() for name, p in electra.generator.named_parameters() if "embeddings" not in name}
 
@@ -191,9 +193,9 @@ def check_the_loss_is_over_every_token_but_padding() -> None:
     labels = (corrupted.input_ids != inputs.input_ids).float()
     real = inputs.input_ids != PAD
     assert real.sum() == inputs.lengths.sum()
-    bce = F.binary_cross_entropy_with_logits(predicted.scores[real], labels[real])
+    bce = F.binary_cross_entropy_with_logits(prediction.logits[real], labels[real])
     original = inputs.input_ids.gather(1, chosen.positions)
-    masked = corruption.mask_for_generator(inputs, chosen, MASK, electra.setting.masking)
+    masked = corruption.mask_for_generator(inputs, chosen, MASK, electra.spec.masking)
     logits = electra.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
     mlm = F.cross_entropy(logits[chosen.used], original[chosen.used])
     torch.testing.assert_close(loss, mlm + 50 * bce)
@@ -204,7 +206,7 @@ def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
-        return Prediction(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
+        return Prediction(prediction.logits, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
@@ -215,9 +217,9 @@ def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(self, inputs, corrupted, at):
         predicted = original(self, inputs, corrupted, at)
         everywhere = F.binary_cross_entropy_with_logits(
-            predicted.scores, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
+            prediction.logits, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
         )
-        return Prediction(predicted.scores, everywhere, predicted.sums)
+        return Prediction(prediction.logits, everywhere, predicted.sums)
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 

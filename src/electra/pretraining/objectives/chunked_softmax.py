@@ -1,9 +1,9 @@
-"""What a masked language model says over the vocabulary, without keeping its logits.
+"""Chunked cross-entropy and sampling: a softmax over the vocabulary that never holds all logits.
 
-Logits are the largest tensor of a training step by far. Here they live for a block of rows at a time: the loss, the likeliest
-token and a sample are taken from them, and the backward pass makes them again, which costs one more matrix product and
-spares writing, reading and (on a CPU) mapping all that memory several times over. `tests/pretraining/test_token_scores.py`
-has the plain way beside it.
+Logits are the largest tensor of a training step by far. Here they exist for one block of rows at a time: loss, argmax and
+sample are computed from them, and the backward pass recomputes them. That costs one more matrix product and saves writing,
+reading and (on a CPU) mapping the memory several times. `tests/pretraining/test_token_scores.py` compares it with the plain
+softmax.
 """
 
 import math
@@ -19,10 +19,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from electra.model.cpu.library import why_no_kernels
-from electra.pretraining.objectives.networks import MaskedLM
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
-"""Logits that exist at once: on a CPU what stays in a core's cache, if the vocabulary is no larger than some thousand words;
+"""Logits that exist at once: on a CPU what stays in a core's cache, if the vocabulary has no more than some thousand tokens;
 on a GPU few kernels matter more (1 GiB, not measured)."""
 LEAST_ROWS = 128
 """Rows of a block, at least, however large the vocabulary: with fewer a product reads its weights too often."""
@@ -30,13 +29,13 @@ LEAST_ROWS = 128
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one token a row is drawn: from softmax(logits / temperature), without what must not come up."""
+    """The distribution of one sample per row: softmax(logits / temperature) without excluded tokens."""
 
     temperature: float = 1.0
     never: int | None = None
-    """A token that does not come up at all."""
+    """A token with probability 0 in all rows."""
     exclude_original_token: bool = False
-    """The original token does not come up at its position."""
+    """The original token has probability 0 at its position."""
 
     def scores(self, logits: Float[Tensor, "*rows V"], targets: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows V"]:
         """The logits of the distribution that is drawn from."""
@@ -93,7 +92,7 @@ def draw_tokens_by_parts(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) 
 
 
 class TokenScores(NamedTuple):
-    """What is known of the tokens at each row. Only `nll` carries a gradient."""
+    """Loss, argmax and sample of each row. Only `nll` carries a gradient."""
 
     nll: Float[Tensor, "*rows"]
     """-log p(target), in float32."""
@@ -104,26 +103,26 @@ class TokenScores(NamedTuple):
     best: Float[Tensor, "*rows"]
     """The largest logit."""
     sampled: Int64[Tensor, "*rows"] | None
-    """A token drawn as `Sampling` says."""
+    """A sample of the distribution that `Sampling` defines."""
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """What is done with a block of logits."""
+class BlockFunctions:
+    """The computations on a block of logits."""
 
-    compare: Callable[..., tuple[Tensor, ...]]
-    differentiate: Callable[..., tuple[Tensor, Tensor]]
+    block_forward: Callable[..., tuple[Tensor, ...]]
+    block_backward: Callable[..., tuple[Tensor, Tensor]]
 
 
 @cache
-def arithmetic(backend: str | None) -> Arithmetic:
-    """`compare` and `differentiate`, compiled by that back end of torch.compile, if there is one.
+def block_functions(backend: str | None) -> BlockFunctions:
+    """`block_forward` and `block_backward`, compiled by that back end of torch.compile, if there is one.
 
     They are a dozen passes over logits, which a GPU's memory is slow to write and to read again; compiled, a few.
     """
     if backend is None:
-        return Arithmetic(compare, differentiate)
-    return Arithmetic(torch.compile(compare, backend=backend), torch.compile(differentiate, backend=backend))
+        return BlockFunctions(block_forward, block_backward)
+    return BlockFunctions(torch.compile(block_forward, backend=backend), torch.compile(block_backward, backend=backend))
 
 
 def to_overwrite(logits: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
@@ -131,7 +130,7 @@ def to_overwrite(logits: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
     return logits.to(torch.float32, copy=True) if torch.compiler.is_compiling() else logits.float()
 
 
-def compare(
+def block_forward(
     logits: Float[Tensor, "N V"], targets: Int64[Tensor, " N"], sampling: Sampling | None, u: Float[Tensor, " _"]
 ) -> tuple[Tensor, ...]:
     """Logit of the target, largest logit, whether they are the same, log normalizer, and the tokens drawn, if any are.
@@ -157,7 +156,7 @@ def compare(
     return at_target, best, correct, log_normalizer, drawn
 
 
-def differentiate(
+def block_backward(
     logits: Float[Tensor, "N V"],
     log_normalizer: Float[Tensor, " N"],
     targets: Int64[Tensor, " N"],
@@ -177,27 +176,34 @@ def differentiate(
 
 
 def score_tokens(
-    network: MaskedLM,
-    hidden: Float[Tensor, "*rows H"],
+    features: Float[Tensor, "*rows E"],
+    word: Float[Tensor, "V E"],
+    bias: Float[Tensor, " V"],
     targets: Int64[Tensor, "*rows"],
     sampling: Sampling | None = None,
     u: Float[Tensor, "*rows"] | None = None,
+    backend: str | None = None,
+    kernels: bool = False,
 ) -> TokenScores:
-    """Compare what `network` says after `hidden` with the tokens `targets`; with `sampling`, draw a token for each by `u`."""
-    runtime = hidden.device.type
-    dtype = torch.get_autocast_dtype(runtime) if torch.is_autocast_enabled(runtime) else hidden.dtype
-    rows, u = targets.shape, hidden.new_empty(0, dtype=torch.float32) if u is None else u.flatten()
+    """Cross-entropy of `targets` under softmax(features @ word.T + bias), and with `sampling` one sample per row.
+
+    `u` are numbers from [0, 1) for the samples, `backend` is torch.compile's, `kernels` allows the CPU kernels.
+    """
+    runtime = features.device.type
+    dtype = torch.get_autocast_dtype(runtime) if torch.is_autocast_enabled(runtime) else None
+    rows, u = targets.shape, features.new_empty(0, dtype=torch.float32) if u is None else u.flatten()
     assert sampling is None or len(u) == targets.numel()
-    said = network.head.transform(hidden).flatten(0, -2).to(dtype)
-    word, bias = network.encoder.embeddings.word.weight.to(dtype), network.head.bias.to(dtype)
-    if has_kernels(network, said, word, sampling):
+    features = features.flatten(0, -2)
+    if dtype is not None:
+        features, word, bias = features.to(dtype), word.to(dtype), bias.to(dtype)
+    if kernels and kernels_apply(features, word, sampling):
         never = -1 if sampling is None or sampling.never is None else sampling.never
-        nll, correct, log_normalizer, best, sampled = SoftmaxByKernels.apply(
-            said, word, bias, targets.flatten(), u, never
+        nll, correct, log_normalizer, best, sampled = KernelSoftmax.apply(
+            features, word, bias, targets.flatten(), u, never
         )
     else:
-        nll, correct, log_normalizer, best, sampled = SoftmaxOverVocabulary.apply(
-            said, word, bias, targets.flatten(), sampling, u, arithmetic(network.backend)
+        nll, correct, log_normalizer, best, sampled = ChunkedSoftmax.apply(
+            features, word, bias, targets.flatten(), sampling, u, block_functions(backend)
         )
     return TokenScores(
         nll.view(rows),
@@ -208,87 +214,86 @@ def score_tokens(
     )
 
 
-def has_kernels(network: MaskedLM, said: Tensor, word: Tensor, sampling: Sampling | None) -> bool:
-    """Whether kernels of our own are to do this, and can."""
+def kernels_apply(features: Tensor, word: Tensor, sampling: Sampling | None) -> bool:
+    """Whether the CPU kernels support this device, precision and sampling."""
     return (
-        network.encoder.fused
-        and said.device.type == "cpu"
-        and said.dtype == word.dtype == torch.float32
+        features.device.type == "cpu"
+        and features.dtype == word.dtype == torch.float32
         and (sampling is None or sampling.reuses_softmax)
-        and why_no_kernels() is None  # it may have come from another process
+        and why_no_kernels() is None  # the model may come from a process that could compile them
     )
 
 
 def blocks_of_logits(
-    said: Float[Tensor, "N E"], word: Float[Tensor, "V E"], bias: Float[Tensor, " V"]
+    features: Float[Tensor, "N E"], word: Float[Tensor, "V E"], bias: Float[Tensor, " V"]
 ) -> Iterator[tuple[slice, Float[Tensor, "_ V"]]]:
-    """Blocks of rows with their logits, which may be overwritten; the next block stands in the same memory."""
-    most = max(LEAST_ROWS, BLOCK["cpu" if said.device.type == "cpu" else "cuda"] // len(bias))
-    memory = said.new_empty(min(most, len(said)), len(bias))
-    for start in range(0, len(said), most):
-        some = said[start : start + most]
+    """Blocks of rows with their logits, which may be overwritten; the next block overwrites the same memory."""
+    most = max(LEAST_ROWS, BLOCK["cpu" if features.device.type == "cpu" else "cuda"] // len(bias))
+    memory = features.new_empty(min(most, len(features)), len(bias))
+    for start in range(0, len(features), most):
+        some = features[start : start + most]
         yield slice(start, start + most), torch.addmm(bias, some, word.t(), out=memory[: len(some)])
 
 
-class SoftmaxOverVocabulary(torch.autograd.Function):
+class ChunkedSoftmax(torch.autograd.Function):
     """`TokenScores` of all rows, block by block, and the gradient of `nll` with respect to vectors, weights and bias."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        said: Float[Tensor, "N E"],
+        features: Float[Tensor, "N E"],
         word: Float[Tensor, "V E"],
         bias: Float[Tensor, " V"],
         targets: Int64[Tensor, " N"],
         sampling: Sampling | None,
         u: Float[Tensor, " _"],
-        arithmetic: Arithmetic,
+        functions: BlockFunctions,
     ) -> tuple[Tensor, ...]:
         at_target, best, log_normalizer = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
         correct, drawn = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
         found = (at_target, best, correct, log_normalizer, drawn)
-        for rows, logits in blocks_of_logits(said, word, bias):
-            of_block = arithmetic.compare(logits, targets[rows], sampling, u[rows])
+        for rows, logits in blocks_of_logits(features, word, bias):
+            of_block = functions.block_forward(logits, targets[rows], sampling, u[rows])
             for whole, part in zip(found, of_block, strict=False):  # nothing may be drawn
                 whole[rows] = part
-        ctx.save_for_backward(said, word, bias, targets, log_normalizer)
-        ctx.arithmetic = arithmetic
+        ctx.save_for_backward(features, word, bias, targets, log_normalizer)
+        ctx.functions = functions
         ctx.mark_non_differentiable(correct, log_normalizer, best, drawn)
         return log_normalizer - at_target, correct, log_normalizer, best, drawn
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor) -> tuple[Tensor | None, ...]:
-        said, word, bias, targets, log_normalizer = ctx.saved_tensors
-        to_said, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (said, word, bias))
-        for rows, logits in blocks_of_logits(said, word, bias):
-            slope, of_bias = ctx.arithmetic.differentiate(logits, log_normalizer[rows], targets[rows], gradient[rows])
+        features, word, bias, targets, log_normalizer = ctx.saved_tensors
+        to_features, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (features, word, bias))
+        for rows, logits in blocks_of_logits(features, word, bias):
+            slope, of_bias = ctx.functions.block_backward(logits, log_normalizer[rows], targets[rows], gradient[rows])
             to_bias += of_bias
-            to_said[rows] = slope @ word
+            to_features[rows] = slope @ word
             if word.dtype == to_word.dtype:
-                to_word.addmm_(slope.t(), said[rows])  # no memory for the product
+                to_word.addmm_(slope.t(), features[rows])  # no memory for the product
             else:
-                to_word += slope.t() @ said[rows]
-        return to_said.to(said.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None, None
+                to_word += slope.t() @ features[rows]
+        return to_features.to(features.dtype), to_word.to(word.dtype), to_bias.to(bias.dtype), None, None, None, None
 
 
-class SoftmaxByKernels(torch.autograd.Function):
-    """The same by C++ (`electra/model/kernels/vocabulary.h`): a block is some words of some rows, and stays in the cache."""
+class KernelSoftmax(torch.autograd.Function):
+    """The same by C++ (`electra/model/kernels/vocabulary.h`): a block is some tokens of some rows, and stays in the cache."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        said: Float[Tensor, "N E"],
+        features: Float[Tensor, "N E"],
         word: Float[Tensor, "V E"],
         bias: Float[Tensor, " V"],
         targets: Int64[Tensor, " N"],
         u: Float[Tensor, " _"],
         never: int,
     ) -> tuple[Tensor, ...]:
-        said, targets = said.contiguous(), targets.contiguous()
-        at_target, best, log_normalizer, drawn = torch.ops.electra.score_words(said, word, bias, targets, u, never)
+        features, targets = features.contiguous(), targets.contiguous()
+        at_target, best, log_normalizer, drawn = torch.ops.electra.score_words(features, word, bias, targets, u, never)
         correct = at_target == best
-        ctx.save_for_backward(said, word, bias, targets, log_normalizer)
+        ctx.save_for_backward(features, word, bias, targets, log_normalizer)
         ctx.mark_non_differentiable(correct, log_normalizer, best, drawn)
         return log_normalizer - at_target, correct, log_normalizer, best, drawn
 
