@@ -38,11 +38,11 @@ CLASHES = [
         "--objective replace-mlm predicts the masked tokens alone; take --objective all-t",
     ),
     ("--copy true --objective mlm", "--objective mlm predicts the masked tokens alone"),
-    ("--copy true", "--objective electra says of tokens only whether they were replaced"),
+    ("--copy true", "--objective electra classifies tokens as replaced or original"),
     ("--generator.training adversarial --generator.kind uniform", "generator.training adversarial is for a network"),
     (
         "--generator.training adversarial --objective replace-mlm",
-        "needs a discriminator to fool, and --objective replace-mlm",
+        "needs a discriminator, and --objective replace-mlm",
     ),
     (
         "--generator.training frozen",
@@ -66,11 +66,11 @@ CLASHES = [
         "--procedure two-stage-scratch --generator.tying all --generator.size 1",
         "makes it the discriminator; leave one of them",
     ),
-    ("--procedure two-stage-scratch --generator.training adversarial", "decides when the generator learns"),
+    ("--procedure two-stage-scratch --generator.training adversarial", "decides when the generator is trained"),
     ("--procedure two-stage-scratch --init somewhere", "and --init names other weights; leave one of them out"),
     ("--contrast.weight -1", "contrast.weight is -1.0; it must not be negative"),
     ("--loss-weight -5", "--loss-weight is -5.0; it must not be negative"),
-    ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must lie between 0 and 1"),
+    ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must be between 0 and 1"),
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
     (
         "--generator.heads 1.5",
@@ -130,7 +130,7 @@ IDLE = [
     ),
     (
         "--masking.mlm-mask 0.7",
-        "--masking.mlm-mask has no effect: --objective electra masks nothing that the main network",
+        "--masking.mlm-mask has no effect: --objective electra has no [MASK] in the input",
     ),
     ("--masking.rarity 2", "--masking.rarity has no effect: masking.strategy is uniform"),
     (
@@ -208,6 +208,4 @@ def test_networks_that_no_memory_holds(capsys: pytest.CaptureFixture, tmp_path: 
     with pytest.raises(SystemExit):
         cli.main(shlex.split(words))
     said = " ".join(capsys.readouterr().err.split())
-    assert (
-        "has no memory for a main network of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said
-    )
+    assert "has no memory for an encoder of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said

@@ -13,10 +13,11 @@ from torch import Tensor
 from electra.model import encoder, layers
 from electra.model.cpu import dropout
 from electra.model.packing import Rows
-from electra.pretraining.objectives import chunked_softmax, generators, targets
-from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores
+from electra.pretraining.objectives import chunked_softmax
+from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.sampling import Sampling
 from electra.runtime import Runtime
 from electra.seeding import Stream, seed_everything
 
@@ -58,8 +59,7 @@ def attend_plainly(parts: Tensor, queries: Tensor | None, mask: Tensor | None, p
 
 def plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "attend", attend_plainly)
-    for module in (generators, targets):
-        monkeypatch.setattr(module, "score_tokens", score_tokens_plainly)
+    monkeypatch.setattr(MaskedLM, "score", score_tokens_plainly)
     monkeypatch.setattr(dropout, "dropped", dropped_plainly)
 
 

@@ -84,7 +84,7 @@ def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
     real = inputs.input_ids != PAD
     nll = -p.gather(-1, inputs.input_ids.unsqueeze(-1)).squeeze(-1)[real].log().mean()
     torch.testing.assert_close(loss, nll + done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"])
-    sums = electra.sums(inputs, done)
+    sums = done.sums
     assert int(sums["prediction_correct"]) == int(((p.argmax(-1) == inputs.input_ids) & real).sum())
     changed = real & (done.corrupted.input_ids != inputs.input_ids)
     assert int(sums["replaced"]) == int(changed.sum())
@@ -224,7 +224,7 @@ def test_the_sentence_task() -> None:
     changed = (held_out.corrupted.input_ids != inputs.input_ids).any(1)
     assert float(changed.double().mean()) > 0.99, "held-out text is corrupted whole"
     assert "sentence_loss" not in held_out.losses
-    assert "sentence_loss" not in electra.metrics(electra.sums(inputs, held_out))
+    assert "sentence_loss" not in electra.metrics(held_out.sums)
     assert model().target.sentence is None
 
 

@@ -10,8 +10,9 @@ from support.kernels_here import CANNOT_COMPILE
 
 from electra.model.encoder import EncoderConfig, enable_cpu_kernels, initialize
 from electra.pretraining.objectives import chunked_softmax
-from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
+from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.sampling import Sampling, sample_by_partial_sums, sample_by_running_sum
 from electra.runtime import Runtime
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
@@ -127,7 +128,7 @@ def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> 
     assert chisquare(torch.bincount(sampled - 1, minlength=3).numpy(), (p * 20_000).numpy()).pvalue > 1e-3
 
 
-DRAWS = pytest.mark.parametrize("draw", [draw_tokens, draw_tokens_by_parts])
+DRAWS = pytest.mark.parametrize("draw", [sample_by_running_sum, sample_by_partial_sums])
 
 
 @DRAWS
@@ -145,7 +146,7 @@ def test_parts_of_the_vocabulary_draw_as_one_running_sum_does(size: int) -> None
     weights[torch.rand(500, size) < 0.5] = 0.0
     weights[:, 3] = 1.0
     expected = (weights.cumsum(1) <= u.unsqueeze(1) * weights.sum(1, keepdim=True)).sum(1)
-    assert torch.equal(draw_tokens_by_parts(weights, u), expected)
+    assert torch.equal(sample_by_partial_sums(weights, u), expected)
 
 
 @DRAWS
@@ -258,14 +259,14 @@ def test_a_target_that_is_no_word(kernels) -> None:
 def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     network, other = network_of(SIZES, True), network_of(SIZES, False)
     used = []
-    for by in (chunked_softmax.SoftmaxByKernels, chunked_softmax.SoftmaxOverVocabulary):
+    for by in (chunked_softmax.KernelSoftmax, chunked_softmax.ChunkedSoftmax):
         monkeypatch.setattr(
             by, "apply", lambda *given, by=by, apply=by.apply: used.append(by.__name__) or apply(*given)
         )
     hidden, targets = torch.randn(5, SIZES.hidden_size), torch.arange(5)
     for sampling in (None, Sampling(), Sampling(never=MASK)):
         score_tokens(network, hidden, targets, sampling)
-    assert used == ["SoftmaxByKernels"] * 3
+    assert used == ["KernelSoftmax"] * 3
     for sampling in (Sampling(0.5), Sampling(exclude_original_token=True)):
         score_tokens(network, hidden, targets, sampling)
     with torch.autocast("cpu", torch.bfloat16):
@@ -273,7 +274,7 @@ def test_when_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     score_tokens(other, hidden, targets)
     monkeypatch.setattr(chunked_softmax, "why_no_kernels", lambda: "no compiler")
     score_tokens(network, hidden, targets)
-    assert used[3:] == ["SoftmaxOverVocabulary"] * 5
+    assert used[3:] == ["ChunkedSoftmax"] * 5
 
 
 @pytest.mark.parametrize("kernels", [False, BY_KERNELS])

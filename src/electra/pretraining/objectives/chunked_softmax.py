@@ -6,89 +6,24 @@ reading and (on a CPU) mapping the memory several times. `tests/pretraining/test
 softmax.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from electra.model.cpu.library import why_no_kernels
+from electra.pretraining.objectives.sampling import Sampling, sample_tokens
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}
 """Logits that exist at once: on a CPU what stays in a core's cache, if the vocabulary has no more than some thousand tokens;
 on a GPU few kernels matter more (1 GiB, not measured)."""
 LEAST_ROWS = 128
 """Rows of a block, at least, however large the vocabulary: with fewer a product reads its weights too often."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The distribution of one sample per row: softmax(logits / temperature) without excluded tokens."""
-
-    temperature: float = 1.0
-    never: int | None = None
-    """A token with probability 0 in all rows."""
-    exclude_original_token: bool = False
-    """The original token has probability 0 at its position."""
-
-    def scores(self, logits: Float[Tensor, "*rows V"], targets: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows V"]:
-        """The logits of the distribution that is drawn from."""
-        scores = logits / self.temperature
-        if self.never is not None:
-            scores[..., self.never] = -math.inf
-        return scores.scatter(-1, targets.unsqueeze(-1), -math.inf) if self.exclude_original_token else scores
-
-    @property
-    def reuses_softmax(self) -> bool:
-        """Whether the exponentials of the loss serve, without the one token that does not come up."""
-        return self.temperature == 1 and not self.exclude_original_token
-
-
-SAMPLED_PART = 256
-"""Tokens of a part of the vocabulary, of which one is drawn before a token of it, on a GPU."""
-
-
-def sample_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
-    """One token a row in proportion to the weights, where the cumulative distribution passes `u`, from [0, 1).
-
-    May overwrite the weights. A weight of 0 never comes up. Weights that are not numbers give any token: a diverged run is
-    stopped elsewhere.
-    """
-    return draw_tokens(weights, u) if weights.device.type == "cpu" else draw_tokens_by_parts(weights, u)
-
-
-def draw_tokens(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
-    """`sample_tokens` by one running sum over the vocabulary, which overwrites the weights."""
-    cumulative = weights.cumsum_(1)
-    drawn = torch.searchsorted(cumulative, u.unsqueeze(1) * cumulative[:, -1:], right=True).squeeze(1)
-    return drawn.clamp_(max=weights.shape[1] - 1)
-
-
-def draw_tokens_by_parts(weights: Float[Tensor, "N V"], u: Float[Tensor, " N"]) -> Int64[Tensor, " N"]:
-    """`sample_tokens` by running sums over parts of the vocabulary, and then over the tokens of one part, in float64.
-
-    One sum reads all weights, and nothing of their size is written. A GPU adds up a running sum in parallel and may round it
-    to one that rises where a weight is 0; then the likeliest token of the part is taken.
-    """
-    whole = weights.shape[1] // SAMPLED_PART * SAMPLED_PART
-    sums = weights[:, :whole].unflatten(1, (-1, SAMPLED_PART)).sum(2, dtype=torch.float64)
-    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
-    cumulative = torch.cat([sums, rest], 1).cumsum(1)
-    target = u.double().unsqueeze(1) * cumulative[:, -1:]
-    part = (cumulative <= target).sum(1, keepdim=True).clamp_(max=cumulative.shape[1] - 1)
-    before = F.pad(cumulative, (1, 0)).gather(1, part)
-    tokens = part * SAMPLED_PART + torch.arange(SAMPLED_PART, device=weights.device)
-    inside = weights.gather(1, tokens.clamp(max=weights.shape[1] - 1)).masked_fill(tokens >= weights.shape[1], 0.0)
-    passed = inside.double().cumsum(1) <= target - before
-    place = passed.sum(1, keepdim=True).clamp_(max=SAMPLED_PART - 1)
-    place = torch.where(inside.gather(1, place) > 0, place, inside.argmax(1, keepdim=True))
-    return tokens.gather(1, place).squeeze(1)
 
 
 class TokenScores(NamedTuple):

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.flops import Cost, masked_lm_parts
-from electra.pretraining.objectives.chunked_softmax import Sampling
 from electra.pretraining.objectives.corruption import (
     Corrupted,
     Corruption,
@@ -23,6 +22,7 @@ from electra.pretraining.objectives.corruption import (
 from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
+from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Draw, uniform
 
 

@@ -1,6 +1,7 @@
 """Losses of an objective by name: the step, the metrics and the report fold the same dict."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
@@ -16,7 +17,8 @@ class LossTerm(NamedTuple):
     weight: float = 1.0
 
 
-class Loss(NamedTuple, Generic[Value]):
+@dataclass(frozen=True)
+class Loss(Generic[Value]):
     """A loss of one or more batches."""
 
     sum: Value

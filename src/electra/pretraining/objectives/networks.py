@@ -11,7 +11,8 @@ from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra.model.layers import Embeddings
-from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores, score_tokens
+from electra.pretraining.objectives.chunked_softmax import TokenScores, score_tokens
+from electra.pretraining.objectives.sampling import Sampling
 
 LEAST_TEMPERATURE = 1e-6
 """Below, logits divided by it overflow."""

@@ -33,7 +33,7 @@ def present(values: Mapping[str, Any], descriptions: Mapping[str, Metric]) -> di
     """The descriptions of the metrics that a run has; the total only if it sums several losses."""
     found = {name: metric for name, metric in descriptions.items() if name in values}
     losses = [name for name in found if name.endswith("_loss")]
-    return {name: metric for name, metric in found.items() if name != "loss" or len(losses) > 1}
+    return {name: metric for name, metric in found.items() if name != "loss" or len(losses) != 1}
 
 
 def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mapping[str, float]) -> Figure:
