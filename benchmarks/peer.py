@@ -20,7 +20,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import CONFIG_NAMES
-from electra.pretraining.objectives.model import Vocabulary
+from electra.pretraining.objectives.spec import Vocabulary
 from electra.runtime import Runtime
 
 DISCRIMINATOR_WEIGHT = 50.0

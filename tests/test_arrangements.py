@@ -49,7 +49,7 @@ def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[MaskedPositions]:
     def watched(self: PretrainingModel, batch):
         done = run(self, batch)
         if self.training:
-            seen.append(done.chosen)
+            seen.append(done.masked)
         return done
 
     monkeypatch.setattr(PretrainingModel, "run", watched)

@@ -30,8 +30,8 @@ from electra.data.loader import padded_batch
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import small
 from electra.pretraining.build import build_shapes
-from electra.pretraining.objectives.model import Vocabulary
 from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.spec import Vocabulary
 from electra.runtime import Runtime
 
 ORIGIN = {"machine", "threads", "commit", "versions", "marks"}

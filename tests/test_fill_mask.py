@@ -326,7 +326,7 @@ def test_models_that_cannot_answer(
         (["the [MASK] .", "--candidates", "0"], "--candidates is 0; it must be at least 1"),
         (["the [MASK] .", "--top", "0"], "--top is 0; it must be at least 1"),
         (["the [MASK] .", "--top", "6", "--candidates", "5"], "--top 6 is more than --candidates 5"),
-        (["the [MASK] .", "--mask-fraction", "0.7"], "masking.fraction is 0.7; it must lie between 0 and 0.5"),
+        (["the [MASK] .", "--mask-fraction", "0.7"], "masking.fraction is 0.7; it must be between 0 and 0.5"),
         (["-"], "there is no text to be filled"),
         ([], "TEXT is missing; electra fill-mask --help explains it"),
     ],

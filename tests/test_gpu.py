@@ -12,7 +12,7 @@ import yaml
 
 import electra
 from electra.pretraining import run as run_module
-from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.observer import RunObserver
 from electra.train.backward import Backward
 from electra.train.metrics_log import read_metrics
@@ -49,7 +49,7 @@ def test_every_objective_trains(objective: str, text: Path, tmp_path: Path, tiny
 @pytest.mark.parametrize(
     "options",
     [
-        {"generator": {"learning": "adversarial"}},
+        {"generator": {"training": "adversarial"}},
         {"generator": {"kind": "unigram", "exclude_original_token": True}},
         {"contrast": {"weight": 1.0}},
         {"masking": {"strategy": "rare"}},

@@ -158,7 +158,7 @@ def test_nan_ends_the_run_with_advice(
         stepped(self, state)
         if state.step == 5:
             with torch.no_grad():
-                models[0].prediction.network.head.dense.weight.fill_(float("nan"))
+                models[0].target.network.head.dense.weight.fill_(float("nan"))
 
     models = []
     build = run_module.build_model

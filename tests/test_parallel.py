@@ -78,7 +78,7 @@ def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_
 @pytest.mark.parametrize(
     "options",
     [
-        {"generator": {"learning": "adversarial"}},
+        {"generator": {"training": "adversarial"}},
         {"contrast": {"weight": 1.0}},
         {"masking": {"strategy": "hard"}},
         {"objective": "all-tokens-mlm"},

@@ -87,12 +87,12 @@ def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) ->
     for sentences in (["the cat sees mice ."], ["the cat sees mice .", "the owl hunts ."]):
         inputs = tokenizer(sentences, padding=True, return_tensors="pt")
         ids, types, mask = inputs["input_ids"], inputs["token_type_ids"], inputs["attention_mask"].bool()
-        ours = model.prediction.network(ids, types, mask)
+        ours = model.target.network(ids, types, mask)
         theirs = ElectraForPreTraining.from_pretrained(finished / "discriminator").eval()(**inputs).logits
         torch.testing.assert_close(ours[mask], theirs[mask], atol=1e-5, rtol=0)
         hidden = AutoModel.from_pretrained(finished / "discriminator").eval()(**inputs).last_hidden_state
         torch.testing.assert_close(
-            model.prediction.network.encoder(ids, types, mask)[mask], hidden[mask], atol=1e-5, rtol=0
+            model.target.network.encoder(ids, types, mask)[mask], hidden[mask], atol=1e-5, rtol=0
         )
         logits = ElectraForMaskedLM.from_pretrained(finished / "generator").eval()(**inputs).logits
         everywhere = torch.arange(ids.shape[1]).expand_as(ids)

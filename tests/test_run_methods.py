@@ -37,7 +37,7 @@ METHODS = {
     "tied": ({"generator.tying": "all", "generator.size": 1.0}, "auc", {"discriminator", "generator"}),
     "untied": ({"generator.tying": "none"}, "auc", {"discriminator", "generator"}),
     "shallow": ({"generator.depth": 0.5, "generator.ffn": 0.25}, "auc", {"discriminator", "generator"}),
-    "adversarial": ({"generator.learning": "adversarial"}, "reward", {"discriminator", "generator"}),
+    "adversarial": ({"generator.training": "adversarial"}, "reward", {"discriminator", "generator"}),
     "never-original": ({"generator.exclude_original_token": True}, "auc", {"discriminator", "generator"}),
     "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),

@@ -62,7 +62,7 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     "mlm": {"objective": "mlm"},
     "electra-unigram": {"generator": {"kind": "unigram"}},
     "electra-uniform": {"generator": {"kind": "uniform"}},
-    "electra-adversarial": {"generator": {"learning": "adversarial"}},
+    "electra-adversarial": {"generator": {"training": "adversarial"}},
     "electra-tying-all": {"generator": {"tying": "all", "size": 1.0}},
     "electra-tying-none": {"generator": {"tying": "none"}},
     "electra-other-than-original": {"generator": {"exclude_original_token": True, "temperature": 1.5}},

@@ -1,4 +1,4 @@
-"""The adversarial generator (Appendix F): REINFORCE with a learnt baseline."""
+"""The adversarial generator (Appendix F): REINFORCE with a learned baseline."""
 
 import math
 
@@ -6,9 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.tiny_models import MASK, VOCAB, batch, model
+from torch import Tensor
 
+from electra.pretraining.objectives.model import ForwardOutput
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.targets import ContrastConfig
+
+
+def policy_and_baseline(output: ForwardOutput) -> Tensor:
+    """Losses of the adversarial generator at the masked positions."""
+    return output.losses["policy_loss"] + output.losses["baseline_loss"]
 
 
 def test_the_adversarys_gradient_is_reinforce() -> None:
@@ -16,14 +23,14 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
 
     The generator's vectors get that times d logits / d vectors.
     """
-    electra = model(generator=GeneratorConfig(learning="adversarial", temperature=2.0)).eval()
+    electra = model(generator=GeneratorConfig(training="adversarial", temperature=2.0)).eval()
     inputs = batch()
     done = electra.run(inputs)
-    generated, used = done.corrupted.generated, done.chosen.used
-    (gradient,) = torch.autograd.grad(done.learnt.loss.sum(), generated.hidden, retain_graph=True)
+    generated, used = done.corrupted.generated, done.masked.used
+    (gradient,) = torch.autograd.grad(policy_and_baseline(done).sum(), generated.hidden, retain_graph=True)
     replaced = (done.corrupted.input_ids != inputs.input_ids).float()
-    everywhere = F.binary_cross_entropy_with_logits(done.predicted.scores, replaced, reduction="none")
-    reward = everywhere.gather(1, done.chosen.positions)
+    everywhere = F.binary_cross_entropy_with_logits(done.prediction.logits, replaced, reduction="none")
+    reward = everywhere.gather(1, done.masked.positions)
     baseline = -torch.sigmoid(electra.corruption.baseline(generated.hidden)).squeeze(-1).log()
     advantage = ((reward - baseline) * used).detach()
     logits = electra.generator.predict(generated.hidden)
@@ -31,10 +38,10 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
     to_logits = advantage.unsqueeze(-1) * (p - F.one_hot(generated.sampled, VOCAB)) / 2
     (expected,) = torch.autograd.grad(logits, generated.hidden, to_logits, retain_graph=True)
     torch.testing.assert_close(gradient, expected)
-    head = electra.prediction.network.head.score.weight
-    reached = torch.autograd.grad(done.learnt.loss.sum(), head, allow_unused=True, retain_graph=True)
+    head = electra.target.network.head.score.weight
+    reached = torch.autograd.grad(policy_and_baseline(done).sum(), head, allow_unused=True, retain_graph=True)
     assert reached == (None,), "the discriminator does not learn to be fooled"
-    metrics = electra.metrics(electra.sums(inputs, done))
+    metrics = electra.metrics(done.sums)
     assert metrics["reward"] == pytest.approx(float((reward * used).sum().detach() / used.sum()), rel=1e-5)
     parts = metrics["weighted_loss"] + metrics["policy_loss"] + metrics["baseline_loss"]
     assert metrics["loss"] == pytest.approx(parts)
@@ -42,15 +49,15 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
 
 def test_an_adversary_is_rewarded_for_samples_that_were_read() -> None:
     """Not where an input was left unchanged."""
-    generator = GeneratorConfig(learning="adversarial", exclude_original_token=True)
+    generator = GeneratorConfig(training="adversarial", exclude_original_token=True)
     electra = model(generator=generator, contrast=ContrastConfig(weight=1.0, unchanged=0.5)).train()
     inputs = batch(lengths=(40,) * 60)
     done = electra.run(inputs)
     unchanged = (done.corrupted.input_ids == inputs.input_ids).all(1)
     assert 10 < int(unchanged.sum()) < 50
-    assert not done.learnt.loss[unchanged].any()
-    assert done.learnt.loss[~unchanged][done.chosen.used[~unchanged]].all()
-    (gradient,) = torch.autograd.grad(done.learnt.loss.sum(), electra.generator.head.bias)
+    assert not policy_and_baseline(done)[unchanged].any()
+    assert policy_and_baseline(done)[~unchanged][done.masked.used[~unchanged]].all()
+    (gradient,) = torch.autograd.grad(policy_and_baseline(done).sum(), electra.generator.head.bias)
     assert not gradient[MASK], "what is never sampled has no part in the gradient"
     assert gradient.any()
 
@@ -59,18 +66,18 @@ def test_an_adversary_finds_what_fools_a_discriminator() -> None:
     """Against a discriminator that stands still the reward rises, and the baseline comes to expect it."""
     torch.manual_seed(0)
     electra, inputs = (
-        model(generator=GeneratorConfig(size=1.0, learning="adversarial", tying="none")),
+        model(generator=GeneratorConfig(size=1.0, training="adversarial", tying="none")),
         batch((40,) * 16),
     )
-    electra.prediction.network.head.score.weight.data *= 20  # it has opinions
+    electra.target.network.head.score.weight.data *= 20  # it has opinions
     optimizer = torch.optim.Adam(electra.corruption.parameters(), lr=3e-3)
     rewards, baselines = [], []
     for _ in range(150):
         optimizer.zero_grad()
-        learnt = electra.run(inputs).learnt
-        (learnt.loss.sum() / electra.counts(inputs)["masked"]).backward()
+        output = electra.run(inputs)
+        (policy_and_baseline(output).sum() / electra.counts(inputs)["masked"]).backward()
         optimizer.step()
-        rewards.append(float(learnt.sums["reward"].detach()))
-        baselines.append(float(learnt.sums["baseline_loss"].detach()))
+        rewards.append(float(output.sums["reward"].detach()))
+        baselines.append(float(output.sums["baseline_loss"].detach()))
     assert sum(rewards[-20:]) > 1.1 * sum(rewards[:20])
     assert sum(baselines[-20:]) < sum(baselines[:20])

@@ -63,7 +63,7 @@ def electra() -> ElectraAsMaskedLM:
     for parameter in networks.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     pair = ElectraAsMaskedLM(
-        networks.generator, networks.prediction.network, networks.setting.vocabulary, 17 / 3, temperature=0.7
+        networks.generator, networks.target.network, networks.spec.vocabulary, 17 / 3, temperature=0.7
     )
     return pair.eval()
 

@@ -38,14 +38,14 @@ CLASHES = [
         "--objective replace-mlm predicts the masked tokens alone; take --objective all-t",
     ),
     ("--copy true --objective mlm", "--objective mlm predicts the masked tokens alone"),
-    ("--copy true", "--objective electra says of tokens only whether they were replaced"),
-    ("--generator.learning adversarial --generator.kind uniform", "generator.learning adversarial is for a network"),
+    ("--copy true", "--objective electra classifies tokens as replaced or original"),
+    ("--generator.training adversarial --generator.kind uniform", "generator.training adversarial is for a network"),
     (
-        "--generator.learning adversarial --objective replace-mlm",
-        "needs a discriminator to fool, and --objective replace-mlm",
+        "--generator.training adversarial --objective replace-mlm",
+        "needs a discriminator, and --objective replace-mlm",
     ),
     (
-        "--generator.learning none",
+        "--generator.training frozen",
         "and generator.tying embeddings lets the discriminator change it; take --generator.tying none",
     ),
     (
@@ -66,11 +66,11 @@ CLASHES = [
         "--procedure two-stage-scratch --generator.tying all --generator.size 1",
         "makes it the discriminator; leave one of them",
     ),
-    ("--procedure two-stage-scratch --generator.learning adversarial", "decides when the generator learns"),
+    ("--procedure two-stage-scratch --generator.training adversarial", "decides when the generator is trained"),
     ("--procedure two-stage-scratch --init somewhere", "and --init names other weights; leave one of them out"),
     ("--contrast.weight -1", "contrast.weight is -1.0; it must not be negative"),
     ("--loss-weight -5", "--loss-weight is -5.0; it must not be negative"),
-    ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must lie between 0 and 1"),
+    ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must be between 0 and 1"),
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
     (
         "--generator.heads 1.5",
@@ -102,7 +102,7 @@ def test_clashes(options: str, message: str, capsys: pytest.CaptureFixture) -> N
         "--generator.tying all --generator.size 1",
         "--objective mlm --generator.kind none",
         "--objective all-tokens-mlm --copy false",
-        "--generator.learning none --generator.tying none",
+        "--generator.training frozen --generator.tying none",
         "--masking.strategy hard --objective mlm --generator.kind unigram",
         "--procedure two-stage --generator.size 1",
         "--procedure two-stage-scratch",
@@ -130,7 +130,7 @@ IDLE = [
     ),
     (
         "--masking.mlm-mask 0.7",
-        "--masking.mlm-mask has no effect: --objective electra masks nothing that the main network",
+        "--masking.mlm-mask has no effect: --objective electra has no [MASK] in the input",
     ),
     ("--masking.rarity 2", "--masking.rarity has no effect: masking.strategy is uniform"),
     (
@@ -192,8 +192,8 @@ def test_a_run_says_in_what_it_differs_from_its_preset(
     for more, shown in (
         ({}, "preset tiny (as it is)"),
         (
-            {"generator.learning": "adversarial", "masking": {"strategy": "rare"}},
-            "preset tiny (generator.learning adversarial, masking.strategy rare)",
+            {"generator.training": "adversarial", "masking": {"strategy": "rare"}},
+            "preset tiny (generator.training adversarial, masking.strategy rare)",
         ),
     ):
         electra.pretrain("builtin", out="nowhere", preset="tiny", **more)
@@ -208,6 +208,4 @@ def test_networks_that_no_memory_holds(capsys: pytest.CaptureFixture, tmp_path: 
     with pytest.raises(SystemExit):
         cli.main(shlex.split(words))
     said = " ".join(capsys.readouterr().err.split())
-    assert (
-        "has no memory for a main network of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said
-    )
+    assert "has no memory for an encoder of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said

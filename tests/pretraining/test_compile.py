@@ -39,29 +39,30 @@ assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4, "a layer of 
 
 LOGITS = """
 import torch
-from electra.pretraining.objectives.chunked_softmax import Sampling, arithmetic, draw_tokens_by_parts
+from electra.pretraining.objectives.chunked_softmax import block_functions
+from electra.pretraining.objectives.sampling import Sampling, sample_by_partial_sums
 
 torch.manual_seed(0)
 logits, targets, u, gradient = 3 * torch.randn(70, 200), torch.randint(200, (70,)), torch.rand(70), torch.rand(70)
 logits[:5, 7] = logits[:5].amax(1)  # ties
-plain, compiled = arithmetic(None), arithmetic("inductor")
+plain, compiled = block_functions(None), block_functions("inductor")
 for dtype in (torch.float32, torch.bfloat16):
     given = logits.to(dtype)
     for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, exclude_original_token=True)):
         untouched = given.clone()
-        ours, theirs = compiled.compare(untouched, targets, sampling, u), plain.compare(given.clone(), targets, sampling, u)
+        ours, theirs = compiled.block_forward(untouched, targets, sampling, u), plain.block_forward(given.clone(), targets, sampling, u)
         assert torch.equal(untouched, given), "nothing is written back"
         torch.testing.assert_close(ours[:2], theirs[:2])
         torch.testing.assert_close(ours[3], theirs[3])
         assert torch.equal(ours[2], theirs[2]), "the likeliest token"
         assert len(ours) == len(theirs) and (len(ours) == 4 or (ours[4] == theirs[4]).float().mean() > 0.97)
     normalizer = theirs[3]
-    ours, theirs = (each.differentiate(given.clone(), normalizer, targets, gradient) for each in (compiled, plain))
+    ours, theirs = (each.block_backward(given.clone(), normalizer, targets, gradient) for each in (compiled, plain))
     torch.testing.assert_close(ours, theirs)
 
 weights, u = torch.rand(500, 700), torch.rand(500)
 weights[:, ::2] = 0.0
-ours, theirs = torch.compile(draw_tokens_by_parts)(weights, u), draw_tokens_by_parts(weights, u)
+ours, theirs = torch.compile(sample_by_partial_sums)(weights, u), sample_by_partial_sums(weights, u)
 assert torch.equal(ours, theirs)
 """
 
@@ -84,7 +85,7 @@ for training in (True, False):
         loss.backward()
         assert loss.isfinite()
 assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 8, "the limit without ours"
-gradient = network.prediction.network.encoder.layers[0].ffn.up.weight.grad
+gradient = network.target.network.encoder.layers[0].ffn.up.weight.grad
 assert gradient.isfinite().all() and gradient.any()
 """
 

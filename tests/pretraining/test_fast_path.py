@@ -13,10 +13,11 @@ from torch import Tensor
 from electra.model import encoder, layers
 from electra.model.cpu import enable_cpu_kernels
 from electra.model.packing import Packed, Padded
-from electra.pretraining.objectives import chunked_softmax, generators, targets
-from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores
+from electra.pretraining.objectives import chunked_softmax
+from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Stream, seed_everything
 
 STEPS = 50
@@ -49,8 +50,7 @@ def attend_plainly(qkv: Tensor, layout: Padded | Packed, head_size: int, dropout
 def plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "attend", attend_plainly)
     monkeypatch.setattr(encoder, "choose_layout", lambda mask, min_padding: Padded(mask))
-    for module in (generators, targets):
-        monkeypatch.setattr(module, "score_tokens", score_tokens_plainly)
+    monkeypatch.setattr(MaskedLM, "score", score_tokens_plainly)
 
 
 def trained(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:

@@ -27,7 +27,7 @@ def seeded(electra: PretrainingModel, inputs) -> tuple[ForwardOutput, torch.Tens
 
 def bce(done: ForwardOutput, inputs, where: torch.Tensor) -> torch.Tensor:
     replaced = (done.corrupted.input_ids != inputs.input_ids).float()
-    return F.binary_cross_entropy_with_logits(done.predicted.scores[where], replaced[where])
+    return F.binary_cross_entropy_with_logits(done.prediction.logits[where], replaced[where])
 
 
 def tokens_at(inputs, chosen) -> torch.Tensor:
@@ -38,23 +38,23 @@ def tokens_at(inputs, chosen) -> torch.Tensor:
 def test_electra_15_is_scored_where_tokens_were_chosen() -> None:
     electra, inputs = model("electra-15").eval(), batch(lengths=(40, 40, 23, 33))
     done, loss = seeded(electra, inputs)
-    expected = done.learnt.loss.sum() / electra.counts(inputs)["masked"]
-    torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, tokens_at(inputs, done.chosen)))
+    expected = done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"]
+    torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, tokens_at(inputs, done.masked)))
 
 
 @torch.no_grad()
 def test_the_variant_of_footnote_7_is_scored_at_tokens_drawn_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     electra, inputs = model("electra-other-15").eval(), batch(lengths=(60,) * 50)
     seen = []
-    speak = electra.prediction.forward
-    monkeypatch.setattr(electra.prediction, "forward", lambda b, c, at: seen.append(at) or speak(b, c, at))
+    speak = electra.target.forward
+    monkeypatch.setattr(electra.target, "forward", lambda b, c, at: seen.append(at) or speak(b, c, at))
     done, loss = seeded(electra, inputs)
-    others, chosen = tokens_at(inputs, seen[0]), tokens_at(inputs, done.chosen)
+    others, chosen = tokens_at(inputs, seen[0]), tokens_at(inputs, done.masked)
     assert not torch.isin(inputs.input_ids[others], torch.tensor(SPECIAL)).any()
     assert others.sum() == electra.counts(inputs)["others"] == 50 * 9
     share = float((others & chosen).sum() / others.sum())
     assert share == pytest.approx(9 / 57, abs=0.05), "some of them were chosen, as chance has it: both answers occur"
-    expected = done.learnt.loss.sum() / electra.counts(inputs)["masked"]
+    expected = done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"]
     torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, others))
 
 
@@ -63,28 +63,28 @@ def test_replace_mlm_predicts_from_samples_and_never_sees_a_mask() -> None:
     electra, inputs = model("replace-mlm").eval(), batch()
     done, loss = seeded(electra, inputs)
     assert not (done.corrupted.input_ids == MASK).any()
-    original = inputs.input_ids.gather(1, done.chosen.positions)
-    main = electra.prediction.network(
-        done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask, done.chosen.positions
+    original = inputs.input_ids.gather(1, done.masked.positions)
+    main = electra.target.network(
+        done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask, done.masked.positions
     )
-    mlm = F.cross_entropy(main[done.chosen.used], original[done.chosen.used])
-    torch.testing.assert_close(loss, mlm + done.learnt.loss.sum() / electra.counts(inputs)["masked"])
+    mlm = F.cross_entropy(main[done.masked.used], original[done.masked.used])
+    torch.testing.assert_close(loss, mlm + done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"])
 
 
 @torch.no_grad()
 def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
     electra, inputs = model("all-tokens-mlm").eval(), batch()
-    assert isinstance(electra.prediction, AllTokensPrediction)
+    assert isinstance(electra.target, AllTokensPrediction)
     done, loss = seeded(electra, inputs)
-    hidden = electra.prediction.network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
-    copy = torch.sigmoid(electra.prediction.copy(hidden))
+    hidden = electra.target.network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
+    copy = torch.sigmoid(electra.target.copy(hidden))
     read = F.one_hot(done.corrupted.input_ids, VOCAB)
-    p = copy * read + (1 - copy) * electra.prediction.network.predict(hidden).softmax(-1)
+    p = copy * read + (1 - copy) * electra.target.network.predict(hidden).softmax(-1)
     torch.testing.assert_close(p.sum(-1), torch.ones_like(p[..., 0]))
     real = inputs.input_ids != PAD
     nll = -p.gather(-1, inputs.input_ids.unsqueeze(-1)).squeeze(-1)[real].log().mean()
-    torch.testing.assert_close(loss, nll + done.learnt.loss.sum() / electra.counts(inputs)["masked"])
-    sums = electra.sums(inputs, done)
+    torch.testing.assert_close(loss, nll + done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"])
+    sums = done.sums
     assert int(sums["prediction_correct"]) == int(((p.argmax(-1) == inputs.input_ids) & real).sum())
     changed = real & (done.corrupted.input_ids != inputs.input_ids)
     assert int(sums["replaced"]) == int(changed.sum())
@@ -96,10 +96,12 @@ def test_all_tokens_mlm_without_copying_is_a_softmax_everywhere() -> None:
     electra, inputs = model("all-tokens-mlm", copies=False).eval(), batch()
     done, loss = seeded(electra, inputs)
     real = inputs.input_ids != PAD
-    network = electra.prediction.network
+    network = electra.target.network
     hidden = network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
     everywhere = F.cross_entropy(network.predict(hidden)[real], inputs.input_ids[real])
-    torch.testing.assert_close(loss, everywhere + done.learnt.loss.sum() / electra.counts(inputs)["masked"])
+    torch.testing.assert_close(
+        loss, everywhere + done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"]
+    )
 
 
 def test_a_sure_copy_costs_nothing_and_stays_finite() -> None:
@@ -127,20 +129,20 @@ def test_samples_without_a_network_follow_their_distribution(kind: str, temperat
     inputs = batch(lengths=(60,) * 300)
     done = electra.run(inputs)
     counts = torch.bincount(
-        done.corrupted.input_ids.gather(1, done.chosen.positions)[done.chosen.used], minlength=VOCAB
+        done.corrupted.input_ids.gather(1, done.masked.positions)[done.masked.used], minlength=VOCAB
     )
     assert counts[list(SPECIAL)].sum() == 0
-    weights = electra.setting.unigrams.double() + 0.5 if kind == "unigram" else torch.ones(VOCAB, dtype=torch.float64)
+    weights = electra.spec.unigrams.double() + 0.5 if kind == "unigram" else torch.ones(VOCAB, dtype=torch.float64)
     weights **= 1 / temperature
     weights[list(SPECIAL)] = 0
     candidates = weights > 0
     expected = weights[candidates] / weights.sum() * counts.sum()
     assert chisquare(counts[candidates].double().numpy(), expected.numpy()).pvalue > 1e-3
     assert electra.generator is None
-    assert done.learnt.loss is None
+    assert "generator_loss" not in done.losses
     assert electra.discriminates
     assert electra.summary().endswith(f"{kind} generator")
-    metrics = electra.metrics(electra.sums(inputs, done))
+    metrics = electra.metrics(done.sums)
     assert "generator_loss" not in metrics
     assert metrics["loss"] == pytest.approx(50 * metrics["discriminator_loss"])
     assert metrics["sampled_accuracy"] < 0.1
@@ -148,7 +150,7 @@ def test_samples_without_a_network_follow_their_distribution(kind: str, temperat
 
 def own_parameters(electra: PretrainingModel) -> set[str]:
     """Parameters that the generator does not share."""
-    shared = {id(p) for p in electra.prediction.network.parameters()}
+    shared = {id(p) for p in electra.target.network.parameters()}
     return {name for name, p in electra.generator.named_parameters() if id(p) not in shared}
 
 
@@ -171,28 +173,26 @@ def test_never_the_original() -> None:
         right = model(generator=GeneratorConfig(kind=kind))
         for network in (electra, right):
             done = network.run(inputs)
-            changed = (done.corrupted.input_ids != inputs.input_ids).gather(1, done.chosen.positions)
-            assert bool(changed[done.chosen.used].all()) == (network is electra)
+            changed = (done.corrupted.input_ids != inputs.input_ids).gather(1, done.masked.positions)
+            assert bool(changed[done.masked.used].all()) == (network is electra)
 
 
 def test_a_generator_that_learns_no_more() -> None:
-    electra, inputs = model(generator=GeneratorConfig(tying="none", learning="none")), batch()
+    electra, inputs = model(generator=GeneratorConfig(tying="none", training="frozen")), batch()
     loss, _ = electra(inputs, electra.counts(inputs))
     loss.backward()
     assert all(p.grad is None for p in electra.generator.parameters())
-    assert all(p.grad is not None for p in electra.prediction.parameters())
+    assert all(p.grad is not None for p in electra.target.parameters())
     learning = model(generator=GeneratorConfig(tying="none"))
     assert electra.corruption.cost(40, 6).flops == learning.corruption.cost(40, 6).flops / 2
-    metrics = electra.metrics(electra.sums(inputs, electra.run(inputs)))
+    metrics = electra.metrics(electra.run(inputs).sums)
     assert metrics["loss"] == metrics["weighted_loss"]
     assert metrics["generator_loss"] == pytest.approx(math.log(VOCAB), rel=0.05), "it is watched all the same"
 
 
 def test_a_generators_own_initial_deviation() -> None:
     wide = model(generator=GeneratorConfig(initializer_range=0.5, size=1.0))
-    ours, theirs = (
-        network.encoder.layers[0].ffn.up.weight.std() for network in (wide.prediction.network, wide.generator)
-    )
+    ours, theirs = (network.encoder.layers[0].ffn.up.weight.std() for network in (wide.target.network, wide.generator))
     assert float(ours.detach()) < 0.03
     assert float(theirs.detach()) > 0.3
     assert float(wide.generator.encoder.embeddings.word.weight.std().detach()) < 0.03
@@ -202,7 +202,7 @@ def test_embeddings_own_initial_deviation() -> None:
     encoder = replace(ENCODER, initializer_range=0.2, embedding_initializer_range=0.01)
     for generator in (GeneratorConfig(), GeneratorConfig(tying="none")):
         electra = model(encoder=encoder, generator=generator)
-        for network in (electra.prediction.network, electra.generator):
+        for network in (electra.target.network, electra.generator):
             assert float(network.encoder.embeddings.word.weight.std().detach()) < 0.02
             assert float(network.encoder.layers[0].ffn.up.weight.std().detach()) > 0.1
 
@@ -213,7 +213,7 @@ def test_the_sentence_task() -> None:
     done = electra.train().run(inputs)
     unchanged = (done.corrupted.input_ids == inputs.input_ids).all(1)
     assert float(unchanged.double().mean()) == pytest.approx(0.25, abs=0.08)
-    assert done.predicted.sentence_loss.shape == (400,)
+    assert done.losses["sentence_loss"].shape == (400,)
     loss, sums = electra(inputs, electra.counts(inputs))
     metrics = electra.metrics(sums)
     assert metrics["sentence_loss"] == pytest.approx(math.log(2), abs=0.1)
@@ -223,9 +223,9 @@ def test_the_sentence_task() -> None:
         held_out = electra.eval().run(inputs)
     changed = (held_out.corrupted.input_ids != inputs.input_ids).any(1)
     assert float(changed.double().mean()) > 0.99, "held-out text is corrupted whole"
-    assert held_out.predicted.sentence_loss is None
-    assert "sentence_loss" not in electra.metrics(electra.sums(inputs, held_out))
-    assert model().prediction.sentence is None
+    assert "sentence_loss" not in held_out.losses
+    assert "sentence_loss" not in electra.metrics(held_out.sums)
+    assert model().target.sentence is None
 
 
 def test_flops_of_the_methods() -> None:
@@ -233,14 +233,14 @@ def test_flops_of_the_methods() -> None:
     electra, mlm = model(), model("mlm")
     assert model("replace-mlm").row_flops(40) == mlm.row_flops(40) + electra.corruption.cost(40, 6).flops
     assert model("electra-15").row_flops(40) == electra.row_flops(40)
-    assert model(generator=GeneratorConfig(kind="unigram")).row_flops(40) == electra.prediction.cost(40, 6).flops
+    assert model(generator=GeneratorConfig(kind="unigram")).row_flops(40) == electra.target.cost(40, 6).flops
     everywhere = model("all-tokens-mlm", copies=False)
-    mlm_everywhere = mlm.prediction.cost(40, 40).flops
+    mlm_everywhere = mlm.target.cost(40, 40).flops
     assert mlm_everywhere > mlm.row_flops(40)
     assert everywhere.row_flops(40) == mlm_everywhere + electra.corruption.cost(40, 6).flops
     copying = model("all-tokens-mlm").row_flops(40) - everywhere.row_flops(40)
     assert copying == 40 * 4 * ENCODER.hidden_size
-    adversary = model(generator=GeneratorConfig(learning="adversarial")).row_flops(40)
+    adversary = model(generator=GeneratorConfig(training="adversarial")).row_flops(40)
     assert adversary - electra.row_flops(40) == 6 * 4 * 8
     hard = model(masking=MaskingConfig(strategy="hard"))
     looked_up = 40 * 2 * 16 * VOCAB  # forward alone: it does not change the embeddings

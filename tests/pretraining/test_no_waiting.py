@@ -16,13 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.data.loader import Batch
 from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
+from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig
 
 METHODS: dict[str, dict[str, Any]] = {
-    "adversarial": {"generator": GeneratorConfig(learning="adversarial")},
-    "frozen": {"generator": GeneratorConfig(learning="none", tying="none")},
+    "adversarial": {"generator": GeneratorConfig(training="adversarial")},
+    "frozen": {"generator": GeneratorConfig(training="frozen", tying="none")},
     "tied": {"generator": GeneratorConfig(size=1.0, tying="all")},
     "temperature": {"generator": GeneratorConfig(temperature=0.5)},
     "never the original": {"generator": GeneratorConfig(exclude_original_token=True)},

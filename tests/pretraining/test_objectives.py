@@ -14,8 +14,9 @@ from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
 from electra.presets import tiny
 from electra.pretraining.build import build_shapes
 from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.model import CORRUPTIONS, OBJECTIVES, PREDICTIONS, PretrainingModel
+from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS
 
 
 def rows_of(inputs: Batch, rows: slice) -> Batch:
@@ -59,8 +60,8 @@ def test_a_row_reads_the_same_whatever_its_micro_batch(objective: str, with_repl
         part = rows_of(inputs, rows)
         shorter = ("input_ids", "token_type_ids", "attention_mask")
         alone = network.run(replace(part, **{name: getattr(part, name)[:, :length] for name in shorter}))
-        used = whole.chosen.used[rows]
-        assert torch.equal(alone.chosen.positions[alone.chosen.used], whole.chosen.positions[rows][used])
+        used = whole.masked.used[rows]
+        assert torch.equal(alone.masked.positions[alone.masked.used], whole.masked.positions[rows][used])
         assert torch.equal(alone.corrupted.input_ids, whole.corrupted.input_ids[rows, :length])
 
 
@@ -87,7 +88,8 @@ def test_micro_batches_sum_to_the_global_loss(objective: str) -> None:
 def test_every_parameter_learns_and_every_row_is_known(objective: str) -> None:
     row = OBJECTIVES[objective]
     assert row.corruption in CORRUPTIONS
-    assert row.prediction in PREDICTIONS
+    assert row.target in TARGETS
+    assert row.scored in SCORED_AT
     network, inputs = model(objective), batch()
     loss, _ = network(inputs, network.counts(inputs))
     loss.backward()
@@ -97,7 +99,7 @@ def test_every_parameter_learns_and_every_row_is_known(objective: str) -> None:
 def test_the_table_uses_all_its_parts() -> None:
     rows = OBJECTIVES.values()
     assert {row.corruption for row in rows} == set(CORRUPTIONS)
-    assert {row.prediction for row in rows} == set(PREDICTIONS)
+    assert {row.target for row in rows} == set(TARGETS)
 
 
 def test_where_an_objective_is_scored() -> None:
@@ -109,13 +111,13 @@ def test_what_is_configured_arrives() -> None:
     def built(**settings: object) -> PretrainingModel:
         return build_shapes(replace(tiny(), **settings))
 
-    assert built().setting.objective.weight == 5.0
-    assert built(loss_weight=7.0).setting.objective.weight == 7.0
-    assert built(loss_weight=None).setting.objective.weight == 50.0
-    assert built(objective="mlm", loss_weight=7.0).setting.objective.weight == 1.0, "there is nothing to weigh against"
+    assert built().spec.objective.weight == 5.0
+    assert built(loss_weight=7.0).spec.objective.weight == 7.0
+    assert built(loss_weight=None).spec.objective.weight == 50.0
+    assert built(objective="mlm", loss_weight=7.0).spec.objective.weight == 1.0, "there is nothing to weigh against"
     every = {copy: built(objective="all-tokens-mlm", loss_weight=None, copy=copy) for copy in (None, True, False)}
-    assert [model.prediction.copy is None for model in every.values()] == [False, False, True]
-    assert built(masking=MaskingConfig(fraction=0.4)).setting.masking.fraction == 0.4
+    assert [model.target.copy is None for model in every.values()] == [False, False, True]
+    assert built(masking=MaskingConfig(fraction=0.4)).spec.masking.fraction == 0.4
     hot = built(generator=GeneratorConfig(size=0.5, temperature=3.0))
     assert hot.corruption.sampling.temperature == 3.0
 
@@ -125,11 +127,11 @@ def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     inputs = batch(lengths=(40,) * 50)
     torch.manual_seed(0)
     electra = model()
-    heavy = replace(electra.setting, objective=replace(electra.setting.objective, weight=100.0))
+    heavy = replace(electra.spec, objective=replace(electra.spec.objective, weight=100.0))
     counts = electra.counts(inputs)
     losses = []
-    for setting in (electra.setting, heavy):
-        electra.setting = setting
+    for setting in (electra.spec, heavy):
+        electra.spec = setting
         torch.manual_seed(1)
         losses.append(float(electra.eval()(inputs, counts)[0]))
     assert losses[1] - losses[0] == pytest.approx(50 * math.log(2), rel=0.1)
@@ -177,6 +179,6 @@ def test_flops_are_those_of_the_shapes_that_are_computed() -> None:
     assert electra.flops(inputs) == expected
     bert = model("mlm")
     assert bert.flops(inputs) == 2 * masked_lm_step_flops(ENCODER, 40, 6)
-    assert list(electra.row_costs(40)) == ["generator", "main network"]
-    assert list(bert.row_costs(40)) == ["main network"]
+    assert list(electra.row_costs(40)) == ["generator", "discriminator"]
+    assert list(bert.row_costs(40)) == ["main encoder"]
     assert 0 < electra.utilized_share(40) < 1.5

@@ -12,13 +12,14 @@ import torch.nn.functional as F
 from support.tiny_models import MASK, PAD, batch, model, redraw
 
 from electra.model.layers import Embeddings
-from electra.pretraining.objectives import corruption, generators, targets
+from electra.pretraining.objectives import corruption, targets
 from electra.pretraining.objectives import model as objectives
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.masking import choose_positions, num_chosen, write_tokens
+from electra.pretraining.objectives.masking import choose_positions, num_masked, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.networks import MaskedLM, generator_sizes
+from electra.pretraining.objectives.spec import CORRUPTIONS
 from electra.pretraining.objectives.targets import Prediction
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -27,7 +28,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def discriminator_inputs(electra: PretrainingModel, inputs, times: int = 20) -> list[torch.Tensor]:
     """What the discriminator reads in several steps."""
     seen: list[torch.Tensor] = []
-    hook = electra.prediction.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    hook = electra.target.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
     for step in range(times):
         electra(redraw(inputs, step), electra.counts(inputs))
     hook.remove()
@@ -54,14 +55,14 @@ def check_a_correct_sample_is_original() -> None:
     """With a generator that is always right nothing is replaced."""
     electra, inputs = model(), batch()
     right = pytest.MonkeyPatch()
-    original = generators.score_tokens
+    original = MaskedLM.score
 
     def score_tokens(network, hidden, targets, sampling, u):
         return original(network, hidden, targets, sampling, u)._replace(sampled=targets)
 
-    right.setattr(generators, "score_tokens", score_tokens)
+    right.setattr(MaskedLM, "score", score_tokens)
     scores: list[torch.Tensor] = []
-    electra.prediction.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
+    electra.target.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:
         _, sums = electra(inputs, electra.counts(inputs))
     finally:
@@ -90,11 +91,11 @@ def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -
     original, sampled = targets.ReplacedTokenDetection.forward, sampled_everywhere(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
-        predicted = original(self, inputs, corrupted, at)
+        prediction = original(self, inputs, corrupted, at)
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
-        loss = F.binary_cross_entropy_with_logits(predicted.scores, replaced.float(), reduction="none") * real
-        return Prediction(predicted.scores, loss, predicted.sums | {"prediction_loss": loss.sum()})
+        loss = F.binary_cross_entropy_with_logits(prediction.logits, replaced.float(), reduction="none") * real
+        return Prediction(prediction.logits, {"discriminator_loss": loss}, prediction.sums)
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
@@ -103,29 +104,29 @@ def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     original, sampled = targets.ReplacedTokenDetection.forward, sampled_everywhere(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
-        predicted = original(self, inputs, corrupted, at)
+        prediction = original(self, inputs, corrupted, at)
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         histograms = {
-            "scores_replaced": targets.score_histogram(predicted.scores, real & replaced),
-            "scores_original": targets.score_histogram(predicted.scores, real & ~replaced),
+            "scores_replaced": targets.score_histogram(prediction.logits, real & replaced),
+            "scores_original": targets.score_histogram(prediction.logits, real & ~replaced),
         }
-        return Prediction(predicted.scores, predicted.loss, predicted.sums | histograms)
+        return prediction._replace(sums=prediction.sums | histograms)
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
 
-def check_the_vocabulary_head_runs_at_chosen_positions_only() -> None:
+def check_the_vocabulary_head_runs_at_masked_positions_only() -> None:
     electra, inputs = model(), batch()
     shapes = []
     electra.generator.head.dense.register_forward_pre_hook(lambda _, arguments: shapes.append(arguments[0].shape))
     electra(inputs, electra.counts(inputs))
-    slots = int(num_chosen(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
+    slots = int(num_masked(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
     assert [tuple(shape[:2]) for shape in shapes] == [(len(inputs.lengths), slots)]
 
 
 def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = generators.score_tokens
+    original = MaskedLM.score
 
     def score_tokens(network, hidden, targets, sampling, u):
         """As many times as there are tokens for each that was chosen."""
@@ -133,35 +134,38 @@ def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         scores = original(network, hidden, targets, sampling, u)
         return TokenScores(*(each[:, ::7] for each in scores))
 
-    monkeypatch.setattr(generators, "score_tokens", score_tokens)
+    monkeypatch.setattr(MaskedLM, "score", score_tokens)
 
 
 def check_the_whole_embedding_block_is_tied() -> None:
     electra = model()
-    ours = dict(electra.prediction.network.encoder.embeddings.named_parameters())
+    ours = dict(electra.target.network.encoder.embeddings.named_parameters())
     theirs = dict(electra.generator.encoder.embeddings.named_parameters())
     assert ours.keys() == {"word.weight", "position.weight", "token_type.weight", "norm.weight", "norm.bias"}
     assert all(ours[name] is theirs[name] for name in ours)
     # Each projects them by itself, and the generator's output layer is the word embeddings: no other matrix has V rows.
-    assert electra.prediction.network.encoder.project.weight is not electra.generator.encoder.project.weight
+    assert electra.target.network.encoder.project.weight is not electra.generator.encoder.project.weight
     with_v_rows = [name for name, p in electra.named_parameters() if p.dim() == 2 and len(p) == 64 and "word" in name]
     assert len(with_v_rows) == 1
 
 
 def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
-    def samples(setting, main):
-        sizes = generator_sizes(setting.main, setting.generator)
+    def samples(spec, main):
+        sizes = generator_sizes(spec.main, spec.generator)
         embeddings: Embeddings = deepcopy(main.encoder.embeddings)
         embeddings.word = main.encoder.embeddings.word
-        return GeneratorSamples(objectives.MaskedLM(sizes, embeddings), setting.generator, setting.masking, MASK)
+        return GeneratorSamples(MaskedLM(sizes, embeddings), spec.generator, spec.masking, MASK)
 
-    monkeypatch.setitem(objectives.CORRUPTIONS, "generator", samples)
+    monkeypatch.setitem(CORRUPTIONS, "generator", samples)
 
 
 def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:
     electra.zero_grad()
     done, counts = electra.run(inputs), electra.counts(inputs)
-    loss = weight * done.predicted.loss.sum() / counts["tokens"] + done.learnt.loss.sum() / counts["masked"]
+    loss = (
+        weight * done.losses["discriminator_loss"].sum() / counts["tokens"]
+        + done.losses["generator_loss"].sum() / counts["masked"]
+    )
     loss.backward()
     return {name: p.grad.clone() for name, p in electra.generator.named_parameters() if "embeddings" not in name}
 
@@ -175,25 +179,26 @@ def check_no_gradient_from_discriminator_to_generator() -> None:
 
 def mutant_discriminators_loss_reaches_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The discriminator's loss also depends on the generator's logits."""
-    spoken = targets.ReplacedTokenDetection.forward
+    original = targets.ReplacedTokenDetection.forward
 
-    def speak(self, inputs, corrupted, at):
-        predicted = spoken(self, inputs, corrupted, at)
-        return predicted._replace(loss=predicted.loss + corrupted.generated.nll.mean())
+    def forward(self, inputs, corrupted, at):
+        prediction = original(self, inputs, corrupted, at)
+        loss = prediction.losses["discriminator_loss"] + corrupted.generated.nll.mean()
+        return prediction._replace(losses={"discriminator_loss": loss})
 
-    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", speak)
+    monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
 
 def check_the_loss_is_over_every_token_but_padding() -> None:
     electra, inputs = model().eval(), batch()
-    chosen, corrupted, predicted, *_ = electra.run(inputs)
+    chosen, corrupted, prediction, *_ = electra.run(inputs)
     loss, _ = electra(inputs, electra.counts(inputs))
     labels = (corrupted.input_ids != inputs.input_ids).float()
     real = inputs.input_ids != PAD
     assert real.sum() == inputs.lengths.sum()
-    bce = F.binary_cross_entropy_with_logits(predicted.scores[real], labels[real])
+    bce = F.binary_cross_entropy_with_logits(prediction.logits[real], labels[real])
     original = inputs.input_ids.gather(1, chosen.positions)
-    masked = corruption.mask_for_generator(inputs, chosen, MASK, electra.setting.masking)
+    masked = corruption.mask_for_generator(inputs, chosen, MASK, electra.spec.masking)
     logits = electra.generator(masked, inputs.token_type_ids, inputs.attention_mask, chosen.positions)
     mlm = F.cross_entropy(logits[chosen.used], original[chosen.used])
     torch.testing.assert_close(loss, mlm + 50 * bce)
@@ -203,8 +208,9 @@ def mutant_loss_without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     original = targets.ReplacedTokenDetection.forward
 
     def forward(self, inputs, corrupted, at):
-        predicted = original(self, inputs, corrupted, at)
-        return Prediction(predicted.scores, predicted.loss * (inputs.input_ids > MASK), predicted.sums)
+        prediction = original(self, inputs, corrupted, at)
+        loss = prediction.losses["discriminator_loss"] * (inputs.input_ids > MASK)
+        return prediction._replace(losses={"discriminator_loss": loss})
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
@@ -213,11 +219,11 @@ def mutant_loss_over_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     original = targets.ReplacedTokenDetection.forward
 
     def forward(self, inputs, corrupted, at):
-        predicted = original(self, inputs, corrupted, at)
+        prediction = original(self, inputs, corrupted, at)
         everywhere = F.binary_cross_entropy_with_logits(
-            predicted.scores, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
+            prediction.logits, (corrupted.input_ids != inputs.input_ids).float(), reduction="none"
         )
-        return Prediction(predicted.scores, everywhere, predicted.sums)
+        return prediction._replace(losses={"discriminator_loss": everywhere})
 
     monkeypatch.setattr(targets.ReplacedTokenDetection, "forward", forward)
 
@@ -232,7 +238,7 @@ def mutant_unused_slots_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_kept_tokens_are_sampled_again() -> None:
-    """The 15 % that the generator sees unmasked are predicted and sampled like the others."""
+    """The 15 % that the generator sees unmasked are prediction and sampled like the others."""
     electra, inputs = model(), batch(lengths=(60,) * 40)
     replaced_kept = 0
     for step in range(5):
@@ -298,7 +304,7 @@ PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
     (check_no_mask_reaches_the_discriminator, mutant_discriminator_reads_masks),
     (check_a_correct_sample_is_original, mutant_every_sample_counts_as_replaced),
     (check_a_correct_sample_is_original, mutant_the_loss_alone_counts_every_sample),
-    (check_the_vocabulary_head_runs_at_chosen_positions_only, mutant_logits_everywhere),
+    (check_the_vocabulary_head_runs_at_masked_positions_only, mutant_logits_everywhere),
     (check_the_whole_embedding_block_is_tied, mutant_only_word_embeddings_tied),
     (check_no_gradient_from_discriminator_to_generator, mutant_discriminators_loss_reaches_the_generator),
     (check_the_loss_is_over_every_token_but_padding, mutant_loss_without_special_tokens),

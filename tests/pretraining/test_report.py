@@ -7,10 +7,11 @@ from rich.progress import TaskProgressColumn
 
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.detection_metrics import BINS
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.reporting.observer import RunObserver, clock_time
 from electra.pretraining.reporting.plots import draw
-from electra.pretraining.reporting.report import shown, table, when
+from electra.pretraining.reporting.report import table, when
 from electra.runtime import Runtime
 from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget
@@ -31,6 +32,7 @@ ROW = {
     "gradient_norm": 1.0,
     "learning_rate": 1e-3,
 }
+METRICS = OBJECTIVES["electra"].all_metrics
 SAMPLE = Sample(["a", "b"], [None, "c"], [0.1, 0.7])
 
 
@@ -45,13 +47,20 @@ def legend(axes: object) -> list[str]:
 
 
 def test_a_single_loss_is_not_called_a_total() -> None:
-    assert [meaning for meaning, _ in table({"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4})] == [
+    assert [
+        text for text, _ in table({"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4}, OBJECTIVES["mlm"].all_metrics)
+    ] == [
         "masked-LM loss: -log probability of the original token",
-        "accuracy at the chosen tokens, those it sees counted",
+        "accuracy at the masked positions, unmasked inputs included",
     ]
-    assert next(table(HELDOUT)) == ("total loss, the generator's and the main network's", "3.000")
+    assert ("total loss: the weighted sum of all losses", "3.000") in table(HELDOUT, METRICS)
     replace_mlm = {"loss": 5.0, "weighted_loss": 3.0, "generator_loss": 2.0, "mlm_loss": 3.0}
-    assert [value for _, value in table(replace_mlm)] == ["5.000", "3.000", "2.000", "3.000"], "two networks, a total"
+    assert [value for _, value in table(replace_mlm, OBJECTIVES["replace-mlm"].all_metrics)] == [
+        "5.000",
+        "3.000",
+        "2.000",
+        "3.000",
+    ], "two networks, a total"
 
 
 @pytest.mark.parametrize(
@@ -132,11 +141,11 @@ def test_a_run_that_goes_on_is_not_warned_again(
 def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
     names = ("scores_replaced", "scores_original", "rarity_replaced", "rarity_original")
     histograms = {name: histogram(at) for name, at in zip(names, (1500, 500, 500, 1500), strict=True)}
-    figures = draw([ROW | {"step": step} for step in (50, 100)], Evaluation(HELDOUT, histograms), [SAMPLE])
+    figures = draw([ROW | {"step": step} for step in (50, 100)], METRICS, Evaluation(HELDOUT, histograms), [SAMPLE])
     assert figures.keys() == {"training", "detection", "sentences"}
     loss, detection, _, optimization, _ = figures["training"].axes
-    assert legend(loss) == ["total", "generator", "discriminator, weighted"]
-    assert loss.get_lines()[2].get_ydata().tolist() == [1.0, 1.0]
+    assert legend(loss) == ["total", "discriminator, weighted", "generator"]
+    assert loss.get_lines()[1].get_ydata().tolist() == [1.0, 1.0]
     assert "AUC of token frequency (held-out)" in legend(detection)
     assert legend(optimization) == ["gradient norm", "learning rate (right)"]
     scores, roc = figures["detection"].axes
@@ -151,7 +160,7 @@ def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
 
 def test_a_bert_has_pictures_too() -> None:
     row = {"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.1, "tokens_per_second": 9.0, "gradient_norm": 1.0}
-    figures = draw([row | {"learning_rate": 1e-3, "step": 50}], Evaluation({}, {}), [])
+    figures = draw([row | {"learning_rate": 1e-3, "step": 50}], OBJECTIVES["mlm"].all_metrics, Evaluation({}, {}), [])
     assert figures.keys() == {"training"}
     assert legend(figures["training"].axes[0]) == ["masked LM"]
 
@@ -164,7 +173,8 @@ def runtime() -> Runtime:
 
 
 def test_shares_are_shown_in_percent_and_all_else_as_it_is() -> None:
-    assert [shown(name, 0.5) for name in ("accuracy", "reward", "policy_loss", "auc")] == ["50.0%", *["0.500"] * 3]
+    values = dict.fromkeys(("accuracy", "reward", "policy_loss", "auc"), 0.5)
+    assert [value for _, value in table(values, METRICS)] == ["0.500", "0.500", "50.0%", "0.500"]
 
 
 def test_time_that_is_left() -> None:

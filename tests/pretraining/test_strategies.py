@@ -29,11 +29,11 @@ def test_rarer_tokens_are_chosen_more_often() -> None:
     for strategy in ("uniform", "rare"):
         electra = model(masking=MaskingConfig(strategy=strategy, rarity=1.0)).train()
         done = electra.run(inputs)
-        tokens = inputs.input_ids.gather(1, done.chosen.positions)[done.chosen.used]
+        tokens = inputs.input_ids.gather(1, done.masked.positions)[done.masked.used]
         shares[strategy] = float((tokens < 12).double().mean())  # ids 5 to 11 are the rarest
     assert shares["rare"] > 2 * shares["uniform"]
     with torch.no_grad():
-        held_out = model(masking=MaskingConfig(strategy="rare", rarity=1.0)).eval().run(inputs).chosen
+        held_out = model(masking=MaskingConfig(strategy="rare", rarity=1.0)).eval().run(inputs).masked
     tokens = inputs.input_ids.gather(1, held_out.positions)[held_out.used]
     assert float((tokens < 12).double().mean()) < 1.5 * shares["uniform"], "held-out scores are over all tokens alike"
 
@@ -41,7 +41,7 @@ def test_rarer_tokens_are_chosen_more_often() -> None:
 @pytest.mark.parametrize("objective", ["mlm", "electra"])
 def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
     electra, inputs = model(objective, masking=MaskingConfig(strategy="hard")).train(), batch(lengths=(60,) * 8)
-    word = electra.prediction.network.encoder.embeddings.word
+    word = electra.target.network.encoder.embeddings.word
     optimizer = torch.optim.Adam(electra.strategy.parameters(), lr=1e-2)
     for step in range(150):  # as if ids from 40 on cost 6 nats and the others none
         weights = electra.strategy(inputs.input_ids, word)
@@ -59,7 +59,7 @@ def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
     assert float((expected * hard).sum() / hard.sum()) > 3
     assert float((expected * (1 - hard)).sum() / (1 - hard).sum()) < 2
     done = electra.run(inputs)
-    assert float(hard.gather(1, done.chosen.positions)[done.chosen.used].mean()) > float(hard.mean()) + 0.2
+    assert float(hard.gather(1, done.masked.positions)[done.masked.used].mean()) > float(hard.mean()) + 0.2
     total, sums = electra(inputs, electra.counts(inputs))
     total.backward()
     assert all(p.grad is not None for p in electra.strategy.parameters())

@@ -9,8 +9,9 @@ from scipy.stats import chisquare
 
 from electra.model.encoder import EncoderConfig, initialize
 from electra.pretraining.objectives import chunked_softmax
-from electra.pretraining.objectives.chunked_softmax import Sampling, TokenScores, draw_tokens, draw_tokens_by_parts
+from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.sampling import Sampling, sample_by_partial_sums, sample_by_running_sum
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
@@ -19,7 +20,7 @@ MASK = 3
 def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores:
     """The function that is tested, with numbers to draw by."""
     u = torch.rand(targets.shape) if sampling is not None and u is None else u
-    return chunked_softmax.score_tokens(network, hidden, targets, sampling, u)
+    return network.score(hidden, targets, sampling, u)
 
 
 @pytest.fixture
@@ -55,17 +56,17 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("blocks")
 def test_loss_and_gradients_are_those_of_the_plain_way(network, hidden, targets) -> None:
     weights = torch.rand(targets.shape)  # a gradient of its own at every row
-    said = score_tokens(network, hidden, targets)
+    scores = score_tokens(network, hidden, targets)
     logits = network.predict(hidden)
     plain = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
-    torch.testing.assert_close(said.nll, plain)
-    assert said.sampled is None
-    assert said.correct.any()
-    assert torch.equal(said.correct, logits.argmax(-1) == targets)
-    torch.testing.assert_close(said.log_normalizer, logits.logsumexp(-1))
-    torch.testing.assert_close(said.best, logits.amax(-1))
+    torch.testing.assert_close(scores.nll, plain)
+    assert scores.sampled is None
+    assert scores.correct.any()
+    assert torch.equal(scores.correct, logits.argmax(-1) == targets)
+    torch.testing.assert_close(scores.log_normalizer, logits.logsumexp(-1))
+    torch.testing.assert_close(scores.best, logits.amax(-1))
     learning = [hidden, *network.head.parameters(), network.encoder.embeddings.word.weight]
-    ours, theirs = (torch.autograd.grad((nll * weights).sum(), learning) for nll in (said.nll, plain))
+    ours, theirs = (torch.autograd.grad((nll * weights).sum(), learning) for nll in (scores.nll, plain))
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our, their, rtol=1e-5, atol=1e-5)
 
@@ -120,7 +121,7 @@ def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> 
     assert chisquare(torch.bincount(sampled - 1, minlength=3).numpy(), (p * 20_000).numpy()).pvalue > 1e-3
 
 
-DRAWS = pytest.mark.parametrize("draw", [draw_tokens, draw_tokens_by_parts])
+DRAWS = pytest.mark.parametrize("draw", [sample_by_running_sum, sample_by_partial_sums])
 
 
 @DRAWS
@@ -138,7 +139,7 @@ def test_parts_of_the_vocabulary_draw_as_one_running_sum_does(size: int) -> None
     weights[torch.rand(500, size) < 0.5] = 0.0
     weights[:, 3] = 1.0
     expected = (weights.cumsum(1) <= u.unsqueeze(1) * weights.sum(1, keepdim=True)).sum(1)
-    assert torch.equal(draw_tokens_by_parts(weights, u), expected)
+    assert torch.equal(sample_by_partial_sums(weights, u), expected)
 
 
 @DRAWS
@@ -157,9 +158,9 @@ def test_ties_in_half_precision(network, hidden) -> None:
 
 
 def test_no_rows(network) -> None:
-    said = score_tokens(network, torch.zeros(0, SIZES.hidden_size), torch.zeros(0, dtype=torch.long), Sampling())
-    assert said.nll.shape == said.sampled.shape == (0,)
-    said.nll.sum().backward()
+    scores = score_tokens(network, torch.zeros(0, SIZES.hidden_size), torch.zeros(0, dtype=torch.long), Sampling())
+    assert scores.nll.shape == scores.sampled.shape == (0,)
+    scores.nll.sum().backward()
     for weight in (network.encoder.embeddings.word.weight, network.head.bias):
         assert not weight.grad.any()
 
@@ -168,11 +169,11 @@ def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_
     network, hidden, targets
 ) -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        said = score_tokens(network, hidden, targets)
-    assert said.nll.dtype == torch.float32
-    torch.testing.assert_close(said.nll, score_tokens(network, hidden, targets).nll, rtol=0.05, atol=0.2)
+        scores = score_tokens(network, hidden, targets)
+    assert scores.nll.dtype == torch.float32
+    torch.testing.assert_close(scores.nll, score_tokens(network, hidden, targets).nll, rtol=0.05, atol=0.2)
     learning = [hidden, network.encoder.embeddings.word.weight, network.head.bias]
-    found = torch.autograd.grad(said.nll.sum(), learning)
+    found = torch.autograd.grad(scores.nll.sum(), learning)
     exact = torch.autograd.grad(score_tokens(network, hidden, targets).nll.sum(), learning)
     for ours, theirs in zip(found, exact, strict=True):
         assert float(((ours - theirs).norm() / theirs.norm()).detach()) < 0.03
@@ -200,11 +201,11 @@ def test_vectors_that_are_not_numbers() -> None:
     hidden = torch.zeros(3, 16)
     hidden[1] = float("nan")
     hidden.requires_grad_()
-    said = score_tokens(network, hidden, torch.tensor([7, 8, 1_000]), Sampling(never=MASK))
-    assert said.nll.isnan().tolist() == [False, True, False]
-    assert not said.correct[1]
-    assert said.sampled[1] == 1_000
-    said.nll.sum().backward()
+    scores = score_tokens(network, hidden, torch.tensor([7, 8, 1_000]), Sampling(never=MASK))
+    assert scores.nll.isnan().tolist() == [False, True, False]
+    assert not scores.correct[1]
+    assert scores.sampled[1] == 1_000
+    scores.nll.sum().backward()
     assert hidden.grad.isnan().all(1).tolist() == [False, True, False]
     assert network.encoder.embeddings.word.weight.grad.isnan().any()
 
@@ -221,10 +222,10 @@ def test_words_that_are_barred() -> None:
     with torch.no_grad():
         network.head.bias[:600] = -math.inf
     hidden, targets = torch.randn(9, 16), torch.arange(600, 609)
-    said = score_tokens(network, hidden, targets, Sampling())
+    scores = score_tokens(network, hidden, targets, Sampling())
     logits = network.predict(hidden)[:, 600:]
-    torch.testing.assert_close(said.nll, F.cross_entropy(logits, targets - 600, reduction="none"))
-    assert int(said.sampled.min()) >= 600
-    said.nll.sum().backward()
+    torch.testing.assert_close(scores.nll, F.cross_entropy(logits, targets - 600, reduction="none"))
+    assert int(scores.sampled.min()) >= 600
+    scores.nll.sum().backward()
     assert network.head.bias.grad.isfinite().all()
     assert not network.head.bias.grad[:600].any()

@@ -174,7 +174,7 @@ def test_training_algorithms_and_tying_and_negative_results() -> None:
     }
     assert rows["two-stage-1"] == {"procedure": "two-stage", "generator.size": 1.0}, "the sizes must be the same"
     assert rows["two-stage-scratch-0.5"] == {"procedure": "two-stage-scratch", "generator.size": 1.0}
-    assert rows["adversarial-0.25"] == {"generator.learning": "adversarial"}
+    assert rows["adversarial-0.25"] == {"generator.training": "adversarial"}
     tying = {variant.name: differences(variant.config, base) for variant in study("tying", "base").variants}
     assert tying["all"] == {"generator.size": 1.0, "generator.tying": "all"}
     assert tying["embeddings"] == {"generator.size": 1.0}

@@ -11,11 +11,12 @@ from electra.pretraining.objectives.masking import (
     MaskedPositions,
     MaskingConfig,
     choose_positions,
-    num_chosen,
+    num_masked,
     ordinary_tokens,
 )
-from electra.pretraining.objectives.model import OBJECTIVES, ObjectiveSpec, PretrainingModel, Vocabulary
+from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.seeding import Stream, row_keys
 
@@ -57,7 +58,7 @@ def model(
 def choose(inputs: Batch, config: MaskingConfig) -> MaskedPositions:
     """Positions drawn as a model draws them."""
     candidates = ordinary_tokens(inputs.input_ids, SPECIAL)
-    return choose_positions(candidates, num_chosen(inputs.lengths, config.fraction), config, inputs.row_keys)
+    return choose_positions(candidates, num_masked(inputs.lengths, config.fraction), config, inputs.row_keys)
 
 
 def redraw(inputs: Batch, seed: int) -> Batch:

@@ -1,4 +1,4 @@
-"""From a configuration and a tokenizer to the model that is trained, or from a configuration alone to its shapes."""
+"""Build the model of a configuration, with weights or as shapes alone."""
 
 from dataclasses import replace
 
@@ -9,51 +9,52 @@ from torch import Tensor
 from electra.errors import DeviceError
 from electra.model.hf_config import allocating_nothing
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.model import OBJECTIVES, ObjectiveSpec, PretrainingModel, Vocabulary
+from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
 from electra.pretraining.two_stage import generator_of
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import Tokenizer
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Tensor, " V"]) -> PretrainingModel:
-    """The objective and its networks, with the initial weights that the seed decides; the tokenizer says V.
+    """The model with initial weights drawn by the seed; V is the size of the tokenizer's vocabulary.
 
     `unigrams` are the counts of the tokens in the corpus.
 
     Raises:
         DeviceError: there is not enough memory for networks of these sizes.
     """
-    setting = setting_of(config, vocabulary_of(tokenizer), unigrams)
+    spec = build_spec(config, vocabulary_of(tokenizer), unigrams)
     seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
     try:
-        return PretrainingModel(setting)
+        return PretrainingModel(spec)
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
-        generator = generator_sizes(setting.main, setting.generator).hidden_size
+        generator = generator_sizes(spec.main, spec.generator).hidden_size
         raise DeviceError(
-            f"this machine has no memory for a main network of width {setting.main.hidden_size:,} and a generator of "
+            f"this machine has no memory for an encoder of width {spec.main.hidden_size:,} and a generator of "
             f"{generator:,}; lower --model.hidden-size or --generator.size"
         ) from None
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """What objectives need to know of a tokenizer."""
+    """The token ids of a tokenizer that objectives use."""
     return Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids, tokenizer.unk_id)
 
 
 def build_shapes(config: PretrainConfig) -> PretrainingModel:
-    """The objective and its networks without weights (on torch's meta device), to be counted: it takes no memory."""
+    """The model on torch's meta device, without memory, for counts of parameters and FLOPs."""
     vocabulary = Vocabulary(config.model.vocab_size, mask_id=0, special_ids=())
     with allocating_nothing():
-        return PretrainingModel(setting_of(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
+        return PretrainingModel(build_spec(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
 
 
-def setting_of(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> ObjectiveSpec:
-    """All that the objective is built from."""
+def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> ObjectiveSpec:
+    """Everything that the objective is built from."""
     objective = OBJECTIVES[config.objective]
-    if config.loss_weight is not None and objective.corruption == "generator":  # it weighs against a generator's loss
+    if config.loss_weight is not None and objective.has_generator:  # relative to the generator's loss
         objective = replace(objective, weight=config.loss_weight)
     return ObjectiveSpec(
         objective,

@@ -11,8 +11,8 @@ from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.model import OBJECTIVES
 from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.pretraining.validation import check_generator, check_procedure, check_task
 from electra.runtime import RuntimeConfig

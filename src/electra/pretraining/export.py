@@ -3,6 +3,7 @@
 import logging
 import platform
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
+from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
 from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
@@ -70,15 +72,16 @@ def finish(
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     report = Report(
-        title=f"{config.objective}, {model.setting.main.num_layers} x {model.setting.main.hidden_size}: {directory.path.name}",
+        title=f"{config.objective}, {model.spec.main.num_layers} x {model.spec.main.hidden_size}: {directory.path.name}",
         facts=facts(config, model, data, summary),
         rows=list(read_metrics(directory.path / "metrics.jsonl")),
+        metrics=model.spec.objective.all_metrics,
         evaluation=evaluation,
         samples=shown_samples,
         findings=findings,
     )
     write_report(report, directory.path)
-    show(evaluation, shown_samples)
+    show(evaluation, shown_samples, model.spec.objective.all_metrics)
     if model.discriminates and not model.scored_everywhere:
         log.info(
             f"objective {config.objective} learns from the chosen tokens alone (of the others it was taught nothing)"
@@ -126,7 +129,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
     )
-    show(evaluation, [])
+    show(evaluation, [], model.spec.objective.all_metrics)
     return evaluation.metrics
 
 
@@ -143,7 +146,7 @@ def save_networks(
     """Write the Hugging Face directories of the networks, trained on sequences of up to `length` tokens if known."""
     more = {} if length is None else {PRETRAINED_LENGTH: length}
     main = "discriminator" if model.discriminates else "masked_lm"
-    networks = {main: (model.prediction.network, model.prediction.architecture)}
+    networks = {main: (model.target.network, model.target.architecture)}
     if model.generator is not None:
         networks["generator"] = (model.generator, "ElectraForMaskedLM")
     for name, (network, architecture) in networks.items():
@@ -162,9 +165,9 @@ def facts(
     """The head of a report."""
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
-    main, coverage = model.setting.main, data.manifest.coverage
+    main, coverage = model.spec.main, data.manifest.coverage
     generator = {} if model.generator is None else {"generator": format_sizes(model.generator.config)}
-    if model.generator is None and model.setting.objective.corruption == "generator":
+    if model.generator is None and model.spec.objective.has_generator:
         generator = {"generator": f"{config.generator.kind} draws"}
     return {
         "text": ", ".join(config.text) or str(config.data),
@@ -181,7 +184,7 @@ def facts(
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
         "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
         "masked": f"{config.masking.fraction:.0%} of the tokens",
-        **({"loss weight": f"{model.setting.objective.weight:g}"} if model.setting.objective.weight != 1 else {}),
+        **({"loss weight": f"{model.spec.objective.weight:g}"} if model.spec.objective.weight != 1 else {}),
         "seed": str(config.seed),
         "hardware": summary["hardware"],
     }
@@ -196,10 +199,10 @@ def format_sizes(encoder: EncoderConfig) -> str:
     )
 
 
-def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
+def show(evaluation: Evaluation, shown_samples: list[Sample], descriptions: Mapping[str, Metric]) -> None:
     """The held-out metrics and the sentences, on the terminal."""
     grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for row in table(evaluation.metrics):
+    for row in table(evaluation.metrics, descriptions):
         grid.add_row(*row)
     console.print(grid)
     if shown_samples:

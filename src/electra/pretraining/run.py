@@ -21,7 +21,8 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, show_results
 from electra.pretraining.inputs import prepared_text
-from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
+from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.reporting.observer import RunObserver
 from electra.pretraining.run_directory import RunDirectory

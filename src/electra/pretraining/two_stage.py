@@ -8,7 +8,7 @@ from electra.data.shards import PreparedData
 from electra.errors import UsageError
 from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import num_chosen_of
+from electra.pretraining.objectives.masking import num_masked_of
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
 from electra.pretraining.objectives.targets import ContrastConfig
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 def generator_of(config: PretrainConfig) -> GeneratorConfig:
-    """The generator of a run's last stage: one that was trained before it keeps weights of its own, and learns no more."""
+    """The generator of a run's last stage: after a first stage it is frozen and ties no weights."""
     if config.procedure == "joint":
         return config.generator
-    return replace(config.generator, tying="none", learning="none")
+    return replace(config.generator, tying="none", training="frozen")
 
 
 def generator_alone(config: PretrainConfig) -> PretrainConfig:
-    """What the first of two stages trains: a masked language model of the generator's sizes, on the generator's input."""
+    """The configuration of the first stage: a masked language model of the generator's sizes, on the generator's input."""
     return replace(
         config,
         objective="mlm",
@@ -46,7 +46,7 @@ def stages(
     """
     sizes = generator_alone(config).model
     length = data.manifest.seq_len
-    alone = masked_lm_step_flops(sizes, length, num_chosen_of(length, config.masking.fraction))
+    alone = masked_lm_step_flops(sizes, length, num_masked_of(length, config.masking.fraction))
     share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
     if config.steps == 1:
         raise UsageError(f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
@@ -60,7 +60,7 @@ def stages(
 
 
 def budgeted(config: PretrainConfig, share: float) -> PretrainConfig:
-    """The same for a share of its budget, which is half of its steps."""
+    """The configuration with a share of its budget; length warm-up takes half of its steps."""
     return replace(
         config,
         steps=config.steps and round(config.steps * share),
@@ -71,7 +71,7 @@ def budgeted(config: PretrainConfig, share: float) -> PretrainConfig:
 
 
 def earlier(summary: dict[str, Any]) -> TrainingState:
-    """Where the first stage ended; nothing is known of it, nor needed, beside the main process."""
+    """The final state of the first stage, from its summary (empty except on the main process)."""
     return TrainingState(**{name: summary[name] for name in ("step", "seconds", "tokens", "flops") if name in summary})
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.spec import OBJECTIVES
 
 
 def without_effect(names: Iterable[str], config: PretrainConfig) -> Iterator[str]:
@@ -19,19 +19,19 @@ def reasons(config: PretrainConfig) -> dict[str, str]:
     row, objective = OBJECTIVES[config.objective], f"--objective {config.objective}"
     generator, masking = config.generator, config.masking
     found: dict[str, str] = {}
-    if row.corruption != "generator":
+    if not row.has_generator:
         found |= dict.fromkeys(("generator.", "loss_weight", "masking.generator_mask"), f"{objective} has no generator")
     else:
-        found["masking.mlm_"] = f"{objective} masks nothing that the main network sees"
+        found["masking.mlm_"] = f"{objective} has no [MASK] in the input of the discriminator or main encoder"
         if generator.kind != "masked-lm":
-            network = ("size", "depth", "heads", "ffn", "tying", "learning", "initializer_range")
+            network = ("size", "depth", "heads", "ffn", "tying", "training", "initializer_range")
             no_network = f"generator.kind {generator.kind} is no network"
             found |= {f"generator.{name}": no_network for name in network}
         if generator.kind == "uniform":
             found["generator.temperature"] = "uniform draws stay uniform at any temperature"
     if config.procedure != "joint":
         found["generator.tying"] = f"--procedure {config.procedure} ties no weights"
-    if config.copy is False and row.prediction != "every-token":
+    if config.copy is False and row.target != "every-token":
         found["copy"] = f"{objective} has no copy mechanism"
     if masking.strategy != "rare":
         found["masking.rarity"] = f"masking.strategy is {masking.strategy}"

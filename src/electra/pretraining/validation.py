@@ -1,17 +1,25 @@
-"""Settings that exclude each other: each clash is named in one line, with what would work instead."""
+"""Checks of options against the tables and against each other. Messages name the conflict and a valid alternative."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
+from electra.pretraining.objectives.generators import GENERATOR_TRAINING
 from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
+from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig
 
 
+def check_choice(option: str, value: str, choices: Collection[str]) -> None:
+    """Raise a `UsageError` if `value` is not one of `choices`, which are the keys of a table."""
+    if value not in choices:
+        raise UsageError(f"{option} is {value!r}; it must be one of {', '.join(choices)}")
+
+
 def refuse(clashes: Iterable[tuple[bool, str]]) -> None:
-    """Raise a `UsageError` with the message of the first clash that is there."""
+    """Raise a `UsageError` with the message of the first condition that is true."""
     for clash, message in clashes:
         if clash:
             raise UsageError(message)
@@ -27,10 +35,12 @@ def other_sizes(generator: GeneratorConfig) -> tuple[str, str]:
 
 
 def check_generator(objective: str, main: EncoderConfig, generator: GeneratorConfig) -> None:
-    """What a generator's own settings exclude beside the main network's, where the objective has one at all."""
-    if OBJECTIVES[objective].corruption != "generator":
+    """Raise a `UsageError` for options of the generator that exclude each other, if the objective has a generator."""
+    check_choice("generator.kind", generator.kind, (*GENERATORS, "none"))
+    check_choice("generator.training", generator.training, GENERATOR_TRAINING)
+    if not OBJECTIVES[objective].has_generator:
         return
-    kind, tying, learning = generator.kind, generator.tying, generator.learning
+    kind, tying, training = generator.kind, generator.tying, generator.training
     is_network = kind == "masked-lm"
     sizes, same_sizes = other_sizes(generator)
     refuse(
@@ -55,36 +65,37 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
                 "leave one of them out",
             ),
             (
-                learning != "likelihood" and not is_network,
-                f"generator.learning {learning} is for a network, and generator.kind is {kind}; leave one of them out",
+                training != "mle" and not is_network,
+                f"generator.training {training} is for a network, and generator.kind is {kind}; leave one of them out",
             ),
             (
-                learning == "none" and tying != "none",
-                f"generator.learning none keeps the generator as it is, and generator.tying {tying} lets the discriminator "
+                training == "frozen" and tying != "none",
+                f"generator.training frozen keeps the generator as it is, and generator.tying {tying} lets the discriminator "
                 "change it; take --generator.tying none",
             ),
         ]
     )
     if is_network:
-        generator_sizes(main, generator)  # complains if they cannot be
+        generator_sizes(main, generator)  # raises a UsageError for impossible sizes
 
 
 def check_task(
     objective: str, generator: GeneratorConfig, masking: MaskingConfig, contrast: ContrastConfig, copies: bool
 ) -> None:
-    """What an objective excludes."""
+    """Raise a `UsageError` for options that the objective, or a strategy of masking, excludes."""
+    check_choice("masking.strategy", masking.strategy, MASKING)
     row = OBJECTIVES[objective]
-    discriminates, has_generator = row.prediction == "replaced", row.corruption == "generator"
-    scored = "says of tokens only whether they were replaced" if discriminates else "predicts the masked tokens alone"
+    discriminates, has_generator = row.discriminates, row.has_generator
+    scored = "classifies tokens as replaced or original" if discriminates else "predicts the masked tokens alone"
     refuse(
         [
             (
-                generator.learning == "adversarial" and not discriminates,
-                f"generator.learning adversarial needs a discriminator to fool, and --objective {objective} has none; "
+                generator.training == "adversarial" and not discriminates,
+                f"generator.training adversarial needs a discriminator, and --objective {objective} has none; "
                 "take --objective electra",
             ),
             (
-                copies and row.prediction != "every-token",
+                copies and row.target != "every-token",
                 f"--copy is for predictions of every token, and --objective {objective} {scored}; "
                 "take --objective all-tokens-mlm",
             ),
@@ -95,7 +106,7 @@ def check_task(
             ),
             (
                 masking.strategy == "hard" and has_generator and generator.kind != "masked-lm",
-                f"masking.strategy hard learns from the losses of a masked language model, and generator.kind "
+                f"masking.strategy hard is trained on the losses of a masked language model, and generator.kind "
                 f"{generator.kind} has none; take --generator.kind masked-lm, or --masking.strategy rare",
             ),
         ]
@@ -103,8 +114,8 @@ def check_task(
 
 
 def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, init: str | None) -> None:
-    """What training in two stages excludes."""
-    has_network = OBJECTIVES[objective].corruption == "generator" and generator.kind == "masked-lm"
+    """Raise a `UsageError` for options that two-stage training excludes."""
+    has_network = OBJECTIVES[objective].has_generator and generator.kind == "masked-lm"
     without = f"generator.kind {generator.kind}" if objective != "mlm" else f"--objective {objective}"
     sizes, same_sizes = other_sizes(generator)
     refuse(
@@ -115,9 +126,9 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
                 "take --procedure joint",
             ),
             (
-                generator.learning != "likelihood",
-                f"--procedure {procedure} decides when the generator learns, and generator.learning is "
-                f"{generator.learning}; leave one of them out",
+                generator.training != "mle",
+                f"--procedure {procedure} decides when the generator is trained, and generator.training is "
+                f"{generator.training}; leave one of them out",
             ),
             (
                 generator.tying == "all",

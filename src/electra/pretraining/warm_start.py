@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,9 +13,9 @@ from electra.model.checkpoints import Pretrained, load_pretrained, pretraining_h
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
+from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
-from electra.pretraining.objectives.targets import AllTokensPrediction, MaskedTokenPrediction, ReplacedTokenDetection
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -36,12 +36,6 @@ MULTIPLIERS = {
     "num_layers": "--generator.depth",
     "num_heads": "--generator.heads",
     "ffn_size": "--generator.ffn",
-}
-
-NETWORKS = {
-    "replaced": ReplacedTokenDetection.architecture,
-    "token": MaskedTokenPrediction.architecture,
-    "every-token": AllTokensPrediction.architecture,
 }
 
 
@@ -100,28 +94,28 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_exists(init)
     directory = discriminator_directory(init)
     sizes = load_config(directory)
-    check_network(directory, OBJECTIVES[config.objective].prediction)
+    check_network(directory, OBJECTIVES[config.objective].discriminates)
     compare(directory, sizes, config.model)
     check_tokenizer(directory, config)
     load_pretrained(directory)  # damaged weights are seen now, and not after hours of preparing text
     generator = generator_directory(init)
-    with_network = OBJECTIVES[config.objective].corruption == "generator" and config.generator.kind == "masked-lm"
+    with_network = OBJECTIVES[config.objective].has_generator and config.generator.kind == "masked-lm"
     if generator is not None and with_network:
         compare(generator, load_config(generator), generator_sizes(config.model, config.generator), beside=sizes)
         load_pretrained(generator)
 
 
-def check_network(directory: Path, prediction: Literal["replaced", "token", "every-token"]) -> None:
+def check_network(directory: Path, discriminator: bool) -> None:
     """Raise a `ModelError` that says what a directory holds, if it is not the main network that an objective needs."""
     held = pretraining_heads(directory)
-    if NETWORKS[prediction] in held:
+    if ("ElectraForPreTraining" if discriminator else "ElectraForMaskedLM") in held:
         return
     if not held:
         raise ModelError(
             f"{directory}: has no head of pre-training; it is an encoder alone, or a fine-tuned model. Name the "
             "pre-trained model"
         )
-    if prediction != "replaced":
+    if not discriminator:
         raise ModelError(
             f"{directory}: a discriminator, and this objective continues a masked language model; "
             "leave --objective out, or name a masked language model"
@@ -178,16 +172,16 @@ def continue_from(init: Path, model: PretrainingModel) -> None:
     directory = generator_directory(init)
     if model.generator is not None and directory is not None:
         generator = load_pretrained(directory)
-        compare(directory, generator.config, model.generator.config, beside=model.setting.main)
+        compare(directory, generator.config, model.generator.config, beside=model.spec.main)
         load_into(model.generator, generator, "ElectraForMaskedLM")
-        tied = model.generator.encoder is model.prediction.network.encoder
+        tied = model.generator.encoder is model.target.network.encoder
         log.info(f"generator weights of {directory}" + " (its head alone: the encoder is the discriminator's)" * tied)
     elif model.generator is not None:
         log.warning(f"{init} has no generator/: it starts from random weights and the discriminator's embeddings")
     # Last, so that what both networks share is the discriminator's.
     main = load_pretrained(discriminator_directory(init))
-    compare(main.directory, main.config, model.setting.main)
-    load_into(model.prediction.network, main, model.prediction.architecture)
+    compare(main.directory, main.config, model.spec.main)
+    load_into(model.target.network, main, model.target.architecture)
     log.info(f"weights of {main.directory}")
 
 
@@ -204,7 +198,7 @@ def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bo
     assert model.generator is not None
     load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "ElectraForMaskedLM")
     if discriminator:
-        model.prediction.network.encoder.load_state_dict(model.generator.encoder.state_dict())
+        model.target.network.encoder.load_state_dict(model.generator.encoder.state_dict())
     log.info(
         f"the generator of {first_stage}, which learns no more (the discriminator starts from "
         f"{'its weights' if discriminator else 'scratch'})"

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Literal
 
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.model import OBJECTIVES
 from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.studies.compute import step_flops
 from electra.studies.paper import published
 from electra.studies.scales import Scale
@@ -80,7 +80,7 @@ def training_algorithms(scale: Scale) -> Study:
             "two-stage, no weights handed on",
             replace(config, procedure="two-stage-scratch", generator=same_size),
         ),
-        "adversarial": ("adversarial", replace(config, generator=replace(generator, learning="adversarial"))),
+        "adversarial": ("adversarial", replace(config, generator=replace(generator, training="adversarial"))),
         "mlm": (BERT, with_objective(config, "mlm")),
     }
     return Study(
@@ -261,7 +261,7 @@ def both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
 
 def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
     """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other."""
-    weight = config.loss_weight if OBJECTIVES[name].prediction == "replaced" else None
+    weight = config.loss_weight if OBJECTIVES[name].discriminates else None
     return replace(config, objective=name, loss_weight=weight)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.studies.compute import step_flops
 
 
@@ -111,7 +111,7 @@ def with_rates(study: Study, rates: Mapping[str, float]) -> Study:
         raise UsageError("--rates: learning-rate is the study that searches them")
 
     def at_its_rate(config: PretrainConfig) -> PretrainConfig:
-        inherited = "electra" if OBJECTIVES[config.objective].corruption == "generator" else config.objective
+        inherited = "electra" if OBJECTIVES[config.objective].has_generator else config.objective
         rate = rates.get(config.objective, rates.get(inherited, config.optimizer.learning_rate))
         return replace(config, optimizer=replace(config.optimizer, learning_rate=rate))
 

@@ -1,4 +1,4 @@
-"""ELECTRA as a masked language model: what the discriminator says of the generator's candidates (Appendix G).
+"""ELECTRA as a masked language model: the discriminator ranks the generator's candidates (Appendix G).
 
 Letters of shapes as in `model.layers`; here K are the candidates for the one masked token of a row.
 """
@@ -12,15 +12,15 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
-from electra.pretraining.objectives.model import Vocabulary
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives.spec import Vocabulary
 
 CHUNK_TOKENS = 8_192
-"""Tokens that pass the discriminator at once: K rows for each row of a batch are more than memory or caches like."""
+"""Tokens per pass of the discriminator: K rows for each row of a batch exceed memory or caches."""
 
 
 def unmasked_per_masked(fraction: float, masked_only: bool) -> float:
-    """The paper's a = (1 - p_mask) / p_mask: the unmasked tokens that the discriminator learnt from for each masked one.
+    """The paper's a = (1 - p_mask) / p_mask: unmasked tokens per masked one in the discriminator's loss.
 
     If it was scored at the masked positions only (electra-15) there are none: a = 0, and its D is p_data itself.
     """
@@ -42,7 +42,7 @@ def log_data_probability(
 
 @dataclass(frozen=True)
 class Guesses:
-    """What may have stood at the masked position of each row, the likeliest first."""
+    """Candidates for the masked position of each row, the likeliest first."""
 
     tokens: Int64[Tensor, "B K"]
     probability: Float64[Tensor, "B K"]
@@ -50,7 +50,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class JudgedGuesses(Guesses):
-    """Guesses of a generator in the order that its discriminator gives them."""
+    """Candidates of a generator, ranked by its discriminator."""
 
     generator: Float64[Tensor, "B K"]
     """The generator's probability of the token, p_G."""
@@ -118,8 +118,7 @@ class ElectraAsMaskedLM(nn.Module):
             position = positions[row, None]
             ids = batch.input_ids[row].scatter(1, position, token[:, None])
             mask = None if batch.attention_mask is None else batch.attention_mask[row]
-            hidden = self.discriminator.encoder(ids, batch.token_type_ids[row], mask, position)
-            logits.append(self.discriminator.head(hidden))
+            logits.append(self.discriminator(ids, batch.token_type_ids[row], mask, position))
         return torch.cat(logits).double().view_as(tokens)
 
 

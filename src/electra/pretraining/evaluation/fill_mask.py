@@ -22,8 +22,8 @@ from electra.pretraining.evaluation.discriminator_mlm import (
     unmasked_per_masked,
 )
 from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.model import OBJECTIVES
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, discriminator_directory, generator_directory, load_into
 from electra.runtime import Runtime
@@ -164,7 +164,7 @@ def departures(config: PretrainConfig) -> list[str]:
 
 
 def contexts(text: str, filler: MaskFiller) -> list[Context]:
-    """One context for each [MASK] of a text; warns if the text is longer than what the model has learnt from.
+    """One context for each [MASK] of a text; warns if the text is longer than its training sequences.
 
     Raises:
         UsageError: there is none, or the text is longer than the model's positions.
@@ -186,7 +186,7 @@ def contexts(text: str, filler: MaskFiller) -> list[Context]:
     if filler.trained_length is not None and len(ids) > filler.trained_length:
         log.warning(
             f"{shown}: {len(ids):,} tokens with [CLS] and [SEP], but the model was pre-trained on up to "
-            f"{filler.trained_length:,}; it has not learnt what lies beyond"
+            f"{filler.trained_length:,}; positions beyond that are untrained"
         )
     return [Context(text, number, ids, position) for number, position in enumerate(positions)]
 

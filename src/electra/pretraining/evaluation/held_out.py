@@ -16,7 +16,7 @@ from electra.runtime import Runtime
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics on held-out text, and the histograms of scores and of rarity that its pictures are drawn from."""
+    """Metrics on held-out text, and histograms of logits and token rarity for the pictures."""
 
     metrics: dict[str, float]
     histograms: dict[str, list[float]]
@@ -33,24 +33,24 @@ def evaluate(
     Masks and samples depend on the example alone, not on the run's seed, so that runs can be compared.
 
     With a discriminator, `frequency_auc` is what the tokens' frequencies in the training text (`unigrams`: counts) alone
-    would reach: a token is called replaced the rarer, or the more frequent, it is, whichever works better. Special tokens,
-    which are never replaced, count as the most frequent ones of all.
+    reach: the AUC of rarity as the score, or of its negative if that is better. Special tokens, which are never replaced,
+    count as the most frequent ones.
     """
     was_training = model.training
     model.eval()
     counts = unigrams.double() + 0.5
-    counts[list(model.setting.vocabulary.special_ids)] = counts.sum()
+    counts[list(model.spec.vocabulary.special_ids)] = counts.sum()
     rarity = -torch.log(counts / counts.sum()).float().to(runtime.device)
     sums: dict[str, Tensor] = {}
     frequency = {True: torch.zeros(0), False: torch.zeros(0)}
     for host_batch in batches:
         batch = host_batch.to(runtime.device)
         with torch.no_grad(), runtime.autocast():
-            done = model.run(batch)
-        for name, tensor in model.sums(batch, done).items():
+            output = model(batch)
+        for name, tensor in output.sums.items():
             sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
         if model.discriminates:
-            for replaced, histogram in rarity_histograms(batch, done.corrupted.input_ids, rarity).items():
+            for replaced, histogram in rarity_histograms(batch, output.corrupted.input_ids, rarity).items():
                 frequency[replaced] = histogram + frequency[replaced] if len(frequency[replaced]) else histogram
     model.train(was_training)
     metrics = model.metrics(sums)
@@ -74,35 +74,35 @@ def rarity_histograms(
 
 @dataclass(frozen=True)
 class Sample:
-    """One held-out sentence as the discriminator saw it, token by token."""
+    """A held-out sentence after corruption, with the discriminator's probabilities."""
 
     tokens: list[str]
     originals: list[str | None]
-    """The token that stood there, where it was replaced."""
+    """The original token, where it was replaced."""
     probabilities: list[float]
     """The discriminator's probability that the token was replaced."""
 
 
 def samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtime: Runtime) -> list[Sample]:
-    """What was replaced in each row of `batch`, and what the discriminator says of it; nothing without a discriminator."""
+    """The rows of `batch` after corruption, with the discriminator's probabilities; [] without a discriminator."""
     if not model.discriminates:
         return []
     was_training = model.training
     model.eval()
     batch = batch.to(runtime.device)
     with torch.no_grad(), runtime.autocast():
-        done = model.run(batch)
+        output = model(batch)
     model.train(was_training)
-    assert done.predicted.scores is not None
+    assert output.prediction.logits is not None
     rows = []
     for row, length in enumerate(batch.lengths.tolist()):
-        seen = done.corrupted.input_ids[row, :length].tolist()
+        seen = output.corrupted.input_ids[row, :length].tolist()
         original = batch.input_ids[row, :length].tolist()
         rows.append(
             Sample(
                 tokens=[vocabulary[i] for i in seen],
                 originals=[None if a == b else vocabulary[b] for a, b in zip(seen, original, strict=True)],
-                probabilities=done.predicted.scores[row, :length].float().sigmoid().tolist(),
+                probabilities=output.prediction.logits[row, :length].float().sigmoid().tolist(),
             )
         )
     return rows

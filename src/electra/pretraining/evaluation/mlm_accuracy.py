@@ -19,7 +19,7 @@ from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, MaskedLMAlone
 from electra.pretraining.evaluation.fill_mask import load_filler
-from electra.pretraining.objectives.model import OBJECTIVES
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
 from electra.runtime import Runtime, start_runtime
 from electra.seeding import Draw, uniform
@@ -55,7 +55,7 @@ def evaluate_as_mlm(
             raise UsageError(f"{name} is {value}; it must be at least 1")
     directory = RunDirectory(run)
     config = directory.saved()
-    if OBJECTIVES[config.objective].corruption == "generator" and OBJECTIVES[config.objective].prediction != "replaced":
+    if OBJECTIVES[config.objective].has_generator and not OBJECTIVES[config.objective].discriminates:
         raise UsageError(f"{run}: --objective {config.objective} has no discriminator; name an ELECTRA run")
     electra = load_filler(run)
     if not isinstance(electra.network, ElectraAsMaskedLM):

@@ -1,7 +1,8 @@
-"""What stands at the chosen positions when the main network reads the text."""
+"""Corruptions: the input of the discriminator or main encoder at the masked positions."""
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -10,42 +11,43 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.flops import Cost
-from electra.pretraining.objectives.chunked_softmax import sample_tokens
+from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples, write_tokens
 from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.sampling import sample_tokens
 from electra.seeding import Draw, uniform
 
 
 def mask_for_generator(
-    batch: Batch, chosen: MaskedPositions, mask_id: int, config: MaskingConfig
+    batch: Batch, masked: MaskedPositions, mask_id: int, config: MaskingConfig
 ) -> Int64[Tensor, "B L"]:
-    """The generator's input: of the chosen tokens 85 % become [MASK] and 15 % stay; never a random token.
+    """The generator's input: 85 % of the masked positions become [MASK], 15 % keep their token; none becomes a random token.
 
-    A position drawn twice becomes [MASK] if either draw decides so, as in the original code.
+    A position that is sampled twice becomes [MASK] if either of its slots does, as in the original code.
     """
-    u = uniform(batch.row_keys, Draw.MASKS, chosen.positions.shape[1])
-    return write_tokens(batch.input_ids, chosen.positions, mask_id, chosen.used & (u < config.generator_mask))
+    u = uniform(batch.row_keys, Draw.MASKS, masked.positions.shape[1])
+    return write_tokens(batch.input_ids, masked.positions, mask_id, masked.used & (u < config.generator_mask))
 
 
 def mask_like_bert(
-    batch: Batch, chosen: MaskedPositions, mask_id: int, vocab_size: int, config: MaskingConfig
+    batch: Batch, masked: MaskedPositions, mask_id: int, vocab_size: int, config: MaskingConfig
 ) -> Int64[Tensor, "B L"]:
-    """BERT's corruption: of the chosen tokens 80 % become [MASK], 10 % any token of the vocabulary, 10 % stay.
+    """BERT's corruption: 80 % of the masked positions become [MASK], 10 % a random token of the vocabulary, 10 % keep theirs.
 
-    A position drawn twice becomes [MASK] if either draw decides so.
+    A position that is sampled twice becomes [MASK] if either of its slots does.
     """
-    ids, slots = batch.input_ids, chosen.positions.shape[1]
+    ids, slots = batch.input_ids, masked.positions.shape[1]
     u = uniform(batch.row_keys, Draw.MASKS, slots)
-    masked = u < config.mlm_mask
+    is_masked = u < config.mlm_mask
     if config.mlm_random:
         tokens = (uniform(batch.row_keys, Draw.RANDOM_TOKENS, slots) * vocab_size).long()
-        changed = chosen.used & ~masked & (u < config.mlm_mask + config.mlm_random)
-        ids = write_samples(ids, chosen.positions, tokens, changed, config)
-    return write_tokens(ids, chosen.positions, mask_id, chosen.used & masked)
+        changed = masked.used & ~is_masked & (u < config.mlm_mask + config.mlm_random)
+        ids = write_samples(ids, masked.positions, tokens, changed, config)
+    return write_tokens(ids, masked.positions, mask_id, masked.used & is_masked)
 
 
 class Generated(NamedTuple):
-    """What a generator did at the chosen positions."""
+    """Output of a generator network at the masked positions."""
 
     hidden: Float[Tensor, "B K H"]
     nll: Float[Tensor, "B K"]
@@ -58,47 +60,46 @@ class Corrupted(NamedTuple):
 
     input_ids: Int64[Tensor, "B L"]
     generated: Generated | None
-    """What a generator that is a network did."""
+    """Output of the generator, if it is a network."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
 
-    def but_unchanged(self, batch: Batch, share: float) -> "Corrupted":
-        """The same with this share of the rows, drawn at random, as they were (Appendix H)."""
+    def restore_rows(self, batch: Batch, share: float) -> "Corrupted":
+        """The batch with a random `share` of its rows uncorrupted (Appendix H)."""
         unchanged = uniform(batch.row_keys, Draw.UNCHANGED, 1) < share
         return self._replace(input_ids=torch.where(unchanged, batch.input_ids, self.input_ids))
 
 
 class GeneratorLoss(NamedTuple):
-    """What the generator learns from: a loss at each chosen position (0 where a slot is unused), if it learns at all."""
+    """The losses of a corruption by name, one value per masked position (0 where a slot is unused), and sums for `metrics`."""
 
-    loss: Float[Tensor, "B K"] | None
+    losses: dict[str, Tensor]
     sums: dict[str, Tensor]
-    """Sums for `metrics`."""
 
 
-NOTHING = GeneratorLoss(None, {})
+class Corruption(nn.Module):
+    """Replaces the masked positions. The defaults are those of a corruption without parameters and losses."""
 
+    loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
+    """How each loss that `compute_losses` returns enters the total."""
 
-class NoNetwork(nn.Module):
-    """A corruption that computes nothing to speak of, and learns nothing."""
-
-    def learn(
-        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    def compute_losses(
+        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
     ) -> GeneratorLoss:
-        """Nothing."""
-        return NOTHING
+        """The losses; `logits` are the discriminator's, if there is one."""
+        return GeneratorLoss({}, {})
 
-    def learnt(self, metrics: Mapping[str, float]) -> float:
-        """Nothing is minimized."""
-        return 0.0
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Metrics beside the losses, from sums over any number of batches."""
+        return {}
 
     def cost(self, length: int, predictions: int) -> Cost:
-        """Free."""
+        """FLOPs of one row with `predictions` masked positions."""
         return Cost({})
 
 
-class FrequencySamples(NoNetwork):
-    """Tokens drawn with given probabilities, whatever stands around: by corpus frequency, or all alike (section 3.2)."""
+class FrequencySamples(Corruption):
+    """Tokens sampled without context, by corpus frequency or uniformly (section 3.2)."""
 
     p: Tensor
     cumulative: Tensor
@@ -111,25 +112,25 @@ class FrequencySamples(NoNetwork):
         self.register_buffer("p", p.float(), persistent=False)
         self.register_buffer("cumulative", p.cumsum(-1), persistent=False)
 
-    def forward(self, batch: Batch, chosen: MaskedPositions) -> Corrupted:
-        original = batch.input_ids.gather(1, chosen.positions)
+    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+        original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
         if self.exclude_original_token:
             weights = self.p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
             sampled = sample_tokens(weights, u.flatten()).view_as(original)
         else:
             sampled = torch.searchsorted(self.cumulative, u.double() * self.cumulative[-1], right=True)
-        correct = ((sampled == original) & chosen.used).sum()
-        ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
+        correct = ((sampled == original) & masked.used).sum()
+        ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
         return Corrupted(ids, None, {"sampled_correct": correct})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """How often a draw is the original token."""
+        """The share of samples that are the original token."""
         return {"sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"])}
 
 
-class Masks(NoNetwork):
-    """BERT's corruption."""
+class MaskTokens(Corruption):
+    """BERT's corruption, see `mask_like_bert`."""
 
     def __init__(self, masking: MaskingConfig, mask_id: int, vocab_size: int) -> None:
         super().__init__()
@@ -137,17 +138,13 @@ class Masks(NoNetwork):
         self.mask_id = mask_id
         self.vocab_size = vocab_size
 
-    def forward(self, batch: Batch, chosen: MaskedPositions) -> Corrupted:
-        ids = mask_like_bert(batch, chosen, self.mask_id, self.vocab_size, self.masking)
+    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+        ids = mask_like_bert(batch, masked, self.mask_id, self.vocab_size, self.masking)
         return Corrupted(ids, None, {})
-
-    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """None: the main network's are all there is."""
-        return {}
 
 
 def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:
-    """Probabilities of the tokens by their counts: none for special ones, a little for those that did not occur."""
+    """Probabilities of the tokens by their counts: 0 for special tokens, a small one for tokens with count 0."""
     weights = counts.double() + 0.5
     weights[list(special_ids)] = 0.0
     return (weights / weights.sum()).float()
@@ -164,12 +161,12 @@ def sum_without_unk(
 
 
 def compute_accuracy_without_unk(sums: Mapping[str, Tensor], name: str) -> dict[str, float]:
-    """The metric `NAME_accuracy_without_unk`: where [UNK] is frequent, predicting it is easy and worth nothing."""
+    """The metric `NAME_accuracy_without_unk`: frequent [UNK] tokens are easy to predict and inflate the accuracy."""
     if f"{name}_known" not in sums:
         return {}
     return {f"{name}_accuracy_without_unk": ratio(sums[f"{name}_known_correct"], sums[f"{name}_known"])}
 
 
 def ratio(a: Tensor, b: Tensor) -> float:
-    """a / b of two sums; nan where nothing was counted."""
+    """a / b of two sums; nan if b is 0."""
     return float(a) / float(b) if float(b) else math.nan

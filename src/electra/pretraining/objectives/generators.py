@@ -1,6 +1,7 @@
-"""Generators that are networks: they fill the chosen positions, and learn by likelihood, as an adversary, or not at all."""
+"""Generators that are masked language models, trained by maximum likelihood, adversarially, or not at all."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -8,10 +9,9 @@ from torch import Tensor, nn
 
 from electra.data.loader import Batch
 from electra.model.flops import Cost, masked_lm_parts
-from electra.pretraining.objectives.chunked_softmax import Sampling, score_tokens
 from electra.pretraining.objectives.corruption import (
-    NOTHING,
     Corrupted,
+    Corruption,
     Generated,
     GeneratorLoss,
     compute_accuracy_without_unk,
@@ -19,13 +19,17 @@ from electra.pretraining.objectives.corruption import (
     ratio,
     sum_without_unk,
 )
+from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
+from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Draw, uniform
 
 
-class GeneratorSamples(nn.Module):
-    """A small masked language model fills the chosen positions; it learns from its own likelihood (section 2)."""
+class GeneratorSamples(Corruption):
+    """Samples of a small masked language model, which is trained by maximum likelihood (section 2)."""
+
+    loss_terms: Mapping[str, LossTerm] = MappingProxyType({"generator_loss": LossTerm("masked")})
 
     def __init__(
         self,
@@ -37,52 +41,54 @@ class GeneratorSamples(nn.Module):
     ) -> None:
         super().__init__()
         self.generator = generator
-        # An untrained generator says [MASK] as often as any other token, and the discriminator must never see one.
+        # An untrained generator would sample [MASK] as often as any other token; the discriminator never reads one.
         self.sampling = Sampling(
             config.temperature, never=mask_id, exclude_original_token=config.exclude_original_token
         )
         self.masking = masking
         self.mask_id = mask_id
         self.unk_id = unk_id
-        """Of [UNK], where the accuracy without it is to be measured too."""
+        """Id of [UNK] if the accuracy without it is measured too."""
 
-    def forward(self, batch: Batch, chosen: MaskedPositions) -> Corrupted:
-        masked_ids = mask_for_generator(batch, chosen, self.mask_id, self.masking)
-        hidden = self.generator.encoder(masked_ids, batch.token_type_ids, batch.attention_mask, chosen.positions)
-        original = batch.input_ids.gather(1, chosen.positions)
+    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+        masked_ids = mask_for_generator(batch, masked, self.mask_id, self.masking)
+        original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
-        scores = score_tokens(self.generator, hidden, original, self.sampling, u)
-        sampled, nll = scores.sampled, scores.nll * chosen.used
+        hidden, scores = self.generator(
+            masked_ids,
+            batch.token_type_ids,
+            batch.attention_mask,
+            masked.positions,
+            targets=original,
+            sampling=self.sampling,
+            u=u,
+        )
+        sampled, nll = scores.sampled, scores.nll * masked.used
         assert sampled is not None
         sums = {
-            "generator_nll": nll.sum(),
-            "generator_correct": (scores.correct & chosen.used).sum(),
-            "sampled_correct": ((sampled == original) & chosen.used).sum(),
+            "generator_loss": nll.sum(),
+            "generator_correct": (scores.correct & masked.used).sum(),
+            "sampled_correct": ((sampled == original) & masked.used).sum(),
         }
-        sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, chosen.used)
+        sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, masked.used)
         generated = Generated(hidden, nll, sampled)
-        ids = write_samples(batch.input_ids, chosen.positions, sampled, chosen.used, self.masking)
+        ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
         return Corrupted(ids, generated, sums)
 
-    def learn(
-        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    def compute_losses(
+        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
     ) -> GeneratorLoss:
-        """The generator's own loss: -log p(original token)."""
         assert corrupted.generated is not None
-        return GeneratorLoss(corrupted.generated.nll, {})
+        return GeneratorLoss({"generator_loss": corrupted.generated.nll}, {})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The generator's loss and accuracies at the chosen positions."""
+        """The generator's negative log-likelihood and accuracies at the masked positions."""
         return {
-            "generator_loss": ratio(sums["generator_nll"], sums["masked"]),
+            "generator_loss": ratio(sums["generator_loss"], sums["masked"]),
             "generator_accuracy": ratio(sums["generator_correct"], sums["masked"]),
             **compute_accuracy_without_unk(sums, "generator"),
             "sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"]),
         }
-
-    def learnt(self, metrics: Mapping[str, float]) -> float:
-        """The part of the metrics that is minimized."""
-        return metrics["generator_loss"]
 
     def cost(self, length: int, predictions: int) -> Cost:
         """FLOPs of one row."""
@@ -90,7 +96,9 @@ class GeneratorSamples(nn.Module):
 
 
 class FrozenSamples(GeneratorSamples):
-    """A generator that is done learning (section 3.2, the second stage)."""
+    """Samples of a generator without training (section 3.2, the second stage)."""
+
+    loss_terms = MappingProxyType({})
 
     def __init__(
         self,
@@ -103,13 +111,10 @@ class FrozenSamples(GeneratorSamples):
         super().__init__(generator, config, masking, mask_id, unk_id)
         generator.requires_grad_(False)
 
-    def learn(
-        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    def compute_losses(
+        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
     ) -> GeneratorLoss:
-        return NOTHING
-
-    def learnt(self, metrics: Mapping[str, float]) -> float:
-        return 0.0
+        return GeneratorLoss({}, {})
 
     def cost(self, length: int, predictions: int) -> Cost:
         """Forward alone: half of a step, as Appendix E counts."""
@@ -117,11 +122,13 @@ class FrozenSamples(GeneratorSamples):
 
 
 class AdversarialSamples(GeneratorSamples):
-    """A generator that learns to fool the discriminator, by REINFORCE with a learned baseline (Appendix F).
+    """Samples of a generator that maximizes the discriminator's loss, by REINFORCE with a learned baseline (Appendix F).
 
-    Simplifying assumption: what the discriminator says of a sample does not depend on the other samples. Then the reward
-    of a sample is the discriminator's loss at its position.
+    Simplifying assumption: the discriminator's logit of a sample does not depend on the other samples. Then the reward of
+    a sample is the discriminator's loss at its position.
     """
+
+    loss_terms = MappingProxyType({"policy_loss": LossTerm("masked"), "baseline_loss": LossTerm("masked")})
 
     def __init__(
         self,
@@ -134,41 +141,40 @@ class AdversarialSamples(GeneratorSamples):
         super().__init__(generator, config, masking, mask_id, unk_id)
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
-    def learn(
-        self, batch: Batch, chosen: MaskedPositions, corrupted: Corrupted, scores: Tensor | None
+    def compute_losses(
+        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
     ) -> GeneratorLoss:
         """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
         generated = corrupted.generated
         assert generated is not None
-        assert scores is not None
-        original = batch.input_ids.gather(1, chosen.positions)
-        read = corrupted.input_ids.gather(1, chosen.positions)
-        # An input that was left unchanged, or a position drawn twice, shows another token than the sample.
-        used = chosen.used & (read == generated.sampled)
-        said = scores.detach().float().gather(1, chosen.positions)
-        reward = F.binary_cross_entropy_with_logits(said, (read != original).float(), reduction="none")
-        # The encoder learns from the policy alone; the paper does not say whether the baseline's loss reaches it too.
+        assert logits is not None
+        original = batch.input_ids.gather(1, masked.positions)
+        read = corrupted.input_ids.gather(1, masked.positions)
+        # In an uncorrupted row, or at a position that was sampled twice, the input is not the sample.
+        used = masked.used & (read == generated.sampled)
+        logits = logits.detach().float().gather(1, masked.positions)
+        reward = F.binary_cross_entropy_with_logits(logits, (read != original).float(), reduction="none")
+        # The encoder gets gradients of the policy loss alone; the paper leaves open whether the baseline's loss reaches it.
         z = self.baseline(generated.hidden.detach()).squeeze(-1).float()
         expected = -F.logsigmoid(z)
-        log_p = self.sampling.scores(self.generator.predict(generated.hidden).float(), original).log_softmax(-1)
+        log_p = self.sampling.scores(self.generator(hidden=generated.hidden).float(), original).log_softmax(-1)
         of_sample = log_p.gather(-1, generated.sampled.unsqueeze(-1)).squeeze(-1)
         policy = -of_sample * (reward - expected.detach()) * used
         # The baseline is -log of a probability, and the probability that would give the reward is its target.
         baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * used
-        sums = {"policy_loss": policy.sum(), "baseline_loss": baseline.sum(), "reward": (reward * used).sum()}
-        return GeneratorLoss(policy + baseline, sums)
+        return GeneratorLoss({"policy_loss": policy, "baseline_loss": baseline}, {"reward": (reward * used).sum()})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Those of a generator (its likelihood is only watched), and of its game."""
-        game = {name: ratio(sums[name], sums["masked"]) for name in ("policy_loss", "baseline_loss", "reward")}
-        return {**super().metrics(sums), **game}
-
-    def learnt(self, metrics: Mapping[str, float]) -> float:
-        return metrics["policy_loss"] + metrics["baseline_loss"]
+        return {**super().metrics(sums), "reward": ratio(sums["reward"], sums["masked"])}
 
     def cost(self, length: int, predictions: int) -> Cost:
         baseline = {"baseline": predictions * 2 * self.generator.config.hidden_size}
         return Cost(super().cost(length, predictions).forward | baseline)
 
 
-LEARNING = {"likelihood": GeneratorSamples, "adversarial": AdversarialSamples, "none": FrozenSamples}
+GENERATOR_TRAINING: dict[str, type[GeneratorSamples]] = {
+    "mle": GeneratorSamples,
+    "adversarial": AdversarialSamples,
+    "frozen": FrozenSamples,
+}
+"""By `GeneratorConfig.training`."""

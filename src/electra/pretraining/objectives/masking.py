@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,21 +28,21 @@ class MaskingConfig:
     """Objective mlm: share of the chosen tokens that become [MASK]."""
     mlm_random: float = 0.1
     """Objective mlm: share of the chosen tokens that become a random token; the rest stay."""
-    strategy: Literal["uniform", "rare", "hard"] = "uniform"
-    """All tokens alike; or (Appendix H) rather those that are rare in the corpus, or that a small network, trained beside
-    the others, expects to be hard to predict."""
+    strategy: str = "uniform"
+    """uniform; or (Appendix H) rare: tokens that are rare in the corpus are masked more often; hard: those for which a small
+    network, trained jointly, predicts a high loss."""
     rarity: float = 0.5
     """Strategy rare: a token is chosen in proportion to its count in the corpus to the power of minus this."""
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 0.5:
-            raise UsageError(f"masking.fraction is {self.fraction}; it must lie between 0 and 0.5")
+            raise UsageError(f"masking.fraction is {self.fraction}; it must be between 0 and 0.5")
         if not self.rarity > 0:
             raise UsageError(f"masking.rarity is {self.rarity}; it must be more than 0")
         check_limits(self, "masking.", rarity=10)
         for name in ("generator_mask", "mlm_mask", "mlm_random"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"masking.{name} is {getattr(self, name)}; it must lie between 0 and 1")
+                raise UsageError(f"masking.{name} is {getattr(self, name)}; it must be between 0 and 1")
         if self.mlm_mask + self.mlm_random > 1:
             raise UsageError(f"masking.mlm_mask {self.mlm_mask} and masking.mlm_random {self.mlm_random} exceed 1")
 
@@ -54,7 +54,7 @@ class MaskedPositions(NamedTuple):
     used: Bool[Tensor, "B K"]
 
 
-def num_chosen(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
+def num_masked(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
     """How many tokens of a row of `lengths` tokens are chosen: round(fraction * n), half to even, at least one.
 
     Never more than the tokens that are not special: [CLS] and one or two [SEP].
@@ -63,9 +63,9 @@ def num_chosen(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, "
     return torch.minimum(wanted, lengths - 3).clamp(min=1)
 
 
-def num_chosen_of(length: int, fraction: float) -> int:
+def num_masked_of(length: int, fraction: float) -> int:
     """How many tokens of a row of `length` tokens are chosen."""
-    return int(num_chosen(torch.tensor([length]), fraction))
+    return int(num_masked(torch.tensor([length]), fraction))
 
 
 def real_tokens(input_ids: Int64[Tensor, "B L"], lengths: Int64[Tensor, " B"]) -> Bool[Tensor, "B L"]:
@@ -93,7 +93,7 @@ def choose_positions(
 
     The number of slots is that of a full row, so that shapes depend on the batch's length only.
     """
-    slots = num_chosen_of(candidates.shape[1], config.fraction)
+    slots = num_masked_of(candidates.shape[1], config.fraction)
     if config.with_replacement:
         shares = candidates.double() if weights is None else weights.double() * candidates
         cumulative = shares.cumsum(1)
@@ -113,23 +113,23 @@ def write_tokens(
     input_ids: Int64[Tensor, "B L"],
     positions: Int64[Tensor, "B K"],
     tokens: Int64[Tensor, "B K"] | int,
-    runtime: Bool[Tensor, "B K"],
+    mask: Bool[Tensor, "B K"],
 ) -> Int64[Tensor, "B L"]:
-    """`input_ids` with `tokens` at the positions where `runtime` is true; a position that comes twice gets equal tokens."""
+    """`input_ids` with `tokens` at the positions where `mask` is true; a position that comes twice gets equal tokens."""
     length = input_ids.shape[1]
     with_spare = F.pad(input_ids, (0, 1))  # a column that takes whatever is not to be written
-    return with_spare.scatter_(1, torch.where(runtime, positions, length), tokens)[:, :length]
+    return with_spare.scatter_(1, torch.where(mask, positions, length), tokens)[:, :length]
 
 
 def write_means(
     input_ids: Int64[Tensor, "B L"],
     positions: Int64[Tensor, "B K"],
     tokens: Int64[Tensor, "B K"],
-    runtime: Bool[Tensor, "B K"],
+    mask: Bool[Tensor, "B K"],
 ) -> Int64[Tensor, "B L"]:
     """The same; a position that comes twice gets the floor of the mean of its tokens' ids, as in the original code."""
-    times = torch.zeros_like(input_ids).scatter_add(1, positions, runtime.long())
-    total = torch.zeros_like(input_ids).scatter_add(1, positions, tokens * runtime)
+    times = torch.zeros_like(input_ids).scatter_add(1, positions, mask.long())
+    total = torch.zeros_like(input_ids).scatter_add(1, positions, tokens * mask)
     return torch.where(times > 0, total // times.clamp(min=1), input_ids)
 
 
@@ -137,9 +137,9 @@ def write_samples(
     input_ids: Int64[Tensor, "B L"],
     positions: Int64[Tensor, "B K"],
     tokens: Int64[Tensor, "B K"],
-    runtime: Bool[Tensor, "B K"],
+    mask: Bool[Tensor, "B K"],
     config: MaskingConfig,
 ) -> Int64[Tensor, "B L"]:
     """The same for tokens that are drawn, which may differ where a position comes twice."""
     write = write_means if config.with_replacement else write_tokens
-    return write(input_ids, positions, tokens, runtime)
+    return write(input_ids, positions, tokens, mask)

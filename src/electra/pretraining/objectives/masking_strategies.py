@@ -1,4 +1,4 @@
-"""Which tokens are rather chosen than others: all alike, the rare ones, or those expected to be hard (Appendix H)."""
+"""Which tokens are rather masked than others: all alike, the rare ones, or those expected to be hard (Appendix H)."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,13 @@ class Uniform(nn.Module):
     """All tokens alike."""
 
     def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"] | None:
-        """Weights of the tokens (None: all alike), without regard to which of them may be chosen."""
+        """Weights of the tokens (None: all alike), without regard to which of them may be masked."""
         return None
 
     def loss(
-        self, weights: Float[Tensor, "B L"] | None, chosen: MaskedPositions, nll: Float[Tensor, "B K"] | None
+        self, weights: Float[Tensor, "B L"] | None, masked: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
-        """What a strategy that learns has to learn from, at the chosen positions."""
+        """What a strategy that learns has to learn from, at the masked positions."""
         return None
 
     def cost(self, length: int) -> Cost:
@@ -66,13 +66,13 @@ class HardTokens(Uniform):
         return F.softplus(self.score(F.gelu(seen)).squeeze(-1).float()) + self.LEAST
 
     def loss(
-        self, weights: Float[Tensor, "B L"] | None, chosen: MaskedPositions, nll: Float[Tensor, "B K"] | None
+        self, weights: Float[Tensor, "B L"] | None, masked: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
         """How far the expected losses are from those that came out."""
         if weights is None or nll is None:
             return None
-        expected = weights.gather(1, chosen.positions)
-        return F.smooth_l1_loss(expected, nll.detach(), reduction="none") * chosen.used
+        expected = weights.gather(1, masked.positions)
+        return F.smooth_l1_loss(expected, nll.detach(), reduction="none") * masked.used
 
     def cost(self, length: int) -> Cost:
         """FLOPs of one row."""
@@ -83,7 +83,7 @@ class HardTokens(Uniform):
         return Cost({"embedding look-up": length * vectors}, learns=False)
 
 
-STRATEGIES: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {
+MASKING: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {
     "uniform": lambda masking, embedding_size, unigrams: Uniform(),
     "rare": lambda masking, embedding_size, unigrams: RareTokens(unigrams, masking.rarity),
     "hard": lambda masking, embedding_size, unigrams: HardTokens(embedding_size),

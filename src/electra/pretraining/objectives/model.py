@@ -1,173 +1,57 @@
-"""The objectives of the paper as one table, and the module that computes any of them.
+"""The module that computes any objective: corruption, target and masking strategy with their networks."""
 
-An objective is what stands at the chosen positions x what the main network must say x where it is scored. A new one is
-a row below, and a few lines in `corruption` or `prediction` if it brings a new choice.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from electra.data.loader import Batch
-from electra.model.encoder import EncoderConfig, initialize
+from electra.model.encoder import initialize
 from electra.model.flops import Cost
-from electra.pretraining.objectives.corruption import (
-    Corrupted,
-    FrequencySamples,
-    GeneratorLoss,
-    Masks,
-    frequencies,
-    ratio,
-)
-from electra.pretraining.objectives.generators import LEARNING, GeneratorSamples
+from electra.pretraining.objectives.corruption import Corrupted
+from electra.pretraining.objectives.generators import GeneratorSamples
+from electra.pretraining.objectives.losses import LossTerm, build_losses, total_loss
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
-    MaskingConfig,
     choose_positions,
-    num_chosen,
-    num_chosen_of,
+    num_masked,
+    num_masked_of,
     ordinary_tokens,
 )
-from electra.pretraining.objectives.masking_strategies import STRATEGIES
-from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
-from electra.pretraining.objectives.targets import (
-    AllTokensPrediction,
-    ContrastConfig,
-    MaskedTokenPrediction,
-    Prediction,
-    ReplacedTokenDetection,
-)
+from electra.pretraining.objectives.masking_strategies import MASKING
+from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
+from electra.pretraining.objectives.targets import Prediction
 from electra.seeding import Draw
-from electra.text.coverage import MAX_UNKNOWN
-
-
-@dataclass(frozen=True)
-class Objective:
-    """One pre-training task."""
-
-    corruption: Literal["generator", "masks"]
-    """What stands at the chosen positions."""
-    prediction: Literal["replaced", "token", "every-token"]
-    """What the main network must say."""
-    scored: Literal["tokens", "masked", "others"]
-    """Where it is scored: at all tokens, at the chosen ones, or at as many that are drawn apart."""
-    weight: float
-    """Weight of its loss beside the generator's (section 2: lambda)."""
-    description: str
-    """For people."""
-
-
-OBJECTIVES: dict[str, Objective] = {
-    "electra": Objective("generator", "replaced", "tokens", 50.0, "replaced token detection"),
-    "electra-15": Objective(
-        "generator", "replaced", "masked", 50.0, "replaced token detection, where tokens were chosen"
-    ),
-    "electra-other-15": Objective(
-        "generator", "replaced", "others", 50.0, "replaced token detection, at tokens drawn apart"
-    ),
-    "replace-mlm": Objective("generator", "token", "masked", 1.0, "masked language modeling without [MASK]"),
-    "all-tokens-mlm": Objective("generator", "every-token", "tokens", 1.0, "every token's original"),
-    "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modeling"),
-}
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The ids that objectives need to know."""
-
-    size: int
-    mask_id: int
-    special_ids: tuple[int, ...]
-    """Never chosen: [PAD], [CLS], [SEP], [MASK]."""
-    unk_id: int | None = None
-    """[UNK], if there is one."""
-
-
-@dataclass(frozen=True)
-class ObjectiveSpec:
-    """All that an objective is built from."""
-
-    objective: Objective
-    main: EncoderConfig
-    generator: GeneratorConfig
-    masking: MaskingConfig
-    vocabulary: Vocabulary
-    unigrams: Int64[Tensor, " V"]
-    """Counts of the tokens in the corpus."""
-    contrast: ContrastConfig
-    copies: bool
-    """Whether a prediction of every token has the copy mechanism."""
-
-    @property
-    def frequent_unk(self) -> int | None:
-        """The id of [UNK] if the corpus has so many that accuracies are measured without them too, else None."""
-        unk = self.vocabulary.unk_id
-        return unk if unk is not None and self.unigrams[unk] > MAX_UNKNOWN * self.unigrams.sum() else None
-
-
-Main = MaskedLM | Discriminator
-
-
-def frequency_samples(setting: ObjectiveSpec) -> FrequencySamples:
-    """Draws from the corpus frequencies of the tokens, or from any token that is not special alike."""
-    counts = setting.unigrams if setting.generator.kind == "unigram" else torch.ones_like(setting.unigrams)
-    probabilities = frequencies(counts, setting.vocabulary.special_ids)
-    return FrequencySamples(probabilities, setting.generator, setting.masking)
-
-
-def generator_samples(setting: ObjectiveSpec, main: Main) -> GeneratorSamples | FrequencySamples:
-    """What the configuration calls a generator."""
-    if setting.generator.kind != "masked-lm":
-        return frequency_samples(setting)
-    generator = build_generator(setting.main, setting.generator, main.encoder)
-    samples = LEARNING[setting.generator.learning]
-    return samples(generator, setting.generator, setting.masking, setting.vocabulary.mask_id, setting.frequent_unk)
-
-
-CORRUPTIONS: dict[str, Callable[[ObjectiveSpec, Main], GeneratorSamples | FrequencySamples | Masks]] = {
-    "generator": generator_samples,
-    "masks": lambda setting, main: Masks(setting.masking, setting.vocabulary.mask_id, setting.vocabulary.size),
-}
-PREDICTIONS: dict[
-    str, Callable[[ObjectiveSpec], ReplacedTokenDetection | MaskedTokenPrediction | AllTokensPrediction]
-] = {
-    "replaced": lambda setting: ReplacedTokenDetection(Discriminator(setting.main), setting.contrast),
-    "token": lambda setting: MaskedTokenPrediction(MaskedLM(setting.main), setting.frequent_unk),
-    "every-token": lambda setting: AllTokensPrediction(MaskedLM(setting.main), setting.copies),
-}
 
 
 class ForwardOutput(NamedTuple):
-    """A batch after all networks."""
+    """All intermediate results of a batch."""
 
-    chosen: MaskedPositions
+    masked: MaskedPositions
     corrupted: Corrupted
-    predicted: Prediction
-    learnt: GeneratorLoss
-    """What the generator learns from."""
-    strategy_loss: Float[Tensor, "B K"] | None
-    """What the choice of positions learns from."""
+    prediction: Prediction
+    losses: dict[str, Tensor]
+    """By name, one value per position or sequence, in the order of `PretrainingModel.loss_terms`."""
+    sums: dict[str, Tensor]
+    """Sums for `PretrainingModel.metrics`, those of the losses included; without gradients."""
 
 
 class PretrainingModel(nn.Module):
-    """An objective with its networks: the one thing to wrap, train and save. Its initial values are drawn here."""
+    """An objective with its networks, initialized: the module to wrap, train and save."""
 
-    def __init__(self, setting: ObjectiveSpec) -> None:
+    def __init__(self, spec: ObjectiveSpec) -> None:
         super().__init__()
-        self.setting = setting
-        self.prediction = PREDICTIONS[setting.objective.prediction](setting)
-        self.corruption = CORRUPTIONS[setting.objective.corruption](setting, self.prediction.network)
-        self.strategy = STRATEGIES[setting.masking.strategy](
-            setting.masking, setting.main.embedding_size, setting.unigrams
-        )
-        initialize(self, setting.main.initializer_range, setting.main.embedding_initializer_range)
-        if self.generator is not None and setting.generator.initializer_range is not None:
+        self.spec = spec
+        self.target = TARGETS[spec.objective.target](spec)
+        self.corruption = CORRUPTIONS[spec.objective.corruption](spec, self.target.network)
+        self.strategy = MASKING[spec.masking.strategy](spec.masking, spec.main.embedding_size, spec.unigrams)
+        initialize(self, spec.main.initializer_range, spec.main.embedding_initializer_range)
+        if self.generator is not None and spec.generator.initializer_range is not None:
             for own in (self.generator.encoder.layers, self.generator.head):
-                initialize(own, setting.generator.initializer_range)
+                initialize(own, spec.generator.initializer_range)
 
     @property
     def generator(self) -> MaskedLM | None:
@@ -176,17 +60,17 @@ class PretrainingModel(nn.Module):
 
     @property
     def discriminates(self) -> bool:
-        """Whether the main network tells replaced tokens."""
-        return isinstance(self.prediction, ReplacedTokenDetection)
+        """Whether a discriminator is trained."""
+        return self.spec.objective.discriminates
 
     @property
     def scored_everywhere(self) -> bool:
-        """Whether the main network is scored at all tokens."""
-        return self.setting.objective.scored == "tokens"
+        """Whether the target is scored at all tokens."""
+        return self.spec.objective.scored == "tokens"
 
     def summary(self) -> str:
-        """Its size in a few words."""
-        main = self.setting.main
+        """Number of parameters and sizes, for the log."""
+        main = self.spec.main
         parts = [
             f"{sum(p.numel() for p in self.parameters()) / 1e6:.2f} M parameters",
             f"{main.num_layers} layers of {main.hidden_size}",
@@ -194,59 +78,72 @@ class PretrainingModel(nn.Module):
         if self.generator is not None:
             sizes = self.generator.config
             parts.append(f"generator of {sizes.num_layers} layers of {sizes.hidden_size}")
-        elif self.setting.objective.corruption == "generator":
-            parts.append(f"{self.setting.generator.kind} generator")
+        elif self.spec.objective.has_generator:
+            parts.append(f"{self.spec.generator.kind} generator")
         return ", ".join(parts)
 
+    @property
+    def loss_terms(self) -> dict[str, LossTerm]:
+        """How each loss enters the total, in the order of addition."""
+        objective = self.spec.objective
+        return {
+            self.target.loss_name: LossTerm(objective.scored, objective.weight),
+            **self.corruption.loss_terms,
+            **self.target.loss_terms,
+            "strategy_loss": LossTerm("masked"),
+        }
+
     def run(self, batch: Batch) -> ForwardOutput:
-        """Choose positions, corrupt them, and let the main network speak."""
-        masking, objective = self.setting.masking, self.setting.objective
-        candidates = ordinary_tokens(batch.input_ids, self.setting.vocabulary.special_ids)
-        word = self.prediction.network.encoder.embeddings.word
-        weights = self.strategy(batch.input_ids, word) if self.training else None  # held-out scores: all tokens alike
-        number = num_chosen(batch.lengths, masking.fraction)
-        weights_alone = None if weights is None else weights.detach()
-        chosen = choose_positions(candidates, number, masking, batch.row_keys, weights_alone)
-        corrupted = self.corruption(batch, chosen)
-        if self.setting.contrast.weight and self.training:
-            corrupted = corrupted.but_unchanged(batch, self.setting.contrast.unchanged)
-        at = None if objective.scored == "tokens" else chosen
-        if objective.scored == "others":
-            # Drawn apart, whether masked or not: beside the masked ones alone (so footnote 7 can be read) all are original.
-            at = choose_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
-        predicted = self.prediction(batch, corrupted, at)
-        learnt = self.corruption.learn(batch, chosen, corrupted, predicted.scores)
-        # How hard the chosen tokens were: the generator knows, or the main network if it predicts them itself.
-        nll = corrupted.generated.nll if corrupted.generated else predicted.loss
-        return ForwardOutput(chosen, corrupted, predicted, learnt, self.strategy.loss(weights, chosen, nll))
+        """Choose positions, corrupt them, and compute the target."""
+        masking = self.spec.masking
+        candidates = ordinary_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
+        number = num_masked(batch.lengths, masking.fraction)
+        word = self.target.network.encoder.embeddings.word
+        # Held-out metrics of all strategies are measured at uniformly sampled positions.
+        weights = self.strategy(batch.input_ids, word) if self.training else None
+        sampling_weights = None if weights is None else weights.detach()
+        masked = choose_positions(candidates, number, masking, batch.row_keys, sampling_weights)
+        corrupted = self.corruption(batch, masked)
+        if self.spec.contrast.weight and self.training:
+            corrupted = corrupted.restore_rows(batch, self.spec.contrast.unchanged)
 
-    def forward(self, batch: Batch, counts: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """A micro-batch's share of the loss of a global batch with `counts` tokens, and sums for `metrics`."""
-        done = self.run(batch)
-        objective = self.setting.objective
-        loss = objective.weight * done.predicted.loss.sum() / counts[objective.scored]
-        if done.learnt.loss is not None:
-            loss = loss + done.learnt.loss.sum() / counts["masked"]
-        if done.predicted.sentence_loss is not None:
-            loss = loss + self.setting.contrast.weight * done.predicted.sentence_loss.sum() / counts["sequences"]
-        if done.strategy_loss is not None:
-            loss = loss + done.strategy_loss.sum() / counts["masked"]
-        return loss, self.sums(batch, done)
+        def sample_others() -> MaskedPositions:
+            return choose_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
-    def sums(self, batch: Batch, done: ForwardOutput) -> dict[str, Tensor]:
-        """Everything that `metrics` is made from, for one batch."""
-        sums = self.counted(batch) | done.corrupted.sums | done.predicted.sums | done.learnt.sums
-        if done.strategy_loss is not None:
-            sums["strategy_loss"] = done.strategy_loss.sum()
-        return {name: t.detach() for name, t in sums.items()}
+        at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
+        prediction = self.target(batch, corrupted, at)
+        generator = self.corruption.compute_losses(batch, masked, corrupted, prediction.logits)
+        losses = prediction.losses | generator.losses
+        # Losses at the masked positions: the generator's, or the main encoder's if it predicts the tokens itself.
+        nll = corrupted.generated.nll if corrupted.generated else prediction.losses[self.target.loss_name]
+        strategy_loss = self.strategy.loss(weights, masked, nll)
+        if strategy_loss is not None:
+            losses["strategy_loss"] = strategy_loss
+        losses = {name: losses[name] for name in self.loss_terms if name in losses}
+        sums = self.counted(batch) | corrupted.sums | prediction.sums | generator.sums
+        sums |= {name: loss.sum() for name, loss in losses.items()}
+        return ForwardOutput(masked, corrupted, prediction, losses, {name: t.detach() for name, t in sums.items()})
+
+    def forward(
+        self, batch: Batch, counts: Mapping[str, float | Tensor] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]] | ForwardOutput:
+        """The micro-batch's share of the loss of a global batch with `counts`, and sums for `metrics`.
+
+        Without `counts`: all intermediate results.
+        """
+        output = self.run(batch)
+        if counts is None:
+            return output
+        losses = build_losses({name: loss.sum() for name, loss in output.losses.items()}, self.loss_terms)
+        return total_loss(losses, counts), output.sums
 
     def counted(self, batch: Batch) -> dict[str, Tensor]:
-        """What losses are means over, from the lengths alone and on their device; padding is not counted."""
-        fraction = self.setting.masking.fraction
+        """The counts that losses are means over, from the lengths alone, on their device; without padding."""
+        fraction = self.spec.masking.fraction
         return {
             "sequences": torch.ones_like(batch.lengths).sum(),
             "tokens": batch.lengths.sum(),
-            "masked": (masked := num_chosen(batch.lengths, fraction).sum()),
+            "masked": (masked := num_masked(batch.lengths, fraction).sum()),
             "others": masked,
         }
 
@@ -255,19 +152,21 @@ class PretrainingModel(nn.Module):
         return {name: float(count) for name, count in self.counted(batch).items()}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Losses, accuracies and the rest, from sums over any number of batches."""
-        corruption = self.corruption.metrics(sums)
-        prediction = self.prediction.metrics(sums, sums[self.setting.objective.scored])
-        own = next(iter(prediction.values()))  # the loss stands first
-        loss = self.setting.objective.weight * own + self.corruption.learnt(corruption)
-        loss += self.setting.contrast.weight * prediction.get("sentence_loss", 0.0)
-        metrics = {**corruption, **prediction}
-        if self.setting.objective.weight != 1:
-            metrics["weighted_loss"] = self.setting.objective.weight * own
-        if "strategy_loss" in sums:
-            metrics["strategy_loss"] = ratio(sums["strategy_loss"], sums["masked"])
-            loss += metrics["strategy_loss"]
-        return {"loss": loss, **metrics}
+        """The total loss, every loss and all other metrics, from sums over any number of batches."""
+        objective = self.spec.objective
+        totals = {name: float(sums[name]) for name in self.loss_terms if name in sums}
+        losses = build_losses(totals, self.loss_terms)
+        counts = {loss.mean_over: float(sums[loss.mean_over]) or math.nan for loss in losses.values()}
+        means = {name: loss.sum / counts[loss.mean_over] for name, loss in losses.items()}
+        metrics = {
+            "loss": total_loss(losses, counts),
+            **self.corruption.metrics(sums),
+            **means,
+            **self.target.metrics(sums, sums[objective.scored]),
+        }
+        if objective.weight != 1:
+            metrics["weighted_loss"] = objective.weight * means[self.target.loss_name]
+        return metrics
 
     def flops(self, batch: Batch) -> float:
         """Forward and backward of a batch on the host, counted as in Appendix E: of rows as long as the longest."""
@@ -279,12 +178,12 @@ class PretrainingModel(nn.Module):
 
     def row_costs(self, length: int) -> dict[str, Cost]:
         """The same, network by network."""
-        predictions = num_chosen_of(length, self.setting.masking.fraction)
+        predictions = num_masked_of(length, self.spec.masking.fraction)
         costs = {
             "generator": self.corruption.cost(length, predictions),
-            "main network": self.prediction.cost(length, predictions),
+            "discriminator" if self.discriminates else "main encoder": self.target.cost(length, predictions),
             "strategy": self.strategy.cost(length),
-            "strategy's look-up": self.strategy.look_up_cost(self.setting.main, length),
+            "strategy's look-up": self.strategy.look_up_cost(self.spec.main, length),
         }
         return {network: cost for network, cost in costs.items() if cost.forward}
 

@@ -1,7 +1,7 @@
 """The networks of pre-training: a masked language model, a discriminator, and their sizes and ties."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra.model.layers import Embeddings
+from electra.pretraining.objectives.chunked_softmax import TokenScores, score_tokens
+from electra.pretraining.objectives.sampling import Sampling
 
 LEAST_TEMPERATURE = 1e-6
 """Below, logits divided by it overflow."""
@@ -18,10 +20,10 @@ LEAST_TEMPERATURE = 1e-6
 
 @dataclass(frozen=True)
 class GeneratorConfig:
-    """What fills the chosen positions (section 3.2)."""
+    """The generator, which fills the masked positions (section 3.2)."""
 
-    kind: Literal["masked-lm", "unigram", "uniform", "none"] = "masked-lm"
-    """A masked language model; draws from the corpus frequencies of the tokens; any token alike. None: only for mlm."""
+    kind: str = "masked-lm"
+    """masked-lm: a masked language model; unigram: samples by corpus frequency; uniform: any token; none: only for mlm."""
     size: float = 0.25
     """Multiplier of the discriminator's hidden size, feed-forward size and number of heads (paper, Table 6)."""
     depth: float = 1.0
@@ -32,8 +34,8 @@ class GeneratorConfig:
     """Multiplier of the feed-forward size, if not that of the size."""
     tying: Literal["none", "embeddings", "all"] = "embeddings"
     """Weights that generator and discriminator share; all of them only if their sizes are the same."""
-    learning: Literal["likelihood", "adversarial", "none"] = "likelihood"
-    """It learns to predict the original tokens, or to fool the discriminator (Appendix F), or not at all."""
+    training: str = "mle"
+    """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training."""
     initializer_range: float | None = None
     """Deviation of its initial kernels, if not the discriminator's."""
     temperature: float = 1.0
@@ -80,8 +82,15 @@ def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConf
     )
 
 
+class MaskedLMOutput(NamedTuple):
+    """Output of a masked language model for given targets."""
+
+    hidden: Float[Tensor, "*rows H"]
+    scores: TokenScores
+
+
 class MaskedLM(nn.Module):
-    """An encoder that predicts tokens: ELECTRA's generator, or BERT. It may share its embeddings, or a whole encoder."""
+    """An encoder with a masked-LM head: ELECTRA's generator, or BERT. Embeddings or encoder may be shared with another."""
 
     def __init__(
         self, config: EncoderConfig, embeddings: Embeddings | None = None, encoder: Encoder | None = None
@@ -89,32 +98,57 @@ class MaskedLM(nn.Module):
         super().__init__()
         self.config = config
         self.backend: str | None = None
-        """Of torch.compile, for what is done with logits (`electra.pretraining.objectives.chunked_softmax`)."""
+        """Back end of torch.compile for the chunked softmax; None: not compiled."""
         self.encoder = encoder or Encoder(config, embeddings)
         self.head = MaskedLMHead(config.hidden_size, config.embedding_size, config.vocab_size, config.layer_norm_eps)
 
     def forward(
         self,
-        input_ids: Int64[Tensor, "B L"],
-        token_type_ids: Int64[Tensor, "B L"],
-        attention_mask: Bool[Tensor, "B L"] | None,
-        positions: Int64[Tensor, "B K"],
-    ) -> Float[Tensor, "B K V"]:
-        """Logits at `positions` only: that, and the last layer's work there, is all that is computed."""
-        return self.predict(self.encoder(input_ids, token_type_ids, attention_mask, positions))
+        input_ids: Int64[Tensor, "B L"] | None = None,
+        token_type_ids: Int64[Tensor, "B L"] | None = None,
+        attention_mask: Bool[Tensor, "B L"] | None = None,
+        positions: Int64[Tensor, "B K"] | None = None,
+        *,
+        hidden: Float[Tensor, "*rows H"] | None = None,
+        targets: Int64[Tensor, "*rows"] | None = None,
+        sampling: Sampling | None = None,
+        u: Float[Tensor, "*rows"] | None = None,
+        candidates: Int64[Tensor, "*rows"] | None = None,
+    ) -> Float[Tensor, "*rows V"] | Float[Tensor, "*rows"] | MaskedLMOutput:
+        """Logits at `positions` (None: everywhere), or with `targets` their loss without all logits in memory.
+
+        `hidden`, from an earlier output, replaces the pass through the encoder. `sampling` and `u` as in `score_tokens`. With
+        `candidates` the result is the logit of one token per row.
+        """
+        if hidden is None:
+            hidden = self.encoder(input_ids, token_type_ids, attention_mask, positions)
+        if candidates is not None:
+            word = self.encoder.embeddings.word(candidates)
+            return (self.head.transform(hidden) * word).sum(-1).float() + self.head.bias[candidates]
+        return (
+            self.predict(hidden)
+            if targets is None
+            else MaskedLMOutput(hidden, self.score(hidden, targets, sampling, u))
+        )
 
     def predict(self, hidden: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows V"]:
-        """Logits over the vocabulary for vectors of the encoder."""
+        """Logits over the vocabulary."""
         return self.head(hidden, self.encoder.embeddings.word.weight)
 
-    def logits_of(self, hidden: Float[Tensor, "*rows H"], tokens: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
-        """The logit of one token at each vector."""
-        word = self.encoder.embeddings.word(tokens)
-        return (self.head.transform(hidden) * word).sum(-1).float() + self.head.bias[tokens]
+    def score(
+        self,
+        hidden: Float[Tensor, "*rows H"],
+        targets: Int64[Tensor, "*rows"],
+        sampling: Sampling | None = None,
+        u: Float[Tensor, "*rows"] | None = None,
+    ) -> TokenScores:
+        """Loss of the targets and samples, by chunked softmax."""
+        features, word = self.head.transform(hidden), self.encoder.embeddings.word.weight
+        return score_tokens(features, word, self.head.bias, targets, sampling, u, self.backend)
 
 
 def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encoder) -> MaskedLM:
-    """A generator that shares with the main network's encoder what `config.tying` says."""
+    """A generator that shares weights with the discriminator's encoder as `config.tying` defines."""
     sizes = generator_sizes(main, config)
     if config.tying == "all":
         return MaskedLM(sizes, encoder=encoder)
@@ -122,7 +156,7 @@ def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encod
 
 
 class Discriminator(nn.Module):
-    """An encoder that tells at every token whether it was replaced."""
+    """An encoder with a head for replaced token detection."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -135,6 +169,11 @@ class Discriminator(nn.Module):
         input_ids: Int64[Tensor, "B L"],
         token_type_ids: Int64[Tensor, "B L"],
         attention_mask: Bool[Tensor, "B L"] | None,
-    ) -> Float[Tensor, "B L"]:
-        """One logit a token; positive says "replaced"."""
-        return self.head(self.encoder(input_ids, token_type_ids, attention_mask))
+        positions: Int64[Tensor, "B K"] | None = None,
+        *,
+        return_hidden: bool = False,
+    ) -> Float[Tensor, "B Q"] | tuple[Float[Tensor, "B Q"], Float[Tensor, "B Q H"]]:
+        """One logit per token (at `positions`, if given), positive for replaced; optionally with the hidden states."""
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask, positions)
+        logits = self.head(hidden)
+        return (logits, hidden) if return_hidden else logits

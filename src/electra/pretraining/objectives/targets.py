@@ -1,7 +1,8 @@
-"""What the main network must say of a corrupted batch, and what that costs."""
+"""Targets: what is predicted from a corrupted batch, with losses, metrics and FLOPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -13,9 +14,10 @@ from electra.config.parser import check_limits
 from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
-from electra.pretraining.objectives.chunked_softmax import TokenScores, score_tokens
+from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.corruption import Corrupted, compute_accuracy_without_unk, ratio, sum_without_unk
 from electra.pretraining.objectives.detection_metrics import detection_metrics, score_histogram
+from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, real_tokens
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
@@ -24,125 +26,143 @@ from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 class ContrastConfig:
     """The sentence-level task of Appendix H: was anything in this input corrupted?
 
-    The vector of the input's first token says it: [CLS], or in a later piece of an example whatever stands first
+    It is predicted from the hidden state of the first token: [CLS], or the first token of a later piece of an example
     (`electra.data.loader.LengthWarmup`).
     """
 
     weight: float = 0.0
-    """Weight of its loss; 0: there is no such task."""
+    """Weight of its loss; 0: no such task."""
     unchanged: float = 0.2
-    """Share of the inputs that are left as they are while training."""
+    """Share of the training inputs that are not corrupted."""
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:
             raise UsageError(f"contrast.weight is {self.weight}; it must not be negative")
         check_limits(self, "contrast.", weight=10**6)
         if not 0 < self.unchanged < 1:
-            raise UsageError(f"contrast.unchanged is {self.unchanged}; it must lie between 0 and 1")
+            raise UsageError(f"contrast.unchanged is {self.unchanged}; it must be between 0 and 1")
 
 
 class Prediction(NamedTuple):
-    """What the main network said of a batch."""
+    """Output of a target for one batch."""
 
-    scores: Float[Tensor, "B L"] | None
+    logits: Float[Tensor, "B L"] | None
     """A discriminator's logits; those over a vocabulary are not kept."""
-    loss: Float[Tensor, "B _"]
-    """0 where it is not scored."""
+    losses: dict[str, Tensor]
+    """By name, one value per position or sequence, 0 where it is not scored."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
-    sentence_loss: Float[Tensor, " B"] | None = None
-    """The loss of the sentence-level task, where it is set, while training."""
 
 
-class ReplacedTokenDetection(nn.Module):
-    """Was this token replaced? Asked of every token that is not padding (section 2), or scored at some of them alone."""
+class Target(nn.Module):
+    """The network that reads the corrupted batch, and its loss."""
+
+    architecture: str
+    """Hugging Face class that the network is exported as."""
+    network: Discriminator | MaskedLM
+    loss_name: str
+    """Name of its loss, which is scored and weighted as `Objective` defines."""
+    loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
+    """Its other losses."""
+
+    def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
+        """Metrics beside the losses; `scored` is the number of scored positions."""
+        return {}
+
+    def cost(self, length: int, predictions: int) -> Cost:
+        """FLOPs of one row with `predictions` masked positions."""
+        raise NotImplementedError
+
+
+class ReplacedTokenDetection(Target):
+    """Binary classification of every token that is not padding, replaced or original (section 2)."""
 
     architecture = "ElectraForPreTraining"
+    network: Discriminator
+    loss_name = "discriminator_loss"
 
     def __init__(self, network: Discriminator, contrast: ContrastConfig) -> None:
         super().__init__()
         self.network = network
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
+        self.loss_terms = {"sentence_loss": LossTerm("sequences", contrast.weight)} if contrast.weight else {}
 
     def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
-        hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
-        logits = self.network.head(hidden).float()
+        inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
+        logits, hidden = self.network(*inputs, return_hidden=True)
+        logits = logits.float()
         # A sample that happens to be the original token is original.
         replaced = corrupted.input_ids != batch.input_ids
         real = real_tokens(batch.input_ids, batch.lengths)
         loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
         loss = loss * real if at is None else loss.gather(1, at.positions) * at.used
         sums = {
-            "prediction_loss": loss.sum(),
             # Of all tokens, wherever it is scored, so that objectives can be compared.
             "scores_replaced": score_histogram(logits, real & replaced),
             "scores_original": score_histogram(logits, real & ~replaced),
         }
-        sentence_loss = None
-        if (
-            self.sentence is not None and self.training
-        ):  # nearly all held-out inputs are corrupted: it would say nothing
+        losses = {self.loss_name: loss}
+        # Not on held-out text, where nearly all inputs are corrupted.
+        if self.sentence is not None and self.training:
             score = self.sentence(hidden[:, 0]).squeeze(-1).float()
-            sentence_loss = F.binary_cross_entropy_with_logits(score, replaced.any(1).float(), reduction="none")
-            sums["sentence_loss"] = sentence_loss.sum()
-        return Prediction(logits, loss, sums, sentence_loss)
+            losses["sentence_loss"] = F.binary_cross_entropy_with_logits(
+                score, replaced.any(1).float(), reduction="none"
+            )
+        return Prediction(logits, losses, sums)
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        """The discriminator's loss and how well it tells replaced tokens."""
-        detection = detection_metrics(sums["scores_replaced"], sums["scores_original"])
-        metrics = {"discriminator_loss": ratio(sums["prediction_loss"], scored), **detection}
-        if "sentence_loss" in sums:
-            metrics["sentence_loss"] = ratio(sums["sentence_loss"], sums["sequences"])
-        return metrics
+        return detection_metrics(sums["scores_replaced"], sums["scores_original"])
 
     def cost(self, length: int, predictions: int) -> Cost:
-        """FLOPs of one row."""
         sentence = {"sentence head": 2 * self.network.config.hidden_size} if self.sentence is not None else {}
         return Cost(discriminator_parts(self.network.config, length) | sentence)
 
 
-class MaskedTokenPrediction(nn.Module):
-    """Which token stood at each of the chosen positions?"""
+class MaskedTokenPrediction(Target):
+    """Prediction of the original tokens at the masked positions."""
 
     architecture = "ElectraForMaskedLM"
+    network: MaskedLM
+    loss_name = "mlm_loss"
 
     def __init__(self, network: MaskedLM, unk_id: int | None = None) -> None:
         super().__init__()
         self.network = network
         self.unk_id = unk_id
-        """Of [UNK], where the accuracy without it is to be measured too."""
+        """Id of [UNK] if the accuracy without it is measured too."""
 
     def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
         assert at is not None
-        hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
         original = batch.input_ids.gather(1, at.positions)
-        said = score_tokens(self.network, hidden, original)
-        loss = said.nll * at.used
-        correct = said.correct & at.used
-        sums = {"prediction_loss": loss.sum(), "prediction_correct": correct.sum()}
-        return Prediction(None, loss, sums | sum_without_unk(self.unk_id, "mlm", original, correct, at.used))
+        inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
+        _, scores = self.network(*inputs, targets=original)
+        loss = scores.nll * at.used
+        correct = scores.correct & at.used
+        sums = {"prediction_correct": correct.sum()}
+        return Prediction(
+            None, {self.loss_name: loss}, sums | sum_without_unk(self.unk_id, "mlm", original, correct, at.used)
+        )
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        """The masked-LM loss and accuracy."""
         return {
-            "mlm_loss": ratio(sums["prediction_loss"], scored),
             "mlm_accuracy": ratio(sums["prediction_correct"], scored),
             **compute_accuracy_without_unk(sums, "mlm"),
         }
 
     def cost(self, length: int, predictions: int) -> Cost:
-        """FLOPs of one row."""
         return Cost(masked_lm_parts(self.network.config, length, predictions))
 
 
-class AllTokensPrediction(nn.Module):
-    """Which token stood at every position, replaced or not (section 3.5, All-Tokens MLM)?
+class AllTokensPrediction(Target):
+    """Prediction of the original token at every position (section 3.5, All-Tokens MLM).
 
-    With the copy mechanism the answer is D times the token that is read plus 1 - D times the softmax, D from a sigmoid
+    With the copy mechanism the probability of a token is D [token is the input] + (1 - D) softmax, with D from a sigmoid
     layer of its own.
     """
 
     architecture = "ElectraForMaskedLM"
+    network: MaskedLM
+    loss_name = "all_tokens_loss"
 
     def __init__(self, network: MaskedLM, copies: bool) -> None:
         super().__init__()
@@ -150,54 +170,50 @@ class AllTokensPrediction(nn.Module):
         self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
 
     def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
-        hidden = self.network.encoder(corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
-        said = score_tokens(self.network, hidden, batch.input_ids)
-        log_p, correct, read_right = -said.nll, said.correct, corrupted.input_ids == batch.input_ids
+        inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
+        hidden, scores = self.network(*inputs, targets=batch.input_ids)
+        log_p, correct, unchanged = -scores.nll, scores.correct, corrupted.input_ids == batch.input_ids
         if self.copy is not None:
             z = self.copy(hidden).squeeze(-1).float()
-            log_p = copied_log_p(log_p, z, read_right)
+            log_p = copied_log_p(log_p, z, unchanged)
             with torch.no_grad():
-                at_read = self.network.logits_of(hidden, corrupted.input_ids)
-                correct = torch.where(copies(said, z, at_read), read_right, correct)
+                input_logit = self.network(hidden=hidden, candidates=corrupted.input_ids)
+                correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, correct)
         real = real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
-        return Prediction(None, loss, self.sums(loss, correct & real, batch, corrupted))
+        return Prediction(None, {self.loss_name: loss}, self.sums(correct & real, batch, corrupted))
 
-    def sums(
-        self, loss: Float[Tensor, "B L"], correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted
-    ) -> dict[str, Tensor]:
-        """Replaced tokens are counted on their own: the others are easily copied."""
+    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted) -> dict[str, Tensor]:
+        """Counts of correct predictions, of all tokens and of the replaced ones, which cannot be copied."""
         replaced = corrupted.input_ids != batch.input_ids
         return {
-            "prediction_loss": loss.sum(),
             "prediction_correct": correct.sum(),
             "restored": (correct & replaced).sum(),
             "replaced": replaced.sum(),
         }
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        """Loss and accuracy over all tokens, and the share of the replaced ones that is restored."""
         return {
-            "all_tokens_loss": ratio(sums["prediction_loss"], scored),
             "all_tokens_accuracy": ratio(sums["prediction_correct"], scored),
             "restored": ratio(sums["restored"], sums["replaced"]),
         }
 
     def cost(self, length: int, predictions: int) -> Cost:
-        """FLOPs of one row."""
         copying = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
         return Cost(masked_lm_parts(self.network.config, length, length) | copying)
 
 
 def copied_log_p(
-    log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], read: Bool[Tensor, "B L"]
+    log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], is_input: Bool[Tensor, "B L"]
 ) -> Float[Tensor, "B L"]:
-    """log(D [the token is the one that is read] + (1 - D) p) with D = sigmoid(z)."""
+    """log(D [the token is the input] + (1 - D) p) with D = sigmoid(z)."""
     written = F.logsigmoid(-z) + log_p
-    return torch.where(read, torch.logaddexp(F.logsigmoid(z), written), written)
+    return torch.where(is_input, torch.logaddexp(F.logsigmoid(z), written), written)
 
 
-def copies(said: TokenScores, z: Float[Tensor, "B L"], at_read: Float[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
-    """Whether copying and softmax together make the token that is read the likeliest; its logit is `at_read`."""
+def prefers_copy(
+    scores: TokenScores, z: Float[Tensor, "B L"], input_logit: Float[Tensor, "B L"]
+) -> Bool[Tensor, "B L"]:
+    """Whether the input token is the likeliest under the mixture of copy and softmax; `input_logit` is its logit."""
     # In units of the softmax's share, both over its normalizer: e^z = D / (1 - D).
-    return torch.logaddexp(at_read, z + said.log_normalizer) >= said.best
+    return torch.logaddexp(input_logit, z + scores.log_normalizer) >= scores.best

@@ -1,4 +1,4 @@
-"""The pictures of a report: how training went, how well replacements are found, what single sentences look like."""
+"""The pictures of a report: training curves, detection of replaced tokens, example sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,19 @@ import numpy as np
 from electra.plotting import Axes, Figure, Patch
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.detection_metrics import BINS, WIDTH
+from electra.pretraining.objectives.metrics import Metric
 
 REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
 Rows = Sequence[Mapping[str, Any]]
 
 
-def draw(rows: Rows, evaluation: Evaluation, samples: Sequence[Sample]) -> dict[str, Figure]:
-    """The pictures by name, those that the run's metrics allow."""
+def draw(
+    rows: Rows, descriptions: Mapping[str, Metric], evaluation: Evaluation, samples: Sequence[Sample]
+) -> dict[str, Figure]:
+    """The pictures by name, as far as the run has their metrics."""
     figures = {}
     if rows:
-        figures["training"] = draw_training(rows, evaluation.metrics)
+        figures["training"] = draw_training(rows, descriptions, evaluation.metrics)
     if evaluation.histograms:
         figures["detection"] = draw_detection(evaluation)
     if any(sample.tokens for sample in samples):
@@ -26,45 +29,32 @@ def draw(rows: Rows, evaluation: Evaluation, samples: Sequence[Sample]) -> dict[
     return figures
 
 
-LOSSES = {
-    "loss": "total",
-    "generator_loss": "generator",
-    "weighted_loss": "discriminator, weighted",
-    "mlm_loss": "masked LM",
-    "all_tokens_loss": "all tokens",
-    "policy_loss": "generator's policy",
-    "sentence_loss": "sentence",
-    "strategy_loss": "expected losses",
-}
-ACCURACIES = {"mlm_accuracy": "accuracy", "all_tokens_accuracy": "accuracy", "restored": "replaced tokens restored"}
-SHARES = {
-    "generator_accuracy": "generator accuracy",
-    "sampled_accuracy": "samples correct",
-    "replaced": "tokens replaced",
-}
+def present(values: Mapping[str, Any], descriptions: Mapping[str, Metric]) -> dict[str, Metric]:
+    """The descriptions of the metrics that a run has; the total only if it sums several losses."""
+    found = {name: metric for name, metric in descriptions.items() if name in values}
+    losses = [name for name in found if name.endswith("_loss")]
+    return {name: metric for name, metric in found.items() if name != "loss" or len(losses) != 1}
 
 
-def present(rows: Rows, names: Mapping[str, str]) -> dict[str, str]:
-    """Those of the metrics that a run has."""
-    return {name: label for name, label in names.items() if name in rows[-1]}
-
-
-def draw_training(rows: Rows, heldout: Mapping[str, float]) -> Figure:
+def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mapping[str, float]) -> Figure:
     """Losses, accuracies and the optimization over the steps."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2)
-    losses = present(rows, LOSSES)
-    plot(a, rows, losses if len(losses) > 2 else dict(list(losses.items())[1:]), "loss")  # one loss is no total
-    if "auc" in rows[-1]:
-        names = {name: name for name in ("precision", "recall", "accuracy")}
-        plot(b, rows, {"auc": "AUC", **names, "majority": "majority rate"}, "discriminator")
-        baseline = {"color": NEUTRAL, "linestyle": ":", "label": "AUC of token frequency (held-out)"}
-        b.axhline(heldout["frequency_auc"], **baseline)
+    panels: dict[str, dict[str, str]] = {"loss": {}, "discriminator": {}, "tokens": {}, "masked": {}}
+    for name, metric in present(rows[-1], descriptions).items():
+        if metric.panel:
+            panels.setdefault(metric.panel, {})[name] = metric.label or name
+    plot(a, rows, panels["loss"], "loss")
+    if panels["discriminator"]:
+        plot(b, rows, panels["discriminator"], "discriminator")
+        if "frequency_auc" in heldout:
+            baseline = {"color": NEUTRAL, "linestyle": ":", "label": "AUC of token frequency (held-out)"}
+            b.axhline(heldout["frequency_auc"], **baseline)
         b.legend(fontsize=8)
     else:
-        plot(b, rows, present(rows, ACCURACIES), "predicted tokens")
-    if shares := present(rows, SHARES):
-        plot(c, rows, shares, "what stands at the chosen positions")
+        plot(b, rows, panels["tokens"], "predicted tokens")
+    if panels["masked"]:
+        plot(c, rows, panels["masked"], "masked positions")
     else:
         plot(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
     plot(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
@@ -99,7 +89,7 @@ def draw_detection(evaluation: Evaluation) -> Figure:
 
 
 def draw_scores(axes: Axes, histograms: Mapping[str, Sequence[float]]) -> None:
-    """How the discriminator's probabilities spread, for each kind of token."""
+    """Histograms of the discriminator's probabilities for original and replaced tokens."""
     probabilities = 1 / (1 + np.exp(-(np.arange(BINS) - BINS / 2 + 0.5) * WIDTH))
     for label, color in (("original", ORIGINAL), ("replaced", REPLACED)):
         counts = np.array(histograms[f"scores_{label}"])
@@ -113,7 +103,7 @@ def draw_scores(axes: Axes, histograms: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
-    """The ROC curve of the discriminator, beside that of token frequency and of guessing."""
+    """The ROC curve of the discriminator, with those of token frequency and of guessing."""
     metrics, histograms = evaluation.metrics, evaluation.histograms
     alarms, hits = roc(histograms["scores_replaced"], histograms["scores_original"])
     axes.plot(alarms, hits, color=REPLACED, label=f"discriminator, AUC {metrics['auc']:.3f}")
@@ -124,8 +114,8 @@ def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
     axes.plot(alarms, hits, color=ORIGINAL, linewidth=1, label=label)
     axes.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="guessing")
     axes.set_title("ROC curve on held-out text", fontsize=10)
-    axes.set_xlabel("share of original tokens called replaced")
-    axes.set_ylabel("share of replaced tokens found")
+    axes.set_xlabel("false positive rate")
+    axes.set_ylabel("true positive rate")
     axes.legend(fontsize=8)
 
 
@@ -154,7 +144,7 @@ def draw_sentences(samples: Sequence[Sample]) -> Figure:
         axes.set_ylim(0, 1.15)
         axes.set_ylabel("P(replaced)")
     figure.suptitle("Held-out sentences: the discriminator's probability that each token was replaced", fontsize=10)
-    kinds = {"original token": ORIGINAL, "replaced token; what stood there is written above": REPLACED}
+    kinds = {"original token": ORIGINAL, "replaced token; the original is written above": REPLACED}
     figure.legend(
         handles=[Patch(color=color, label=label) for label, color in kinds.items()],
         fontsize=8,

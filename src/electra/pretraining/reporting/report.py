@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with pictures, held-out metrics, findings, sentences; the pictures as PNG too."""
+"""The report of a run: one HTML file with pictures, held-out metrics, findings, sentences; the pictures as PNG files too."""
 
 import base64
 import html
@@ -12,48 +12,22 @@ from typing import Any
 from rich.markup import escape
 
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
+from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.reporting.diagnostics import Finding
-from electra.pretraining.reporting.plots import draw
+from electra.pretraining.reporting.plots import draw, present
 from electra.storage import writing
-
-# What the metrics mean, in the order in which they are shown.
-MEANINGS = {
-    "loss": "total loss, the generator's and the main network's",
-    "weighted_loss": "... the main network's part of it",
-    "generator_loss": "generator: -log probability of the original token",
-    "generator_accuracy": "generator: accuracy at the chosen tokens, those it sees counted",
-    "generator_accuracy_without_unk": "... at those that are not [UNK]",
-    "sampled_accuracy": "generator: share of samples that are the original token",
-    "mlm_loss": "masked-LM loss: -log probability of the original token",
-    "mlm_accuracy": "accuracy at the chosen tokens, those it sees counted",
-    "mlm_accuracy_without_unk": "... at those that are not [UNK]",
-    "all_tokens_loss": "all-tokens loss: -log probability of the original token",
-    "all_tokens_accuracy": "share of all tokens said correctly",
-    "restored": "share of the replaced tokens restored",
-    "policy_loss": "adversarial generator: policy loss",
-    "baseline_loss": "adversarial generator: the baseline's cross-entropy",
-    "reward": "adversarial generator: reward per sample",
-    "sentence_loss": 'sentence task: cross-entropy of "anything replaced?"',
-    "strategy_loss": "masking strategy: error of the expected losses",
-    "replaced": "share of tokens replaced",
-    "discriminator_loss": "discriminator: cross-entropy per token that it is scored at",
-    "accuracy": "discriminator: accuracy over all tokens",
-    "majority": "... majority rate (always the more frequent answer)",
-    "precision": "discriminator: precision",
-    "recall": "discriminator: recall",
-    "auc": "discriminator: area under the ROC curve",
-    "frequency_auc": "... of token frequency alone",
-}
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report shows."""
+    """The contents of a report."""
 
     title: str
     facts: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
     """The run's `metrics.jsonl`."""
+    metrics: Mapping[str, Metric]
+    """Descriptions, in the order of the tables."""
     evaluation: Evaluation
     samples: Sequence[Sample]
     findings: Sequence[Finding]
@@ -65,7 +39,7 @@ def write_report(report: Report, directory: Path) -> Path:
         pictures = directory / "pictures"
         pictures.mkdir(exist_ok=True)
         images = []
-        for name, figure in draw(report.rows, report.evaluation, report.samples).items():
+        for name, figure in draw(report.rows, report.metrics, report.evaluation, report.samples).items():
             buffer = io.BytesIO()
             with warnings.catch_warnings():
                 # Where no font has the letters of a script, boxes are drawn; the page itself has the text.
@@ -80,17 +54,11 @@ def write_report(report: Report, directory: Path) -> Path:
     return path
 
 
-def shown(name: str, value: float) -> str:
-    """A metric as people read it."""
-    plain = any(kind in name for kind in ("loss", "auc", "reward"))
-    return f"{value:.3f}" if plain else f"{value:.1%}"
-
-
-def table(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """The metrics in words and figures. Where there is one loss only, it is not called a total."""
-    for name, meaning in MEANINGS.items():
-        if name in metrics and not (name == "loss" and "generator_loss" not in metrics and "mlm_loss" in metrics):
-            yield meaning, shown(name, metrics[name])
+def table(metrics: Mapping[str, float], descriptions: Mapping[str, Metric]) -> Iterator[tuple[str, str]]:
+    """Descriptions and values of the metrics; without the total of a single loss."""
+    for name, metric in present(metrics, descriptions).items():
+        value = metrics[name]
+        yield metric.description, f"{value:.1%}" if metric.percent else f"{value:.3f}"
 
 
 def when(finding: Finding, last_step: int) -> str:
@@ -107,7 +75,8 @@ def page(report: Report, images: Sequence[str]) -> str:
     """The report as one HTML page."""
     facts = "".join(f"<tr><td>{html.escape(k)}<td>{html.escape(v)}" for k, v in report.facts.items())
     metrics = "".join(
-        f"<tr><td>{html.escape(meaning)}<td class=n>{value}" for meaning, value in table(report.evaluation.metrics)
+        f"<tr><td>{html.escape(meaning)}<td class=n>{value}"
+        for meaning, value in table(report.evaluation.metrics, report.metrics)
     )
     last_step = report.rows[-1]["step"] if report.rows else 0
     findings = "".join(

@@ -11,7 +11,7 @@ from electra.model.flops import inference_flops
 from electra.presets import PRESETS
 from electra.pretraining.build import build_shapes
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import num_chosen_of
+from electra.pretraining.objectives.masking import num_masked_of
 
 
 def preset_config(
@@ -51,14 +51,14 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
     costs, batch = model.row_costs(config.seq_len), config.training.batch_size
     forward = batch * sum(sum(cost.forward.values()) for cost in costs.values())
     step = batch * model.row_flops(config.seq_len)
-    main, everything = parameters(model.prediction), parameters(model)
+    main, everything = parameters(model.target), parameters(model)
     return {
         "preset": config.preset,
         "objective": config.objective,
         "seq_len": config.seq_len,
         "batch_size": batch,
         "steps": config.steps,
-        "masked": num_chosen_of(config.seq_len, config.masking.fraction),
+        "masked": num_masked_of(config.seq_len, config.masking.fraction),
         "parameters": {"main network": main, "beside": everything - main, "all": everything},
         "networks": {network: cost.forward for network, cost in costs.items()},
         "inference_flops": inference_flops(config.model, config.seq_len),

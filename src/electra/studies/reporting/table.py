@@ -76,7 +76,7 @@ def summary_rows(results: Results) -> Rows:
                 mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
                 f"{look_up_share(config):.0%}",
                 f"{inference_flops(config.model, config.seq_len):.3g}",
-                f"{parameters(build_shapes(config).prediction) / 1e6:.3g}M",
+                f"{parameters(build_shapes(config).target) / 1e6:.3g}M",
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
                 mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
                 *(trial(outcome.spread(number)) for number in numbers.values()),

@@ -1,0 +1,174 @@
+"""The objectives of the paper as one table, and the tables of the parts they are made of.
+
+An objective is a corruption x a target x the positions where it is scored x a weight. A new one is a row of `OBJECTIVES`; a
+new corruption or target is a module and a row of `CORRUPTIONS` or `TARGETS`. Code outside this package adds rows to the same
+dicts.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from electra.model.encoder import EncoderConfig
+from electra.pretraining.objectives.corruption import Corruption, FrequencySamples, MaskTokens, frequencies
+from electra.pretraining.objectives.generators import GENERATOR_TRAINING
+from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
+from electra.pretraining.objectives.metrics import (
+    ALL_TOKENS_METRICS,
+    COMMON_METRICS,
+    DETECTION_METRICS,
+    GENERATOR_METRICS,
+    MASKED_LM_METRICS,
+    Metric,
+)
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
+from electra.pretraining.objectives.targets import (
+    AllTokensPrediction,
+    ContrastConfig,
+    MaskedTokenPrediction,
+    ReplacedTokenDetection,
+    Target,
+)
+from electra.text.coverage import MAX_UNKNOWN
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One pre-training task."""
+
+    corruption: str
+    """What is read at the masked positions: a key of `CORRUPTIONS`."""
+    target: str
+    """What is predicted from the corrupted text: a key of `TARGETS`."""
+    scored: str
+    """Where the target's loss is computed: a key of `SCORED_AT`."""
+    weight: float
+    """Weight of the target's loss in the total (section 2: lambda)."""
+    description: str
+    """A few words for the log."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """Its own metrics, in the order of the report."""
+
+    @property
+    def has_generator(self) -> bool:
+        """Whether the options of a generator apply."""
+        return self.corruption == "generator"
+
+    @property
+    def discriminates(self) -> bool:
+        """Whether it trains a discriminator."""
+        return self.target == "replaced"
+
+    @property
+    def all_metrics(self) -> dict[str, Metric]:
+        """The metrics of every objective, then its own."""
+        return COMMON_METRICS | dict(self.metrics)
+
+
+ELECTRA_METRICS = GENERATOR_METRICS | DETECTION_METRICS
+OBJECTIVES: dict[str, Objective] = {
+    "electra": Objective("generator", "replaced", "tokens", 50.0, "replaced token detection", ELECTRA_METRICS),
+    "electra-15": Objective(
+        "generator", "replaced", "masked", 50.0, "replaced token detection at the masked positions", ELECTRA_METRICS
+    ),
+    "electra-other-15": Objective(
+        "generator", "replaced", "others", 50.0, "replaced token detection at other random positions", ELECTRA_METRICS
+    ),
+    "replace-mlm": Objective(
+        "generator",
+        "token",
+        "masked",
+        1.0,
+        "masked language modeling without [MASK]",
+        GENERATOR_METRICS | MASKED_LM_METRICS,
+    ),
+    "all-tokens-mlm": Objective(
+        "generator",
+        "every-token",
+        "tokens",
+        1.0,
+        "language modeling of all tokens",
+        GENERATOR_METRICS | ALL_TOKENS_METRICS,
+    ),
+    "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modeling", MASKED_LM_METRICS),
+}
+
+SCORED_AT: dict[str, Callable[[MaskedPositions, Callable[[], MaskedPositions]], MaskedPositions | None]] = {
+    "tokens": lambda masked, sample_others: None,
+    "masked": lambda masked, sample_others: masked,
+    # Sampled independently of the masked positions: with unmasked ones alone (footnote 7 allows that reading) all tokens
+    # would be original.
+    "others": lambda masked, sample_others: sample_others(),
+}
+"""Positions at which a target is scored (None: all tokens), by the name of the count that its loss is a mean over."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The token ids that objectives use."""
+
+    size: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    """Never masked: [PAD], [CLS], [SEP], [MASK]."""
+    unk_id: int | None = None
+    """[UNK], if there is one."""
+
+
+@dataclass(frozen=True)
+class ObjectiveSpec:
+    """Everything that an objective is built from."""
+
+    objective: Objective
+    main: EncoderConfig
+    """Sizes of the discriminator, or of the main encoder."""
+    generator: GeneratorConfig
+    masking: MaskingConfig
+    vocabulary: Vocabulary
+    unigrams: Int64[Tensor, " V"]
+    """Counts of the tokens in the corpus."""
+    contrast: ContrastConfig
+    copies: bool
+    """Whether the target every-token has the copy mechanism."""
+
+    @property
+    def frequent_unk(self) -> int | None:
+        """The id of [UNK] if it is so frequent that accuracies without it are measured too, else None."""
+        unk = self.vocabulary.unk_id
+        return unk if unk is not None and self.unigrams[unk] > MAX_UNKNOWN * self.unigrams.sum() else None
+
+
+Main = MaskedLM | Discriminator
+
+
+def build_masked_lm_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
+    """A masked language model that is trained as `GeneratorConfig.training` names."""
+    generator = build_generator(spec.main, spec.generator, main.encoder)
+    samples = GENERATOR_TRAINING[spec.generator.training]
+    return samples(generator, spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
+
+
+def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:
+    """Samples in proportion to `counts`."""
+    return FrequencySamples(frequencies(counts, spec.vocabulary.special_ids), spec.generator, spec.masking)
+
+
+GENERATORS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {
+    "masked-lm": build_masked_lm_generator,
+    "unigram": lambda spec, main: build_frequency_generator(spec, spec.unigrams),
+    "uniform": lambda spec, main: build_frequency_generator(spec, torch.ones_like(spec.unigrams)),
+}
+"""By `GeneratorConfig.kind`."""
+
+CORRUPTIONS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {
+    "generator": lambda spec, main: GENERATORS[spec.generator.kind](spec, main),
+    "masks": lambda spec, main: MaskTokens(spec.masking, spec.vocabulary.mask_id, spec.vocabulary.size),
+}
+TARGETS: dict[str, Callable[[ObjectiveSpec], Target]] = {
+    "replaced": lambda spec: ReplacedTokenDetection(Discriminator(spec.main), spec.contrast),
+    "token": lambda spec: MaskedTokenPrediction(MaskedLM(spec.main), spec.frequent_unk),
+    "every-token": lambda spec: AllTokensPrediction(MaskedLM(spec.main), spec.copies),
+}

@@ -1,0 +1,91 @@
+"""A new objective is added from outside the package: a corruption, a target and a row of each table."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.toy import TINY_RUN, sentences
+
+import electra
+from electra.data.loader import Batch
+from electra.model.flops import Cost, discriminator_parts
+from electra.pretraining.objectives.corruption import Corrupted, Corruption, ratio
+from electra.pretraining.objectives.losses import LossTerm
+from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
+from electra.pretraining.objectives.metrics import Metric, loss_metric
+from electra.pretraining.objectives.networks import Discriminator
+from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, TARGETS, Objective
+from electra.pretraining.objectives.targets import Prediction, Target
+from electra.train.metrics_log import read_metrics
+
+
+class RepeatPrevious(Corruption):
+    """The masked positions repeat the token before them."""
+
+    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+        previous = batch.input_ids.gather(1, (masked.positions - 1).clamp(min=0))
+        ids = write_tokens(batch.input_ids, masked.positions, previous, masked.used)
+        return Corrupted(ids, None, {"repeated": masked.used.sum()})
+
+    def metrics(self, sums: dict) -> dict[str, float]:
+        return {"repeated": ratio(sums["repeated"], sums["masked"])}
+
+
+class RepetitionDetection(Target):
+    """Whether a token repeats the one before it, and with a second loss how many of a sequence do."""
+
+    architecture = "ElectraForPreTraining"
+    network: Discriminator
+    loss_name = "repetition_loss"
+
+    def __init__(self, network: Discriminator) -> None:
+        super().__init__()
+        self.network = network
+        self.loss_terms = {"count_loss": LossTerm("sequences", 0.5)}
+
+    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+        assert at is None
+        logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask).float()
+        real = torch.arange(logits.shape[1]) < batch.lengths[:, None]
+        labels = (corrupted.input_ids != batch.input_ids) & real
+        loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none") * real
+        count = (logits.sigmoid() * real).sum(1) - labels.sum(1)
+        correct = (((logits > 0) == labels) & real).sum()
+        return Prediction(None, {self.loss_name: loss, "count_loss": count.abs()}, {"repetition_correct": correct})
+
+    def metrics(self, sums: dict, scored: torch.Tensor) -> dict[str, float]:
+        return {"repetition_accuracy": ratio(sums["repetition_correct"], scored)}
+
+    def cost(self, length: int, predictions: int) -> Cost:
+        return Cost(discriminator_parts(self.network.config, length))
+
+
+METRICS = {
+    "repetition_loss": loss_metric("repetition: cross-entropy per token", "repetition"),
+    "count_loss": loss_metric("repetition: error of the count", "count"),
+    "repetition_accuracy": Metric("repetition: accuracy over all tokens", "tokens"),
+    "repeated": Metric("repetition: share of the masked positions", "masked"),
+}
+
+
+def test_an_objective_from_outside_the_package_is_trained_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CORRUPTIONS, "repeat", lambda spec, main: RepeatPrevious())
+    monkeypatch.setitem(TARGETS, "repetition", lambda spec: RepetitionDetection(Discriminator(spec.main)))
+    row = Objective("repeat", "repetition", "tokens", 3.0, "detection of repeated tokens", METRICS)
+    monkeypatch.setitem(OBJECTIVES, "repetition", row)
+    (tmp_path / "text.txt").write_text(sentences(150))
+    runtime = {"device": "cpu", "threads": 1, "kernels": False}
+    given = {**TINY_RUN, "steps": 20, "objective": "repetition", "runtime": runtime}
+    summary = electra.pretrain(str(tmp_path / "text.txt"), out=str(tmp_path / "run"), **given)
+    rows = list(read_metrics(tmp_path / "run/metrics.jsonl"))
+    assert rows[-1]["step"] == 20
+    for each in (*rows, summary["heldout"]):
+        assert each["repeated"] == 1.0
+        assert each["loss"] == pytest.approx(3 * each["repetition_loss"] + 0.5 * each["count_loss"])
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    report = (tmp_path / "run/report.html").read_text()
+    assert all(metric.description in report for metric in METRICS.values())
+    assert (tmp_path / "run/pictures/training.png").exists()
