@@ -268,10 +268,10 @@ def test_every_answer_names_options_that_exist() -> None:
             cli.main([command, "--help"])
         names |= set(re.findall(r"--[a-z0-9.-]+", text.getvalue()))
     for ours in hints.RENAMED.values():
-        assert {hints.hyphenated(name) for name in ours} <= names
+        assert {hints.format_flag(name) for name in ours} <= names
     for _, commands, options, answer in hints.ANSWERS:
         assert set(commands) <= set(cli.COMMANDS)
-        named = {hints.hyphenated(name) for name in options} | set(re.findall(r"--[a-z0-9.-]+", answer))
+        named = {hints.format_flag(name) for name in options} | set(re.findall(r"--[a-z0-9.-]+", answer))
         assert named - {"--nproc-per-node"} <= names
 
 

@@ -21,7 +21,7 @@ from support.command_line import error
 
 import electra
 from electra import cli, console
-from electra.config.plain_values import MAX_BYTES, load_yaml
+from electra.config.files import MAX_BYTES, load_yaml
 from electra.errors import DataError, TextError, UsageError
 from electra.external import decode_json, printable, refuse_special_file
 from electra.finetuning.classification.rows import read_rows, stream_rows

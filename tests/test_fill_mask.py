@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import electra
-from electra.config.parser import flat
+from electra.config.files import flat
 from electra.data.loader import evaluation_batches
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData

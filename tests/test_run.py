@@ -11,7 +11,7 @@ from support.traces import trace, weights
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
-from electra.config.parser import to_yaml
+from electra.config.files import to_yaml
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module

@@ -1,11 +1,12 @@
 """The whole configuration of a fine-tuning run. What is not given follows the paper's protocol (Table 7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from electra.config.hints import check_local
-from electra.config.parser import Parser, check_limits, parser_for
+from electra.config.checks import check_limits, check_local
+from electra.config.options import fixed
+from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.classification.glue import GLUE
 from electra.finetuning.qa.config import SpanConfig
@@ -18,7 +19,7 @@ TASKS = (*GLUE, "ax", "squad1", "squad2", "mrqa", "chunk", "ner", "pos", "table"
 class FinetuneConfig:
     """One fine-tuning run."""
 
-    task: str = ""
+    task: str = fixed("")
     """cola sst2 mrpc stsb qqp mnli qnli rte wnli ax, squad1 squad2 mrqa, chunk ner pos, or one's own: table, tagging."""
     model: str = ""
     """Hugging Face ELECTRA directory, run directory, or hub name."""
@@ -130,23 +131,10 @@ class FinetuneConfig:
             raise UsageError("give either --data, a folder, or single files with --train, --dev and --test")
 
 
-def options(defaults: FinetuneConfig, **about: Any) -> Parser:
-    """A parser of all the fields but the task; `about` names the program and describes it."""
-    return parser_for(FinetuneConfig, defaults, skip=["task", "span.max_length"], **about)
-
-
-def build(parser: Parser, values: Any, task: str) -> FinetuneConfig:
-    """The configuration out of what `options` parsed."""
-    parsed = parser.instantiate(values)
-    known = {each.name: parsed[each.name] for each in fields(FinetuneConfig) if each.name != "task"}
-    return FinetuneConfig(task=task, **known)
-
-
-def from_options(task: str, given: Mapping[str, Any]) -> FinetuneConfig:
-    """The configuration of a task out of fields by name, nested ones as in `Parser.take`.
+def from_options(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:
+    """The configuration of a task out of options by name, nested ones as in `electra.config.resolve.resolve`.
 
     Raises:
         UsageError: a wrong name or value.
     """
-    parser = options(FinetuneConfig(), prog="electra finetune")
-    return build(parser, parser.take(given), task)
+    return resolve(FinetuneConfig(task=task), {}, given, command=command)

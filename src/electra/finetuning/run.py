@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import electra
-from electra.config.parser import to_yaml
+from electra.config.files import to_yaml
 from electra.console import console, format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.finetuning.batching import FeatureLoader

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from electra.config.hints import check_local
+from electra.config.checks import check_local
 from electra.errors import DataError, UsageError
 from electra.external import output_file
 from electra.finetuning.batching import Features

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.errors import UsageError
 from electra.model.cpu.dropout import Dropout
 from electra.model.cpu.fused_layers import kernels_precision

@@ -3,6 +3,7 @@
 import logging
 import platform
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def finish(
     findings: list[Finding],
     runtime: Runtime,
 ) -> dict[str, Any]:
-    """Evaluate, save, report and show; the main process does it, the others return at once with nothing."""
+    """Evaluate, save and report in the main process; returns the summary and samples, elsewhere nothing."""
     if not runtime.is_main:
         return {}
     evaluation = score(model, data, tokenizer, runtime)
@@ -77,7 +78,6 @@ def finish(
         findings=findings,
     )
     write_report(report, directory.path)
-    show(evaluation, shown_samples)
     if model.discriminates and not model.scored_everywhere:
         log.info(
             f"objective {config.objective} learns from the chosen tokens alone (of the others it was taught nothing)"
@@ -85,14 +85,14 @@ def finish(
     for finding in at_the_end:
         log.warning(f"{finding.problem}: {finding.advice}")
     directory.finish(summary)
-    show_results(directory)
-    return summary
+    log_results(directory)
+    return summary | {"samples": shown_samples}
 
 
-def show_results(directory: RunDirectory) -> None:
-    """Say where the models and the report of a finished run are."""
-    console.print(f"Checkpoint: {', '.join(map(str, directory.networks()))}", markup=False)
-    console.print(f"Report:     {directory.report}", markup=False)
+def log_results(directory: RunDirectory) -> None:
+    """Log the paths of the models and of the report of a finished run."""
+    log.info(f"checkpoint: {', '.join(map(str, directory.networks()))}")
+    log.info(f"report: {directory.report}")
 
 
 def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
@@ -104,7 +104,7 @@ def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, run
 
 
 def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
-    """The held-out metrics of a run's newest checkpoint, on its own data or on other data; shown and returned.
+    """The held-out metrics of a run's newest checkpoint, on its own data or on other data.
 
     Raises:
         RunError: not a run directory, or it has no checkpoint yet.
@@ -125,7 +125,6 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
     )
-    show(evaluation, [])
     return evaluation.metrics
 
 
@@ -195,12 +194,16 @@ def format_sizes(encoder: EncoderConfig) -> str:
     )
 
 
-def show(evaluation: Evaluation, shown_samples: list[Sample]) -> None:
-    """The held-out metrics and the sentences, on the terminal."""
+def show_metrics(metrics: Mapping[str, float]) -> None:
+    """Print the held-out metrics."""
     grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for row in table(evaluation.metrics):
+    for row in table(metrics):
         grid.add_row(*row)
     console.print(grid)
+
+
+def show_samples(shown_samples: Sequence[Sample]) -> None:
+    """Print held-out sentences with the discriminator's probabilities."""
     if shown_samples:
         console.print(
             "Held-out sentences: each token with the probability that it was replaced; replaced ones are marked."

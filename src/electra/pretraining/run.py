@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from electra.config.hints import hyphenated
-from electra.config.parser import flat
+from electra.config.files import flat
+from electra.config.suggestions import format_flag
 from electra.console import console
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
@@ -19,7 +19,7 @@ from electra.model.encoder import enable_cpu_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
-from electra.pretraining.export import finish, show_results
+from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import prepared_text
 from electra.pretraining.objectives.model import OBJECTIVES, PretrainingModel
 from electra.pretraining.reporting.diagnostics import Finding, Health
@@ -56,7 +56,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         with main_process_first(runtime):
             directory.check(config)
         log.info(f"{out} is finished: step {summary['step']:,} (choose another --out for another run)")
-        show_results(directory)
+        log_results(directory)
         return summary
 
 
@@ -112,7 +112,7 @@ PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
 
 def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     """What all processes of a run must have in common before they begin."""
-    options = {hyphenated(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
+    options = {format_flag(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
     newest = [path.name for path in Checkpoints(directory.checkpoints, 1, log.warning).paths()[-1:]]
     return {
         **options,

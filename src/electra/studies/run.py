@@ -20,8 +20,8 @@ import torch
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config.parser import check_limits
-from electra.console import console, format_count, show_rows
+from electra.config.checks import check_limits
+from electra.console import console, format_count
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import SentenceTask
@@ -198,10 +198,9 @@ def run_grid(
 
     run_cells(left, order.workers, started, ended)
     results = collected()
-    show_rows(summary_rows(results))
-    console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
+    log.info(f"table in {order.out / 'table.md'}, rows in results.csv, figure in figure.png")
     failed = [trial.name for trial in wanted if not trial.is_finished()]
-    return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
+    return {"budget": study.budget, "rows": list(csv_rows(results)), "summary": summary_rows(results), "failed": failed}
 
 
 def check_tags(trial: Trial) -> None:

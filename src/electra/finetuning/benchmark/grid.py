@@ -117,7 +117,6 @@ def run_tasks(
         results["ensemble"] = {name: ensemble_scores(known[name], out / name, chosen[name]) for name in names}
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     write_atomically(out / "results.md", markdown(results).encode())
-    show(results)
     if submission:
         written, missing = write_submission(known, chosen, out)
         log.info(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
@@ -268,7 +267,7 @@ def notes(results: dict[str, Any]) -> list[str]:
     return told
 
 
-def show(results: dict[str, Any]) -> None:
+def show_table(results: dict[str, Any]) -> None:
     """The table on the terminal, a line a row however narrow that is."""
     show_rows(table_rows(results))
     for note in notes(results):
