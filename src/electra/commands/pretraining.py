@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config.checks import check_local
-from electra.config.files import flat
+from electra.config.files import flat, format_value
 from electra.config.resolve import check_options, flat_fields, read_config, resolve
 from electra.data.manifest import Manifest
 from electra.external import output_path
@@ -181,8 +181,9 @@ def log_preset(config: PretrainConfig) -> None:
     """Log the options whose values differ from the preset's, which distinguish the logs of two runs."""
     preset, values = flat_fields(get_preset(config.preset)), flat_fields(config)
     inputs = ("preset", "text", "data", "tokenizer")
-    changed = [f"{name} {value}" for name, value in values.items() if value != preset[name] and name not in inputs]
-    log.info(f"preset {config.preset} ({', '.join(changed) or 'unchanged'})")
+    changed = [name for name, value in values.items() if value != preset[name] and name not in inputs]
+    shown = ", ".join(f"{name} {format_value(values[name])}" for name in changed)
+    log.info(f"preset {config.preset} ({shown or 'unchanged'})")
 
 
 def sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:

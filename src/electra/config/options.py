@@ -63,7 +63,7 @@ class Option:
             value = parse_number(text)
         if value is None:
             raise self.error(text)
-        return self.check(value)
+        return self.check_one(value)
 
     def check(self, value: Any) -> Any:
         """`value` in the type of this option; for values from Python and from config files.

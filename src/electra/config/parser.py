@@ -14,9 +14,9 @@ from electra.errors import UsageError
 from electra.external import shortened
 
 COMMON = {
-    "-h, --help": "Show this text.",
-    "-q, --quiet": "Show warnings and results only.",
-    "-v, --verbose": "Show debug messages too, and the module of each message.",
+    "--help, -h": "Show this text.",
+    "--quiet, -q": "Show warnings and results only.",
+    "--verbose, -v": "Show debug messages too, and the module of each message.",
 }
 """Flags of every command."""
 SHORT = {"-h": "--help", "-q": "--quiet", "-v": "--verbose"}

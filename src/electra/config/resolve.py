@@ -68,6 +68,8 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
             if value == {}:
                 continue
             raise section_error(name, list(options))
+        if (parent := name.rpartition(".")[0]) in options:
+            raise options[parent].error("names and values")
         if name not in options:
             raise UsageError(f"there is no option {format_flag(name)}; {suggest_option(name, list(options), command)}")
         values[name] = options[name].check(value)

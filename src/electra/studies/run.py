@@ -20,7 +20,7 @@ import torch
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_choice, check_limits
 from electra.console import console, format_count
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
@@ -75,9 +75,8 @@ class StudyConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
-        for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
-            if value not in table:
-                raise UsageError(f"there is no {kind} {value!r}; there are {', '.join(table)}")
+        check_choice("NAME", self.name, STUDIES)
+        check_choice("--scale", self.scale, SCALES)
         for name, least in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
             if getattr(self, name) < least:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
