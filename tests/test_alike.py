@@ -22,8 +22,8 @@ import electra
 from electra.pretraining import run
 from electra.runtime import RuntimeConfig, start_runtime
 file, rank = Path(sys.argv[1]), os.environ["RANK"]
-with start_runtime(RuntimeConfig()) as where:
-    run.runtime = lambda config: nullcontext(where)  # a process group is joined once
+with start_runtime(RuntimeConfig()) as runtime:
+    run.start_runtime = lambda config: nullcontext(runtime)  # a process group is joined once
     for name, options in json.loads(file.read_text().replace("RANK", rank)).items():
         try:
             folder = file.parent / options.pop("folder", "")

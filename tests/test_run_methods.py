@@ -90,7 +90,7 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
 
     broken = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "take_over", lambda *_, **__: sys.exit(9))
+        patch.setattr(run_module, "load_stage_one", lambda *_, **__: sys.exit(9))
         with pytest.raises(SystemExit):
             electra.pretrain(str(text), out=str(broken), **options)
     electra.pretrain(str(text), out=str(broken), **options)

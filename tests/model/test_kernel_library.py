@@ -338,15 +338,17 @@ from pathlib import Path
 
 import torch
 from electra.model.cpu import library as kernel_library
-from electra.model.encoder import Encoder, EncoderConfig, fuse
+from electra.console import show_log
+from electra.model.encoder import Encoder, EncoderConfig, enable_cpu_kernels
 from electra.runtime import Runtime
 
+show_log()
 kernel_library.KERNELS = Path(sys.argv[1])
 if sys.argv[2] == "registered":
     library = torch.library.Library("electra", "DEF")
     library.define(sys.argv[3])
 network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
-assert not fuse(network, Runtime(torch.device("cpu"), torch.float32, kernels=True))
+assert not enable_cpu_kernels(network, Runtime(torch.device("cpu"), torch.float32, kernels=True))
 network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)).sum().backward()
 """
 

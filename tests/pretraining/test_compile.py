@@ -107,11 +107,11 @@ from electra.runtime import Runtime
 from electra.train.backward import Backward
 from electra.train.graphs import GraphedBackward
 
-where = Runtime(torch.device("cpu"), torch.float32)
+runtime = Runtime(torch.device("cpu"), torch.float32)
 sizes = replace(ENCODER, num_layers=1, dropout=0.0, attention_dropout=0.0)
 networks = [model(encoder=sizes), model(encoder=sizes)]
-compile_parts(networks[1], where.device, "aot_eager")
-passes = [Backward(networks[0], where), GraphedBackward(networks[1], where, ComputeAgain())]
+compile_parts(networks[1], runtime.device, "aot_eager")
+passes = [Backward(networks[0], runtime), GraphedBackward(networks[1], runtime, ComputeAgain())]
 optimizers = [torch.optim.AdamW(network.parameters()) for network in networks]
 for step in range(3):
     for number, lengths in enumerate(((40, 23), (30, 12), (40, 40))):

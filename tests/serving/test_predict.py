@@ -235,8 +235,8 @@ def test_how_standard_input_is_read_is_said_beside_the_predictions(
 def test_where_to_compute_is_told_as_to_other_commands(runs: Path, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("the cat\n")
     used = []
-    runtime = predict.runtime
-    monkeypatch.setattr(predict, "runtime", lambda config: used.append(config) or runtime(config))
+    start_runtime = predict.start_runtime
+    monkeypatch.setattr(predict, "start_runtime", lambda config: used.append(config) or start_runtime(config))
     model, told = str(runs / "sst2"), RuntimeConfig(precision="bfloat16", threads=1)
     for given in (
         {"runtime": told},
@@ -310,7 +310,7 @@ def test_memory_does_not_grow_with_the_length_of_the_input(runs: Path, tmp_path:
     for number in (25, 150):
         write_jsonl(tmp_path / f"{number}.jsonl", [{"sentence": "the cat likes milk . " * 2000}] * number)
     code = (
-        "import pathlib, resource, sys, electra; from electra.serving import predict\n"
+        "import pathlib, resource, sys, electra; from electra.inference import predict\n"
         "predict.INPUT_CHARS = 1 << 16\n"
         "for path in sys.argv[2:]:\n"
         "    rows = sum(1 for _ in electra.predict(sys.argv[1], pathlib.Path(path)))\n"

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from electra.console import console
+from electra.console import console, show_log
 from electra.data.workers import without_main
 from electra.errors import ElectraError
 from electra.runtime import stop_on_signal
@@ -91,6 +91,7 @@ def work(trial: Trial, worker: int, connection: Connection) -> None:
     with trial.log.open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
+    show_log()
     threading.Thread(target=stop_without_parent, args=(connection,), daemon=True).start()
     try:
         with alone(trial):
