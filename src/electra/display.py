@@ -93,8 +93,8 @@ def show_paper_table(table: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def show_study(result: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """The table of the study. Exits with 1 if a run failed."""
-    if "summary" in result:  # not after a dry run
+    """The table of the study, or the plan of a dry run. Exits with 1 if a run failed."""
+    if result["summary"]:  # a dry run can have nothing to do
         show_rows(result["summary"])
     if result.get("failed"):
         raise SystemExit(1)

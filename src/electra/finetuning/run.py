@@ -18,7 +18,7 @@ import torch
 
 import electra
 from electra.config.files import to_yaml
-from electra.console import console, format_count
+from electra.console import format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.finetuning.batching import FeatureLoader
 from electra.finetuning.config import TASKS, FinetuneConfig
@@ -205,7 +205,7 @@ def train_model(run: Run, recipe: Recipe, loader: FeatureLoader) -> dict[str, An
         finally:
             observer.close()
         if state.step < steps:
-            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            log.warning(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     kept = best.restore() if best is not None else steps
     return {
@@ -244,7 +244,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     remove_leftovers(out)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
-    console.print(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})", markup=False)
+    log.info(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})")
     return results
 
 

@@ -11,7 +11,6 @@ import torch
 
 from electra.config.files import flat
 from electra.config.suggestions import format_flag
-from electra.console import console
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
@@ -175,7 +174,7 @@ def train_model(
         finally:
             observer.close()
         if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
-            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            log.warning(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     return state, observer.findings
 

@@ -21,7 +21,7 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from electra.config.checks import check_choice, check_limits
-from electra.console import console, format_count
+from electra.console import format_count
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import SentenceTask
@@ -31,7 +31,7 @@ from electra.schema import read_json
 from electra.storage import LOCK, exclusive, holds_files, write_atomically
 from electra.studies.catalog import STUDIES
 from electra.studies.inputs import check_tasks, fitted, shared_data
-from electra.studies.plan import Plan, Stopwatch, budget_for, minutes, planned, show
+from electra.studies.plan import Plan, Stopwatch, budget_for, log_plan, minutes, plan_rows, planned
 from electra.studies.probing.tags import tagged_splits
 from electra.studies.processes import run_cells
 from electra.studies.reporting.figures import write_figures
@@ -122,9 +122,10 @@ def _run_study(order: StudyConfig, dry_run: bool) -> dict[str, Any]:
         if known is None and order.hours is not None:
             study = replace(study, budget=budget_for(plan, order.hours))
             plan = plan_of(order, study, chosen, tasks, watch)
-        show(plan)
+        log_plan(plan)
         if dry_run:
-            return {"budget": study.budget, "hours": plan.training_hours + plan.finetuning_hours, "rows": plan.facts()}
+            hours = plan.training_hours + plan.finetuning_hours
+            return {"budget": study.budget, "hours": hours, "rows": plan.facts(), "summary": plan_rows(plan)}
     if known is None:
         write_atomically(order.out / STUDY, (json.dumps(facts(order, study), indent=2) + "\n").encode())
     return run_grid(order, study, chosen, scale, tuple(tasks))
@@ -181,7 +182,7 @@ def run_grid(
         return results
 
     def started(trial: Trial) -> None:
-        console.print(f"  {trial.name} begins; {trial.log} says how it goes", markup=False)
+        log.info(f"{trial.name} begins (log in {trial.log})")
 
     def ended(trial: Trial) -> None:
         collected()
@@ -189,11 +190,11 @@ def run_grid(
         if "failed" in record:
             log.warning(f"{trial.name} failed: {record['failed']}")
         elif trial.is_finished():
-            console.print(f"  {trial.name}: {told(record, tasks)}", markup=False)
+            log.info(f"{trial.name}: {told(record, tasks)}")
         else:
             log.warning(f"{trial.name} was stopped before it was done; the same command goes on with it")
         done = sum(each.is_finished() for each in wanted)
-        console.print(f"  {done} of {len(wanted)} done", markup=False)
+        log.info(f"{done} of {len(wanted)} done")
 
     run_cells(left, order.workers, started, ended)
     results = collected()
