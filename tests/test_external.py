@@ -21,7 +21,7 @@ from support.command_line import error
 
 import electra
 from electra import cli, console
-from electra.config.plain_values import MAX_BYTES, load_yaml
+from electra.config.files import MAX_BYTES, load_yaml
 from electra.errors import DataError, TextError, UsageError
 from electra.external import decode_json, printable, refuse_special_file
 from electra.finetuning.qa import data
@@ -43,7 +43,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
     [
         (BOMB, "line 2 has an alias (*a); write out what it stands for"),
         ("seed: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "--seed: expected int, got {a: &a "),
-        ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "there is no preset '{a: &a "),
+        ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "preset: expected tiny, small, "),
         ("a: " + "[" * 30_000, "line 1 has values nested more than 20 deep"),
         ("a: " + "{b: " * 30_000, "line 1 has values nested more than 20 deep"),
         ("steps: " + "9" * 5000, "line 1 has a number of 5,000 characters"),
@@ -64,7 +64,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ("x" * (MAX_BYTES + 1), "more than 2,097,152 bytes"),
         ("\x1b[31m", "not a config file"),
         ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML takes for a number of base 60"),
-        ("model: canary.Class", "model is 'canary.Class'; it is a group of options"),
+        ("model: canary.Class", "--model is a group of options; name one of them, such as --model.vocab-size"),
         ("model: {class_path: canary.Class}", "there is no option --model.class-path"),
         ("model.class_path: canary.Class", "there is no option --model.class-path"),
         ('x: !!python/object/apply:os.mkdir ["executed"]', "line 1 has a tag (tag:yaml.org,2002:python/object/apply:os.mkdir)"),
@@ -97,15 +97,15 @@ def test_configurations_of_runs_are_plain(tmp_path: Path) -> None:
     [
         (["--seed", ONE_LINE_BOMB], "--seed: expected int, got {a: &a "),
         ([f"--hours={ONE_LINE_BOMB}"], "--hours: expected float or null, got {a: &a "),
-        (["--preset", ONE_LINE_BOMB], "there is no preset '{a: &a "),
-        (["--documents", ONE_LINE_BOMB], "--documents: expected blank-line or file or line, got {a: &a "),
+        (["--preset", ONE_LINE_BOMB], "preset: expected tiny, small, "),
+        (["--documents", ONE_LINE_BOMB], "--documents: expected blank-line, file or line, got {a: &a "),
         (["--optimizer.learning-rate", "!!timestamp x"], "--optimizer.learning-rate: expected float, got !!timestamp x"),
         (["--optimizer.learning-rate", "1e400"], "--optimizer.learning-rate: expected a finite number, got inf"),
         (["--seed", "9" * 5000], "--seed: expected int, got 999"),
         (["--seed", "9" * 30], "--seed: expected a number of at most 9,007,199,254,740,992"),
         (["--seed", "[" * 5000], "--seed: expected int, got [[["),
         (["--text-field", "\udcff"], r"--text-field: \udcff holds bytes that are not UTF-8"),
-        (["--model", "canary.Class"], "--model is a group of options; name one of them, as --model.vocab-size"),
+        (["--model", "canary.Class"], "--model is a group of options; name one of them, such as --model.vocab-size"),
         (["--model=canary.Class"], "--model is a group of options"),
         (["--model", "/dev/zero"], "--model is a group of options"),
         (["--config", "/dev/zero"], "/dev/zero: a device, and only regular files are read"),
@@ -122,7 +122,7 @@ COMMANDS = {
     "tokenizer": ["a.txt"],
     "prepare": ["a.txt", "--tokenizer", "t"],
     "finetune": ["sst2", "--model", "m"],
-    "glue": ["--model", "m"],
+    "glue": ["--model", "m", "--data", "d"],
     "predict": ["--model", "m", "--input", "a.txt"],
     "study": ["objectives", "--data", "a.txt"],
 }

@@ -1,4 +1,4 @@
-"""`electra fill-mask` and `electra evaluate --as-mlm`, beside Hugging Face's networks; every bad input as one line."""
+"""`electra fill-mask` and `electra evaluate-mlm`, beside Hugging Face's networks; every bad input as one line."""
 
 import io
 import shutil
@@ -21,7 +21,8 @@ from transformers import (
 )
 
 import electra
-from electra.config.parser import flat
+import electra.display
+from electra.config.files import flat
 from electra.data.loader import evaluation_batches
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
@@ -166,11 +167,11 @@ def test_the_command_prints_what_the_function_returns(runs: Path, capsys: pytest
     lines = capsys.readouterr().out.splitlines()
     rows = electra.fill_mask([TWO, "the cat [MASK] mice ."], model=str(runs / "electra"), top=3)
     assert [line for line in lines if "[MASK]" in line] == [
-        f"{TWO}  ([MASK] 1 of 2, the others left as they are)",
-        f"{TWO}  ([MASK] 2 of 2, the others left as they are)",
+        f"{TWO}  ([MASK] 1 of 2, the others unchanged)",
+        f"{TWO}  ([MASK] 2 of 2, the others unchanged)",
         "the cat [MASK] mice .",
     ]
-    assert lines[1].split() == ["token", "probability", "generator", "original,", "says", "D"]
+    assert lines[1].split() == ["token", "probability", "generator", "original", "(D)"]
     for row, first in zip(rows, (2, 7, 12), strict=True):
         for answer, line in zip(row["answers"], lines[first : first + 3], strict=True):
             token, *numbers = answer.values()
@@ -223,9 +224,7 @@ def test_one_token_of_each_example_is_masked(runs: Path) -> None:
 @torch.no_grad()
 def test_the_evaluation_counted_another_way(runs: Path, pair: tuple, capsys: pytest.CaptureFixture) -> None:
     """Example by example with Hugging Face's networks: accuracies, and the recall of the generator's candidates."""
-    metrics = electra.evaluate(
-        str(runs / "electra"), as_mlm=True, bert=str(runs / "bert"), examples=50, candidates=CANDIDATES
-    )
+    metrics = electra.evaluate_mlm(str(runs / "electra"), bert=str(runs / "bert"), examples=50, candidates=CANDIDATES)
     bert = ElectraForMaskedLM.from_pretrained(runs / "bert/masked_lm").eval()
     right = dict.fromkeys(("electra", "generator", "bert", "candidates"), 0)
     for batch, positions, original in masked_examples(runs, 50):
@@ -250,7 +249,8 @@ def test_the_evaluation_counted_another_way(runs: Path, pair: tuple, capsys: pyt
     assert 1 > metrics["upper_bound"] >= max(metrics["electra_accuracy"], metrics["generator_accuracy"]) > 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"50 held-out examples of {runs / 'data'}, one token of each masked" in said
-    assert f"BERT {metrics['bert_accuracy']:.1%} ±" in said
+    electra.display.show_evaluate_mlm(metrics, {})
+    assert f"BERT {metrics['bert_accuracy']:.1%} ±" in " ".join(capsys.readouterr().out.split())
 
 
 def test_with_all_candidates_the_right_one_is_among_them(runs: Path, tmp_path: Path, text: Path) -> None:
@@ -258,7 +258,7 @@ def test_with_all_candidates_the_right_one_is_among_them(runs: Path, tmp_path: P
     data = electra.prepare(
         str(text / "b.txt"), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=16, workers=1
     )
-    metrics = electra.evaluate(str(runs / "electra"), data=str(data), as_mlm=True, candidates=1_000)
+    metrics = electra.evaluate_mlm(str(runs / "electra"), data=str(data), candidates=1_000)
     assert metrics["upper_bound"] == 1
     assert metrics["examples"] == len(PreparedData.open(data).heldout) < 1_000
     assert "bert_accuracy" not in metrics
@@ -353,31 +353,28 @@ def test_standard_input_that_is_not_utf8(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("{runs}/electra --bert {runs}/bert", "--bert has a meaning with --as-mlm only"),
-        ("{runs}/electra --examples 5", "--examples has a meaning with --as-mlm only"),
-        ("{runs}/electra --candidates 5", "--candidates has a meaning with --as-mlm only"),
-        ("{runs}/electra --as-mlm --examples 0", "--examples is 0; it must be at least 1"),
-        ("{runs}/electra --as-mlm --candidates 0", "--candidates is 0; it must be at least 1"),
-        ("{runs}/bert --as-mlm", "bert: a masked language model; name an ELECTRA run, and this one with --bert"),
-        ("{runs}/electra --as-mlm --bert {runs}/electra", "electra: a discriminator; name a run of --objective mlm"),
-        ("{runs}/electra --as-mlm --bert {wrong}/cased_bert", "cased_bert: its tokenizer is not the ELECTRA's"),
-        ("{wrong}/pair --as-mlm", "pair: not a run directory, it has no config.yaml"),
-        ("{wrong}/unfinished --as-mlm", "unfinished: the run is not finished"),
+        ("{runs}/electra --examples 0", "--examples is 0; it must be at least 1"),
+        ("{runs}/electra --candidates 0", "--candidates is 0; it must be at least 1"),
+        ("{runs}/bert", "bert: a masked language model; name an ELECTRA run, and this one with --bert"),
+        ("{runs}/electra --bert {runs}/electra", "electra: a discriminator; name a run of --objective mlm"),
+        ("{runs}/electra --bert {wrong}/cased_bert", "cased_bert: its tokenizer is not the ELECTRA's"),
+        ("{wrong}/pair", "pair: not a run directory, it has no config.yaml"),
+        ("{wrong}/unfinished", "unfinished: the run is not finished"),
     ],
 )
 def test_evaluations_that_cannot_be(
     runs: Path, wrong: Path, words: str, message: str, capsys: pytest.CaptureFixture
 ) -> None:
-    assert message in error(capsys, "evaluate", *words.format(runs=runs, wrong=wrong).split())
+    assert message in error(capsys, "evaluate-mlm", *words.format(runs=runs, wrong=wrong).split())
 
 
 def test_a_stepping_stone_has_no_discriminator(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = retold(runs / "electra", tmp_path / "run", objective="replace-mlm")
-    said = error(capsys, "evaluate", str(run), "--as-mlm")
+    said = error(capsys, "evaluate-mlm", str(run))
     assert "run: --objective replace-mlm has no discriminator; name an ELECTRA run" in said
 
 
 def test_examples_longer_than_the_positions(runs: Path, text: Path, tmp_path: Path) -> None:
     data = electra.prepare(str(text), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=40, workers=1)
     with pytest.raises(DataError, match="prepared with sequences of 40, .*electra takes 32"):
-        electra.evaluate(str(runs / "electra"), data=str(data), as_mlm=True)
+        electra.evaluate_mlm(str(runs / "electra"), data=str(data))

@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
 from support.command_line import error
@@ -16,13 +15,12 @@ from support.damage import refused
 from support.toy_tasks import toy_tokenizer
 
 import electra
-from electra.config.parser import Parser
+from electra.config.resolve import resolve
 from electra.errors import UsageError
-from electra.finetuning import config as finetuning
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.config import from_options as finetune_options
 from electra.inference.config import from_options as predict_options
-from electra.pretraining import config as pretraining
-from electra.pretraining.config import PretrainConfig
+from electra.pretraining.config import BUDGETS, PretrainConfig
 from electra.runtime import RuntimeConfig, launch_variables, start_runtime
 
 HUGE = {"NaN": math.nan, "infinite": math.inf, "minus infinite": -math.inf, "1e300": 1e300, "-1e300": -1e300}
@@ -40,22 +38,6 @@ def numbers(config: type, prefix: str = "") -> Iterator[tuple[str, type]]:
             yield prefix + name, float
 
 
-@cache
-def pretrain_parser() -> Parser:
-    return pretraining.options(PretrainConfig(), prog="electra pretrain")
-
-
-@cache
-def finetune_parser() -> Parser:
-    return finetuning.options(FinetuneConfig(), prog="electra finetune")
-
-
-def pretrain_options(given: dict[str, Any]) -> PretrainConfig:
-    parser = pretrain_parser()
-    more = {"steps": None} if "hours" in given or "flops" in given else {}
-    return pretraining.build(parser, parser.take({"text": [], **more, **given}))
-
-
 PRETRAIN, FINETUNE = dict(numbers(PretrainConfig)), dict(numbers(FinetuneConfig))
 
 
@@ -70,7 +52,7 @@ def test_pretrain(name: str) -> None:
         if name == "optimizer.clip_norm" and value > 0:
             continue  # no clipping
         with pytest.raises(UsageError) as raised:
-            pretrain_options({name: value})
+            resolve(PretrainConfig(), {}, {name: value}, alternatives=BUDGETS)
         refused(raised.value, name.rpartition(".")[2].replace("_", "-") if "--" in str(raised.value) else name)
 
 
@@ -80,7 +62,7 @@ def test_finetune(name: str) -> None:
         if name == "span.null_threshold" and not math.isnan(value):
             continue  # always an answer, or never
         with pytest.raises(UsageError) as raised:
-            finetuning.build(finetune_parser(), finetune_parser().take({"model": "m", "data": "d", name: value}), "rte")
+            finetune_options("rte", {"model": "m", "data": "d", name: value})
         last = name.rpartition(".")[2]
         assert last in str(raised.value) or last.replace("_", "-") in str(raised.value)
         refused(raised.value, "")

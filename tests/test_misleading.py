@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import electra
+from electra import cli
 from electra.data.shards import PreparedData
 
 
@@ -40,7 +41,7 @@ def test_text_that_the_vocabulary_cannot_spell_is_not_healthy(
     report = (run / "report.html").read_text()
     assert "<b>the vocabulary does not fit the text</b> (from the start)" in report
     assert "at those that are not [UNK]" in report
-    electra.evaluate(str(run))
+    cli.main(["evaluate", str(run)])
     assert "not [UNK]" in capsys.readouterr().out
 
 

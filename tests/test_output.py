@@ -42,7 +42,7 @@ def test_training_goes_on(finished: Path, text: Path, tmp_path: Path, tiny_run: 
 
 @pytest.mark.parametrize(
     "words",
-    [["flops"], ["flops", "--help"], ["--help"], ["--version"], ["pretrain", "--help"], ["flops", "--table", "1"]],
+    [["flops"], ["flops", "--help"], ["--help"], ["--version"], ["pretrain", "--help"], ["paper-table", "1"]],
 )
 def test_a_result_that_nobody_reads(words: list[str], capfd: pytest.CaptureFixture) -> None:
     with unread(), pytest.raises(SystemExit) as stop:

@@ -64,7 +64,7 @@ def test_evaluate(kind: Any, folder: Path) -> None:
     run, data = kind(folder / "electra"), kind(folder / "data")
     assert electra.evaluate(run, data=data) == electra.evaluate(str(folder / "electra"))
     beside = {"bert": kind(folder / "mlm"), "data": data}
-    assert electra.evaluate(run, as_mlm=True, examples=8, candidates=4, **beside)
+    assert electra.evaluate_mlm(run, examples=8, candidates=4, **beside)
 
 
 def test_fill_mask(kind: Any, folder: Path) -> None:

@@ -11,7 +11,8 @@ from support.traces import trace, weights
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
-from electra.config.parser import to_yaml
+from electra.config.files import to_yaml
+from electra.config.resolve import resolve
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
@@ -128,8 +129,8 @@ def test_a_finished_run_says_so_and_does_nothing(finished: Path, capsys: pytest.
     summary = electra.pretrain(out=str(finished))
     said = capsys.readouterr().out
     assert "is finished: step 12" in said
-    assert f"Checkpoint: {finished / 'discriminator'}, {finished / 'generator'}\n" in said
-    assert f"Report:     {finished / 'report.html'}\n" in said
+    assert f"checkpoint: {finished / 'discriminator'}, {finished / 'generator'}\n" in said
+    assert f"report: {finished / 'report.html'}\n" in said
     assert summary == json.loads((finished / "summary.json").read_text())
     assert (finished / "summary.json").stat().st_mtime_ns == before
 
@@ -228,10 +229,8 @@ def test_domain_adaptation_from_a_discriminator_alone(
 def test_reference_runs(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The quirks of the original code, all at once, through the whole chain."""
     from electra.presets import reference
-    from electra.pretraining.config import build, options
 
-    parser = options(tiny())
-    config = reference(build(parser, parser.parse_object(tiny_run | {"text": [str(text)], "hours": None})))
+    config = reference(resolve(tiny(), {}, tiny_run | {"text": [str(text)], "hours": None}))
     assert "with_replacement: true" in to_yaml(config)
     run_module.pretrain(config, tmp_path / "run")
     first, *_ = read_metrics(tmp_path / "run/metrics.jsonl")

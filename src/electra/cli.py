@@ -1,46 +1,104 @@
-"""The command line: one verb per command, each imported only when it is called."""
+"""The command line: words -> given options -> a function of `electra.commands` -> its result on the terminal."""
 
 import io
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-COMMANDS = {
-    "pretrain": "Everything: text to tokenizer, shards, training, held-out metrics, checkpoint and report.",
-    "tokenizer": "Train a WordPiece vocabulary on text.",
-    "prepare": "Turn text into shards that training maps into memory.",
-    "evaluate": "The held-out metrics of a run.",
-    "fill-mask": "The likeliest words for [MASK], by an ELECTRA or a masked language model.",
-    "finetune": "Fine-tune an encoder on a task by the paper's protocol, and score it.",
-    "predict": "Labels, tags or answers of a fine-tuned model for a stream of inputs.",
-    "glue": "Every task of GLUE over several seeds, as one table beside the paper's rows.",
-    "flops": "Train and inference FLOPs and parameters of a preset, or of a table of the paper.",
-    "study": "A table or figure of the paper as a grid of runs at equal compute.",
-}
-MESSAGE_CHARS = 2000
-"""Of an error at most; it may quote a value of any length."""
-HELP = """usage: electra COMMAND …
+if TYPE_CHECKING:
+    from electra.config.parser import Parser
+
+MAX_MESSAGE = 2000
+"""Characters of an error message; it can quote a value of any length."""
+HELP = """usage: electra COMMAND ...
 
 Pre-train a text encoder by replaced token detection, from a folder of text to a Hugging Face checkpoint.
 
 commands:
 {commands}
 
-`electra COMMAND --help` explains every option of a command with its default.
+`electra COMMAND --help` explains the options of a command.
 Try it:  electra pretrain builtin --preset tiny --hours 0.06 --out demo
 """
 
 
-RESULTS = ("evaluate", "fill-mask", "predict", "flops")
-"""Commands whose output is their result. The others go on if nobody reads what they print."""
+@dataclass(frozen=True)
+class Command:
+    """What the command line adds to a function of `electra.commands`, whose parameters are the options."""
+
+    summary: str
+    config: str = ""
+    """Module and name of the dataclass whose fields are options too."""
+    is_result: bool = False
+    """What it prints is its result; the other commands continue when their output cannot be written."""
+    shows: bool = True
+    """There is a function in `electra.display` for what it returns."""
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Differences of options from the function's parameters, by option."""
+
+
+def lookup(path: str) -> Callable[[], Any]:
+    """A function that imports a value by its module and name."""
+    module, _, name = path.rpartition(".")
+    return lambda: getattr(import_module(module), name)
+
+
+PRESET = {"preset": {"choices": lookup("electra.presets.PRESETS"), "optional": False}}
+COMMANDS = {
+    "pretrain": Command(
+        "Pre-train an encoder, from text to a scored Hugging Face checkpoint.",
+        "electra.pretraining.config.PretrainConfig",
+        changes=PRESET,
+    ),
+    "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
+    "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
+    "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),
+    "evaluate-mlm": Command("Compute the masked-LM accuracy of an ELECTRA on held-out text.", is_result=True),
+    "fill-mask": Command("Predict the tokens at [MASK] with an ELECTRA or a masked language model.", is_result=True),
+    "finetune": Command(
+        "Fine-tune an encoder on a task by the paper's protocol, and score it.",
+        "electra.finetuning.config.FinetuneConfig",
+    ),
+    "predict": Command(
+        "Predict labels, tags or answers with a fine-tuned model, as JSON lines.",
+        "electra.inference.config.PredictConfig",
+        is_result=True,
+        changes={
+            "model": {"positional": False},
+            "input": {
+                "positional": False,
+                "many": False,
+                "help": "Text (.txt .jsonl .csv .tsv .parquet), words to tag (also CoNLL), or questions (also SQuAD); "
+                "- is the standard input.",
+            },
+            "out": {"help": "File for the JSON lines; by default the standard output."},
+        },
+    ),
+    "glue": Command(
+        "Fine-tune an encoder on the tasks of GLUE over several seeds, and compare it with the paper.",
+        "electra.finetuning.config.FinetuneConfig",
+    ),
+    "flops": Command("Count the FLOPs and parameters of a preset.", is_result=True, changes=PRESET),
+    "paper-table": Command("Compute the FLOPs and parameters in a table of the paper.", is_result=True),
+    "study": Command(
+        "Reproduce a table or figure of the paper by a grid of runs at equal compute.",
+        changes={
+            "name": {"choices": lookup("electra.studies.catalog.STUDIES")},
+            "scale": {"choices": lookup("electra.studies.scales.SCALES")},
+        },
+    ),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command. Exits with 0, with 2 after an error of the user's, with 128 + n after signal n.
+    """Run a command. Exits with 0, with 2 after a user's error, with 128 + n after signal n.
 
-    A command whose output is its result ends as by SIGPIPE if nobody reads it any more.
+    A command whose output is its result ends as by SIGPIPE when nobody reads it any more.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     from electra.errors import ElectraError
@@ -57,17 +115,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         discard(sys.stdout)
         raise SystemExit(128 + signal.SIGPIPE) from None
-    except OSError as error:  # without a message of our own
+    except OSError as error:  # not turned into an ElectraError
         name = "" if error.filename is None else f"{error.filename}: "
         fail(f"error: {name}{error.strerror or error}")
     except KeyboardInterrupt:
-        fail("interrupted; what was finished is kept where the command has an --out: run it again to go on", 130)
+        fail("interrupted; a command with --out resumes when it is run again", 130)
 
 
 def run(words: list[str]) -> None:
-    """Run a command, or print what there is to know of all of them."""
+    """Run a command, or print the version or the list of commands."""
     if not words or words[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {name:<10} {line}" for name, line in COMMANDS.items())
+        rows = "\n".join(f"  {name:<12} {command.summary}" for name, command in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
         return
     if words[0] == "--version":
@@ -75,36 +133,151 @@ def run(words: list[str]) -> None:
 
         print(f"electra {__version__}")
         return
-    function = command(words[0])
+    name, rest = words[0], list(words[1:])
+    check_command(name)
+    flags = take_flags(rest)
     from electra.console import console, show_log
 
-    show_log()
+    show_log(10 if "--verbose" in flags else 30 if "--quiet" in flags else 20)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding than UTF-8 has no "·"
-
     console.required = is_result(words)
+    console.stderr = name == "predict" and "--help" not in flags  # the standard output is for predictions alone
     try:
-        function(words[1:])
+        if "--help" in flags:
+            sys.stdout.write(format_help(name, rest))
+        else:
+            run_command(name, rest)
     finally:
-        console.required = False
+        console.required = console.stderr = False
+
+
+def run_command(name: str, words: Sequence[str]) -> None:
+    """Call the function of a command with the given options, and show its result."""
+    from electra import commands
+
+    if name == "predict":
+        check_predict_words(words)
+    given = build_parser(name).parse(words)
+    arguments = dict(given)
+    if name == "predict":
+        from electra.errors import UsageError
+
+        arguments["input"] = Path(given["input"])  # a string is a text
+        if sys.stdout is None and given.get("out") is None:
+            raise UsageError("standard output is closed; name a file for the predictions by --out")
+    result = getattr(commands, name.replace("-", "_"))(**arguments)
+    if COMMANDS[name].shows:
+        from electra import display
+
+        getattr(display, f"show_{name.replace('-', '_')}")(result, given)
+
+
+def build_parser(name: str) -> "Parser":
+    """The command line of a command: parameters of its function, then fields of its configuration."""
+    import dataclasses
+
+    from electra import commands
+    from electra.config.declarations import options_of, options_of_function, sections_of
+    from electra.config.parser import Parser
+
+    command = COMMANDS[name]
+    options = options_of_function(getattr(commands, name.replace("-", "_")))
+    sections: dict[str, str] = {}
+    if command.config:
+        config = lookup(command.config)()
+        options = options | {key: option for key, option in options_of(config).items() if key not in options}
+        sections = sections_of(config)
+    for key, changes in command.changes.items():
+        options[key] = dataclasses.replace(options[key], **changes)
+    return Parser(name, options, sections)
+
+
+def format_help(name: str, words: Sequence[str]) -> str:
+    """The help text of a command; that of pre-training has the defaults of the preset that is given."""
+    from electra.errors import UsageError
+
+    parser = build_parser(name)
+    given: dict[str, Any] = {}
+    with suppress(UsageError):
+        given = parser.parse(words, complete=False)
+    description, defaults = COMMANDS[name].summary, {}
+    if name == "pretrain":
+        from electra.config.resolve import flat_fields
+        from electra.presets import get_preset
+
+        preset = get_preset(given.get("preset") or "small")
+        defaults = flat_fields(preset)
+        description += (
+            " Run again with the same --out, it resumes. Values come from the preset, then from the file --config, then "
+            f"from the options, each overriding the one before. The defaults shown are those of the preset {preset.preset}."
+        )
+    return parser.format_help(description, defaults)
+
+
+def check_command(name: str) -> None:
+    """Raise a `UsageError` that names the nearest command if there is none of this name."""
+    if name not in COMMANDS:
+        import difflib
+
+        from electra.errors import UsageError
+
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        raise UsageError(f"there is no command {name!r}; {hint}")
+
+
+def take_flags(words: list[str]) -> set[str]:
+    """Remove the flags that every command has from its words, and return their long names."""
+    short = {"-h": "--help", "-q": "--quiet", "-v": "--verbose"}
+    known = {**short, **{flag: flag for flag in short.values()}}
+    end = words.index("--") if "--" in words else len(words)
+    flags = {known[word] for word in words[:end] if word in known}
+    words[:end] = [word for word in words[:end] if word not in known]
+    return flags
+
+
+def check_predict_words(words: Sequence[str]) -> None:
+    """Raise a `UsageError` for a text among the words of `electra predict`, where it takes the name of a file."""
+    import shlex
+
+    from electra.errors import UsageError
+
+    for before, word in pairs(words):
+        source = word.removeprefix("--input=")
+        named = source != word or before == "--input"
+        is_text = named and not (Path(source).suffix or Path(source).exists() or source.startswith(("-", "hf://")))
+        is_value = before.startswith("--") and "=" not in before
+        if is_text or not (is_value or word.startswith("-")):
+            raise UsageError(
+                f"{shlex.quote(source)}: {'no such file' if named else 'is no option'}; texts are read from a file, "
+                f"--input FILE, or from standard input: echo {shlex.quote(source)} | electra predict --model MODEL --input -"
+            )
+
+
+def pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the one before it."""
+    return zip(["", *words], words, strict=False)
 
 
 def is_result(words: Sequence[str]) -> bool:
-    """Whether what a command line prints is what it is for."""
-    return not words or words[0] not in COMMANDS or words[0] in RESULTS or not {"-h", "--help"}.isdisjoint(words)
+    """Whether what a command line prints is its result."""
+    return (
+        not words or words[0] not in COMMANDS or COMMANDS[words[0]].is_result or not {"-h", "--help"}.isdisjoint(words)
+    )
 
 
 def fail(line: str, status: int = 2) -> NoReturn:
-    """End with a line on standard error."""
+    """Exit with a line on standard error."""
     from electra.console import complain
     from electra.external import shortened
 
-    complain(shortened(line, MESSAGE_CHARS))
+    complain(shortened(line, MAX_MESSAGE))
     raise SystemExit(status) from None
 
 
 def flush(required: bool) -> None:
-    """Write what is left in standard output's buffer now, when an error can still be told."""
+    """Write the buffer of the standard output now, while an error can still be reported."""
     if sys.stdout is not None:
         try:
             sys.stdout.flush()
@@ -112,227 +285,3 @@ def flush(required: bool) -> None:
             from electra.console import Output
 
             Output(sys.stdout, required).flush()
-
-
-def command(name: str) -> Callable[[list[str]], Any]:
-    """The function that takes a command's words.
-
-    Raises:
-        UsageError: there is no such command; the nearest one is named.
-    """
-    if name in VERBS:
-        return VERBS[name]
-    if name in COMMANDS:
-        return lambda words: run_function(name, words)
-    import difflib
-
-    from electra.errors import UsageError
-
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-    raise UsageError(f"there is no command {name!r}; {hint}")
-
-
-def run_function(name: str, words: list[str]) -> Any:
-    """A command whose options are its function's parameters; `fill-mask` is `fill_mask` there. Returns what it returns."""
-    from electra import commands
-    from electra.config.parser import Parser
-
-    function = getattr(commands, name.replace("-", "_"))
-    parser = Parser(prog=f"electra {name}", description=COMMANDS[name])
-    positionals = POSITIONALS.get(name, {})
-    for positional, about in positionals.items():
-        parser.add_argument(positional, **about)
-    parser.add_function_arguments(function, skip=set(positionals))
-    return function(**vars(parser.instantiate(parser.read(words))))
-
-
-PRIVATE: dict[str, Any] = {
-    "type": bool,
-    "default": False,
-    "help": "What is written is for its owner alone: directories have mode 0700, files 0600.",
-}
-TEXT = {"nargs": "+", "type": str, "help": "Files, folders, hf://owner/name, or builtin."}
-POSITIONALS: dict[str, dict[str, dict[str, Any]]] = {
-    "tokenizer": {"text": TEXT},
-    "prepare": {"text": TEXT},
-    "evaluate": {"run": {"type": str, "help": "Run directory, finished or not."}},
-    "fill-mask": {"text": {"nargs": "+", "type": str, "help": 'Texts with [MASK]; "-" is standard input.'}},
-}
-"""Parameters of a command's function that stand without their name."""
-
-
-def run_pretrain(words: list[str]) -> None:
-    """`electra pretrain`: the defaults of its options depend on others of them, the preset and the config file."""
-    import argparse
-
-    from electra.commands.pretraining import BUDGETS, pretrain_parser, settle_budget, warn_of_idle
-    from electra.config.parser import underscored
-    from electra.external import output_path
-    from electra.pretraining.config import build
-    from electra.pretraining.run import pretrain
-    from electra.storage import owner_only
-
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option in ("--preset", "--config", "--out", "--data", "--init"):
-        first.add_argument(option, nargs="?")
-    known, rest = first.parse_known_args([underscored(word) for word in words])
-    given = {name: value for name, value in vars(known).items() if value is not None}
-    given["text"] = [word for word in rest[:1] if not word.startswith("-")]
-
-    out = output_path(given.get("out", "."))  # where it is missing, the parser says so
-    parser = pretrain_parser(given, given.get("config"), out)
-    parser.add_argument("--out", type=str, required=True, help="Run directory.")
-    parser.add_argument("--private", **PRIVATE)
-    parser.add_argument("--config", type=str, help="Config file; it overrides the preset, and options override it.")
-    values = parser.read(words)
-    names = {underscored(word).partition("=")[0].removeprefix("--") for word in words}
-    for name, value in settle_budget({name: values[name] for name in BUDGETS if name in names}).items():
-        values[name] = value
-    config = build(parser, values)
-    warn_of_idle(sorted(names), config)
-    with owner_only(values.private):
-        pretrain(config, out)
-
-
-def run_finetune(words: list[str]) -> None:
-    """`electra finetune`: its options are the fields of a configuration."""
-    from electra.console import console
-    from electra.errors import UsageError
-    from electra.external import output_path
-    from electra.finetuning.config import FinetuneConfig, build, options
-    from electra.finetuning.registry import TASKS
-    from electra.finetuning.run import finetune
-    from electra.storage import owner_only
-
-    parser = options(FinetuneConfig(), prog="electra finetune", description=COMMANDS["finetune"])
-    parser.add_argument("task", type=str, help=f"One of {', '.join(TASKS)}.")
-    parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each seed.")
-    parser.add_argument("--private", **PRIVATE)
-    parser.add_argument("--seeds", type=int, default=1, help="Runs, with seeds from --seed on.")
-    values = parser.read(words)
-    if not values.model:
-        raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    out = output_path(values.out)
-    with owner_only(values.private):
-        summary = finetune(build(parser, values, values.task), out, values.seeds)
-    if values.seeds > 1:
-        for split, metrics in summary["metrics"].items():
-            for metric, spread in metrics.items():
-                line = f"{split} {metric}: median {spread['median']:.1f}, standard deviation {spread['std']:.1f}"
-                console.print(f"{line} over {values.seeds} seeds", markup=False)
-    console.print(f"Results: {out / 'results.json'}", markup=False)
-
-
-def run_predict(words: list[str]) -> None:
-    """`electra predict`: JSON lines on standard output, or in a file."""
-    import json
-
-    from electra import commands
-    from electra.config.hints import check_input
-    from electra.console import Output, console
-    from electra.errors import UsageError
-    from electra.inference.config import options
-
-    check_input(words)
-    parser = options(prog="electra predict", description=COMMANDS["predict"])
-    model = "Directory that electra finetune wrote, another fine-tuned Hugging Face ELECTRA, or a hub name."
-    kinds = (
-        "Text (.txt .jsonl .csv .tsv .parquet), words to tag (also CoNLL), questions (also SQuAD); - is standard input."
-    )
-    parser.add_argument("--model", type=str, required=True, help=model)
-    parser.add_argument("--input", type=str, required=True, help=kinds)
-    parser.add_argument("--out", type=str, help="File for the JSON lines; by default standard output.")
-    parser.add_argument("--private", **PRIVATE)
-    arguments = vars(parser.read(words).as_flat())
-    if sys.stdout is None and arguments["out"] is None:
-        raise UsageError("standard output is closed; name a file for the predictions by --out")
-    console.stderr = True  # standard output is for predictions alone
-    try:
-        for row in commands.predict(**arguments | {"input": Path(arguments["input"])}):
-            if arguments["out"] is None:
-                output = Output(sys.stdout, required=True)
-                output.write(json.dumps(row, ensure_ascii=False) + "\n")
-                output.flush()
-    finally:
-        console.stderr = False
-
-
-def run_fill_mask(words: list[str]) -> None:
-    """`electra fill-mask`: the answers as tables."""
-    from electra.commands.masked_lm import show_answers
-
-    show_answers(run_function("fill-mask", words))
-
-
-def run_glue(words: list[str]) -> None:
-    """`electra glue`: the options of fine-tuning, and those of the grid."""
-    from electra.errors import UsageError
-    from electra.external import output_path
-    from electra.finetuning.benchmark.grid import glue
-    from electra.finetuning.config import FinetuneConfig, build, options
-    from electra.storage import owner_only
-
-    parser = options(FinetuneConfig(), prog="electra glue", description=COMMANDS["glue"])
-    parser.add_argument("--out", type=str, required=True, help="Directory of the results, with one for each task.")
-    parser.add_argument("--private", **PRIVATE)
-    parser.add_argument("--seeds", type=int, default=10, help="Runs of each task; scores are medians over them.")
-    tasks = (
-        "Tasks, wnli and ax among them; by default the paper's eight, and for --submission WNLI if its data is there."
-    )
-    parser.add_argument("--tasks", nargs="+", type=str, default=[], help=tasks)
-    parser.add_argument(
-        "--intermediate", type=bool, default=False, help="RTE and STS start from MNLI, RTE at 2e-5 (Appendix B)."
-    )
-    parser.add_argument(
-        "--ensemble", type=int, help="Average this many runs, the best on dev (Appendix B: 10 of --seeds 30)."
-    )
-    parser.add_argument("--submission", type=bool, default=False, help="Write the files that gluebenchmark.com takes.")
-    values = parser.read(words)
-    if not values.model:
-        raise UsageError("--model is missing: a Hugging Face ELECTRA directory, a run directory, or a hub name")
-    with owner_only(values.private):
-        glue(
-            build(parser, values, ""),
-            output_path(values.out),
-            tasks=values.tasks,
-            seeds=values.seeds,
-            intermediate=values.intermediate,
-            ensemble=values.ensemble,
-            submission=values.submission,
-        )
-
-
-def run_study(words: list[str]) -> None:
-    """`electra study`: the parameters of the function, and two of them as lists."""
-    from electra import commands
-    from electra.config.parser import Parser
-    from electra.studies.catalog import STUDIES
-    from electra.studies.scales import SCALES
-
-    parser = Parser(prog="electra study", description=COMMANDS["study"])
-    parser.add_argument("name", type=str, help=f"One of {', '.join(STUDIES)}.")
-    parser.add_function_arguments(commands.study, skip={"name", "tasks", "variants", "rates"})
-    parser.describe("scale", f"One of {', '.join(SCALES)}.")
-    for option, about in (
-        (
-            "--tasks",
-            "Tasks of GLUE; by default the paper's eight, at the scales tiny and mini cola sst2 mrpc stsb rte.",
-        ),
-        ("--variants", "Run only these variants; by default all."),
-        ("--rates", "Peak learning rates by objective, as the study learning-rate finds them: electra=2e-3 mlm=1e-3."),
-    ):
-        parser.add_argument(option, nargs="+", type=str, default=[], help=about)
-    if commands.study(**vars(parser.instantiate(parser.read(words)))).get("failed"):
-        raise SystemExit(1)
-
-
-VERBS: dict[str, Callable[[list[str]], None]] = {
-    "pretrain": run_pretrain,
-    "finetune": run_finetune,
-    "predict": run_predict,
-    "fill-mask": run_fill_mask,
-    "glue": run_glue,
-    "study": run_study,
-}
-"""Commands that are more than a call of their function."""

@@ -130,6 +130,8 @@ class ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = escape(record.getMessage())
+        if logging.getLogger("electra").level <= logging.DEBUG:
+            message = f"{record.name}: {message}"
         if record.levelno >= logging.WARNING:
             console.print(f"[yellow]! {message}[/yellow]")
         else:

@@ -1,6 +1,6 @@
-"""Whole configurations: the paper's sizes (Table 6), the released ones, and one for a few minutes on a CPU.
+"""Presets: the paper's configurations (Table 6), the released ones, and one for a few minutes on a CPU.
 
-A preset is a function that returns a configuration; an ablation is a difference of a line:
+A preset is a function that returns a configuration; an ablation changes one line:
 
     replace(small(), objective="mlm")
 """
@@ -8,6 +8,7 @@ A preset is a function that returns a configuration; an ablation is a difference
 from collections.abc import Callable
 from dataclasses import replace
 
+from electra.config.checks import check_choice
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.masking import MaskingConfig
@@ -17,12 +18,12 @@ from electra.train.optimizer import OptimizerConfig
 
 
 def tiny() -> PretrainConfig:
-    """Shows what can be seen in three minutes on two CPU cores; not a model for use.
+    """A demonstration for three minutes on two CPU cores; not a model for use.
 
     Short sequences, a small vocabulary and many small steps: attention has to find neighbors by their positions before
     anything else can be learnt, and that takes thousands of steps. Initial kernels scaled to the width, and a loss weight
-    that leaves the shared embeddings to the generator, shorten that wait (LOG.md). No dropout:
-    nothing is seen often enough to overfit.
+    that leaves the shared embeddings to the generator, shorten this phase (LOG.md). No dropout:
+    no example is repeated often enough to overfit.
     """
     return PretrainConfig(
         preset="tiny",
@@ -108,7 +109,7 @@ def bert_base() -> PretrainConfig:
 
 
 def bert_large() -> PretrainConfig:
-    """BERT-Large, the paper's own ("BERT (ours)", Table 2); 15 % are masked, as 25 % was for ELECTRA's sake."""
+    """BERT-Large, the paper's own ("BERT (ours)", Table 2); 15 % are masked; 25 % is for ELECTRA."""
     return replace(large(), preset="bert-large", objective="mlm", steps=464_000, masking=MaskingConfig())
 
 
@@ -123,6 +124,16 @@ PRESETS: dict[str, Callable[[], PretrainConfig]] = {
     "bert-base": bert_base,
     "bert-large": bert_large,
 }
+
+
+def get_preset(name: str) -> PretrainConfig:
+    """The configuration of a preset.
+
+    Raises:
+        UsageError: there is no such preset.
+    """
+    check_choice("--preset", name, PRESETS)
+    return PRESETS[name]()
 
 
 def reference(config: PretrainConfig) -> PretrainConfig:

@@ -10,7 +10,7 @@ from scipy.stats import pearsonr
 from support.toy_tasks import save_model, toy_tokenizer, write_glue, write_jsonl, write_questions
 
 import electra
-from electra import cli
+from electra import cli, display
 from electra.finetuning.benchmark import grid
 from electra.finetuning.classification.table import Columns, load_table_task
 
@@ -167,7 +167,8 @@ def test_split_seed(parts, tmp_path: Path) -> None:
 @pytest.mark.parametrize("switch", ["{}", "{} true", "{}=true", "{} True"])
 def test_switches_need_no_value(monkeypatch, switch: str) -> None:
     seen = []
-    monkeypatch.setattr(grid, "glue", lambda config, out, **rest: seen.append((config, rest)))
+    monkeypatch.setattr(grid, "glue", lambda config, out, **rest: seen.append((config, rest)) or {})
+    monkeypatch.setattr(display, "show_glue", lambda results, given: None)
     of_config = ("swap_pairs", "from_scratch", "skip_bad_rows", "summed_loss", "bias_correction")
     of_grid = ("intermediate", "submission")
     names = ["--" + name.replace("_", "-") for name in (*of_config, *of_grid)]

@@ -185,7 +185,7 @@ def run(folder: Folder) -> list[str]:
             ["pretrain", str(folder.base / "text/a.txt"), *RUN, "--out", path],
             ["pretrain", "--out", path],
             ["evaluate", path],
-            ["evaluate", path, "--as-mlm", "--examples", "4"],
+            ["evaluate-mlm", path, "--examples", "4"],
             ["fill-mask", "the [MASK] is good", "--model", path],
             [
                 "finetune",

@@ -40,7 +40,7 @@ def draw_words(base: Path, draw: Random) -> list[str]:
                     "1",
                 ],
                 ["evaluate", str(base / "run")],
-                ["evaluate", str(base / "run"), "--as-mlm", "--examples", "4"],
+                ["evaluate-mlm", str(base / "run"), "--examples", "4"],
                 ["fill-mask", "the [MASK] is", "--model", str(base / "run"), "--top", "3"],
                 [
                     "finetune",
@@ -80,7 +80,7 @@ def draw_words(base: Path, draw: Random) -> list[str]:
                 ],
                 ["predict", "--model", str(base / "table"), "--input", str(base / "lines.txt"), "--out", "out"],
                 ["flops", "--preset", "tiny", "--steps", "5"],
-                ["flops", "--table", "8"],
+                ["paper-table", "8"],
                 [
                     "study",
                     "objectives",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from electra.config.parser import flat, to_yaml
+from electra.config.files import flat, to_yaml
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.studies.catalog import STUDIES

@@ -97,11 +97,8 @@ def test_short() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--preset smal", "there is no preset 'smal'; there are tiny"),
-        ("--table 3", "table 3 is not one that is counted; there are 1, 2, 4, 8"),
-        ("--table two", "--table: expected int or null, got two"),
-        ("--table 1 --preset base --seq-len 8", "--table counts the paper's models as they are; leave out --preset and --seq-len"),
-        ("--objective bert", "there is no objective 'bert'; there are electra"),
+        ("--preset smal", "--preset: expected tiny, "),
+        ("--objective bert", "--objective: expected electra, "),
         ("--seq-len 600", "--seq-len 600 is more than the 512 positions of small"),
         ("--seq-len 2", "--seq-len 2: at least 5 tokens"),
         ("--steps 0", "--steps must be more than 0"),
@@ -112,3 +109,16 @@ def test_short() -> None:
 )  # fmt: skip
 def test_mistakes(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
     assert message in error(capsys, "flops", *words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("3", "table 3 is not one that is counted; there are 1, 2, 4, 8"),
+        ("two", "NUMBER: expected int, got two"),
+        ("1 2", "'2' is one argument too many; expected one NUMBER"),
+        ("", "NUMBER is missing; electra paper-table --help explains it"),
+    ],
+)
+def test_mistakes_of_paper_table(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+    assert message in error(capsys, "paper-table", *words.split())

@@ -99,7 +99,7 @@ def test_two_digits(computed: float | int, printed: str, same: bool) -> None:
 
 
 def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
-    cli.main(["flops", "--table", "8"])
+    cli.main(["paper-table", "8"])
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Table 8: GLUE test set; multiples of ELECTRA-Small, generator 1/2"
     (line,) = (line for line in shown if line.startswith("BERT-Large"))
@@ -108,6 +108,6 @@ def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
     assert "1.29e18 ≠ 1.4e18" in line
     (line,) = (line for line in shown if line.startswith("TinyBERT  "))
     assert line.split() == ["TinyBERT", *["-", "|", "6.4e19+", "-", "|", "45x+", "-", "|", "14.5M"]]
-    for row in electra.flops(table=8)["rows"]:
+    for row in electra.paper_table(8)["rows"]:
         if row["why"]:
             assert sum(row["why"] in line for line in shown) == 1, "each reason is given once"

@@ -9,8 +9,8 @@ import electra
 
 GOOD = {"--data": "TEXT", "--glue": "GLUE", "--out": "OUT", "--scale": "toy"}
 MISTAKES = {
-    "no such study": ("objective", {}, "there is no study 'objective'; there are objectives, generator-size"),
-    "no such scale": ("toy", {"--scale": "huge"}, "there is no scale 'huge'; there are tiny, mini, small, small++"),
+    "no such study": ("objective", {}, "NAME: expected objectives, generator-size, "),
+    "no such scale": ("toy", {"--scale": "huge"}, "--scale: expected tiny, mini, small, small++, "),
     "no such variant": ("toy", {"--variants": "bert"}, "toy has no variant 'bert'; there are electra, mlm"),
     "no such task": ("toy", {"--tasks": "squad"}, "studies are not scored on 'squad', but on cola, sst2"),
     "a task that GLUE's average leaves out": ("toy", {"--tasks": "wnli"}, "not scored on 'wnli', but on cola, sst2"),
@@ -55,5 +55,5 @@ def test_python_takes_the_same_names(text: Path, glue: Path, tmp_path: Path) -> 
         "toy", data=str(text), glue=str(glue), out=str(tmp_path / "out"), scale="toy", variants="mlm", dry_run=True
     )
     assert [row["variant"] for row in plan["rows"]] == ["mlm"]
-    with pytest.raises(electra.ElectraError, match="there is no study 'x'"):
+    with pytest.raises(electra.ElectraError, match="NAME: expected objectives, .*, got x"):
         electra.study("x", data=str(text), glue=str(glue), out=str(tmp_path / "out"))

@@ -1,17 +1,19 @@
-"""The commands as Python functions: what `electra NAME` does, with the same names and the same defaults."""
+"""The commands as Python functions, with the names and defaults of the command line. They log and print nothing."""
 
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
-from electra.commands.pretraining import evaluate, prepare, pretrain, tokenizer
-from electra.commands.studies import flops, study
+from electra.commands.pretraining import evaluate, evaluate_mlm, prepare, pretrain, tokenizer
+from electra.commands.studies import flops, paper_table, study
 
 __all__ = [
     "evaluate",
+    "evaluate_mlm",
     "fill_mask",
     "finetune",
     "flops",
     "glue",
     "load",
+    "paper_table",
     "predict",
     "prepare",
     "pretrain",

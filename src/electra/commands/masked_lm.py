@@ -1,11 +1,11 @@
-"""Words for [MASK]: fill-mask."""
+"""Predicted tokens for [MASK]: fill_mask."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.config.hints import check_local
+from electra.config.checks import check_local
 from electra.errors import TextError
 from electra.external import is_unicode
 from electra.storage import PathLike
@@ -21,19 +21,19 @@ def fill_mask(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The likeliest tokens for each [MASK] of a text, by an ELECTRA (Appendix G of the paper) or a masked language model.
+    """Predict the tokens at each [MASK], with an ELECTRA (Appendix G of the paper) or a masked language model.
 
     An ELECTRA's answers are its generator's best candidates in the order of D p_G / (a (1 - D) + p_G), where p_G is the
     generator's probability of a token, D the discriminator's that it is original, and a = (1 - p_mask) / p_mask. A text
     with several [MASK]s has each filled with the others left as they are.
 
     Args:
-        text: Texts with [MASK] in them; "-" is standard input, a text a line.
+        text: Texts with [MASK]; "-" is the standard input, one text per line.
         model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face ElectraForMaskedLM directory.
-        top: Answers for each [MASK].
-        candidates: An ELECTRA's: how many of the generator's best tokens the discriminator judges.
-        mask_fraction: An ELECTRA's: share of the tokens masked in pre-training; by default what the run's configuration says.
-        device: Where to compute: auto takes a GPU if there is one.
+        top: Number of tokens for each [MASK].
+        candidates: For an ELECTRA: number of the generator's best tokens that the discriminator scores.
+        mask_fraction: For an ELECTRA: share of masked tokens in pre-training; by default that of the run's configuration.
+        device: auto uses a GPU if there is one.
         threads: CPU threads; by default PyTorch's choice.
 
     Returns:
@@ -53,7 +53,7 @@ def fill_mask(
 
 
 def standard_input() -> list[str]:
-    """Its lines, blank ones left out.
+    """Read the lines of the standard input, without blank ones.
 
     Raises:
         TextError: it is not UTF-8.
@@ -65,25 +65,3 @@ def standard_input() -> list[str]:
     if not is_unicode(text):
         raise TextError("standard input: not UTF-8")
     return [line for line in text.splitlines() if line.strip()]
-
-
-def show_answers(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What `fill_mask` returned, on the terminal."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from electra.console import console
-
-    for row in rows:
-        number = row["text"].count("[MASK]")
-        which = f"  ([MASK] {row['mask'] + 1} of {number}, the others left as they are)" if number > 1 else ""
-        console.print(row["text"] + which, markup=False)
-        grid = Table(box=None)
-        for name in row["answers"][0]:
-            grid.add_column(
-                "original, says D" if name == "original" else name, justify="left" if name == "token" else "right"
-            )
-        for answer in row["answers"]:
-            token, *numbers = answer.values()
-            grid.add_row(Text(token), *(f"{value:.4f}" for value in numbers))
-        console.print(grid)

@@ -1,10 +1,10 @@
-"""What the paper counts and compares."""
+"""FLOPs, the tables of the paper, and its experiments: flops, paper_table, study."""
 
 import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from electra.config.hints import check_local
+from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.external import output_path
 from electra.storage import PathLike, owner_only
@@ -12,45 +12,48 @@ from electra.storage import PathLike, owner_only
 
 def flops(
     *,
-    preset: str | None = None,
-    table: int | None = None,
+    preset: str = "small",
     objective: str | None = None,
     seq_len: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
 ) -> dict[str, Any]:
-    """Train and inference FLOPs, counted as in Appendix E of the paper, and parameters: of a preset, or a table's.
+    """Count the training and inference FLOPs of a preset, as in Appendix E of the paper, and its parameters.
 
     Args:
-        preset: Whose costs, by part: tiny, small, small++, base, base++, large, or a BERT of these (default: small).
-        table: A table of the paper instead, 1, 2, 4 or 8: every figure computed, beside the printed one.
+        preset: The configuration.
         objective: Pre-training task, instead of the preset's.
         seq_len: Tokens of a sequence, instead of the preset's.
         steps: Number of updates, instead of the preset's.
         batch_size: Sequences of one update, instead of the preset's.
 
     Returns:
-        What was shown, as numbers: see `electra.studies.paper.counts.counts` and `electra.studies.paper.tables.paper_table`.
+        See `electra.studies.paper.counts.counts`.
     """
-    from electra.studies.paper.counts import counts, preset_config, show_counts
-    from electra.studies.paper.tables import paper_table, show_table
+    from electra.config.resolve import resolve
+    from electra.presets import get_preset
+    from electra.studies.paper.counts import counts
 
-    options = {
-        "preset": preset,
-        "objective": objective,
-        "seq-len": seq_len,
-        "steps": steps,
-        "batch-size": batch_size,
-    }
-    if table is not None:
-        if clash := [f"--{name}" for name, value in options.items() if value is not None]:
-            raise UsageError(f"--table counts the paper's models as they are; leave out {' and '.join(clash)}")
-        result = paper_table(table)
-        show_table(result)
-        return result
-    result = counts(preset_config(preset or "small", objective, seq_len, steps, batch_size))
-    show_counts(result)
-    return result
+    config = get_preset(preset)
+    if seq_len is not None and seq_len > config.model.max_positions:
+        raise UsageError(f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}")
+    given = {"objective": objective, "seq_len": seq_len, "steps": steps, "training.batch_size": batch_size}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    return counts(resolve(config, {}, overrides, command="flops"))
+
+
+def paper_table(number: int) -> dict[str, Any]:
+    """Compute the FLOPs and parameters in a table of the paper, beside the printed ones.
+
+    Args:
+        number: Number of the table: 1, 2, 4 or 8.
+
+    Returns:
+        See `electra.studies.paper.tables.paper_table`.
+    """
+    from electra.studies.paper.tables import paper_table as compute
+
+    return compute(number)
 
 
 def study(
@@ -73,30 +76,29 @@ def study(
     dry_run: bool = False,
     private: bool = False,
 ) -> dict[str, Any]:
-    """Redraw a table or figure of the paper: a grid of runs at equal compute. Run again with the same `out`, it resumes.
+    """Reproduce a table or figure of the paper by a grid of runs at equal compute. Run again with the same `out`, it resumes.
 
     Args:
-        name: objectives, generator-size, training-algorithms, tying, model-size, convergence, efficiency,
-            negative-results, or learning-rate.
+        name: The study.
         data: Directory that `electra prepare` wrote, or text, which is prepared once for all runs.
         glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
-        tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL): whether the frozen encoder knows
-            the tag of each word is probed too.
+        tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL), for a linear probe of the frozen
+            encoder on tags of words.
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
-        scale: tiny (minutes a run on a CPU core), mini (25 minutes a run), or a preset, with the paper's budget.
-        seeds: Pre-training runs of each variant.
-        hours: Choose the budget so that the whole grid takes about this long, by measured steps.
-        tasks: Tasks of GLUE; by default the paper's eight, and five small ones at scale tiny or mini.
-        variants: Run only these; by default all.
-        finetune_seeds: Fine-tuning runs of each task; their median counts. 0: only the linear probe; fine-tuning can follow
-            later, by the same call with more.
-        workers: Runs at a time, each in a process of its own; they share the CPU's threads.
+        scale: tiny (minutes per run on a CPU core), mini (25 minutes per run), or a preset with the paper's budget.
+        seeds: Pre-training runs per variant.
+        hours: Choose the budget so that the whole grid takes about this long, estimated from measured steps.
+        tasks: Tasks of GLUE; by default the paper's eight, at the scales tiny and mini cola sst2 mrpc stsb rte.
+        variants: Run only these variants; by default all.
+        finetune_seeds: Fine-tuning runs per task; the score is their median. 0: only the linear probe; repeat the call with
+            a larger number to add fine-tuning.
+        workers: Runs at a time, each in its own process; they share the CPU's threads.
         rates: Peak learning rates by objective, as the study learning-rate finds them: "electra=2e-3", "mlm=1e-3".
-        device: auto takes a GPU if there is one; several workers take one after the other of several GPUs.
-        precision: Of the matrix products; auto is bfloat16 on a GPU that has it.
-        dry_run: Only say which runs there are, and what they cost by a measured step.
-        private: Files are for their owner alone: directories have mode 0700, files 0600. The umask of the process is changed
-            meanwhile.
+        device: auto uses a GPU if there is one; several workers use several GPUs in turn.
+        precision: Precision of matrix products; auto is bfloat16 on a GPU that supports it.
+        dry_run: Only list the runs and their cost, estimated from a measured step.
+        private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
+            changed during the call.
 
     Returns:
         The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
@@ -116,7 +118,7 @@ def study(
         as_tuple(variants),
         finetune_seeds,
         workers,
-        dict(map(rate_of, as_tuple(rates))),
+        dict(map(parse_rate, as_tuple(rates))),
         None if tags is None else os.fspath(tags),
         device,
         precision,
@@ -125,8 +127,8 @@ def study(
         return run_study(order, dry_run)
 
 
-def rate_of(word: str) -> tuple[str, float]:
-    """An objective and its learning rate, out of `mlm=1e-3`.
+def parse_rate(word: str) -> tuple[str, float]:
+    """Parse an objective and its learning rate, `mlm=1e-3` for instance.
 
     Raises:
         UsageError: it is not of this form.
@@ -139,5 +141,5 @@ def rate_of(word: str) -> tuple[str, float]:
 
 
 def as_tuple(names: Iterable[str] | str) -> tuple[str, ...]:
-    """One name or several; a string is one, not its letters."""
+    """The names as a tuple; a single string is one name."""
     return (names,) if isinstance(names, str) else tuple(names)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError

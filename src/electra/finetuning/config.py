@@ -1,11 +1,12 @@
 """The configuration of a fine-tuning run. What is not given follows the paper's recipe (Table 7; see `recipe`)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from electra.config.hints import check_local
-from electra.config.parser import Parser, check_limits, parser_for
+from electra.config.checks import check_limits, check_local
+from electra.config.options import fixed
+from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
@@ -19,7 +20,7 @@ MIN_LENGTH = 5
 class FinetuneConfig:
     """One fine-tuning run."""
 
-    task: str = ""
+    task: str = fixed("")
     """Its name in `electra.finetuning.registry.TASKS`."""
     model: str = ""
     """Hugging Face ELECTRA directory, run directory, or hub name."""
@@ -99,23 +100,10 @@ class FinetuneConfig:
             raise UsageError(f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 
 
-def options(defaults: FinetuneConfig, **about: Any) -> Parser:
-    """A parser of all the fields but the task; `about` names the program and describes it."""
-    return parser_for(FinetuneConfig, defaults, skip=["task", "span.max_length"], **about)
-
-
-def build(parser: Parser, values: Any, task: str) -> FinetuneConfig:
-    """The configuration from what `options` parsed."""
-    parsed = parser.instantiate(values)
-    known = {each.name: parsed[each.name] for each in fields(FinetuneConfig) if each.name != "task"}
-    return FinetuneConfig(task=task, **known)
-
-
-def from_options(task: str, given: Mapping[str, Any]) -> FinetuneConfig:
-    """The configuration of a task from fields by name, nested ones as in `Parser.take`.
+def from_options(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:
+    """The configuration of a task out of options by name, nested ones as in `electra.config.resolve.resolve`.
 
     Raises:
         UsageError: a wrong name or value.
     """
-    parser = options(FinetuneConfig(), prog="electra finetune")
-    return build(parser, parser.take(given), task)
+    return resolve(FinetuneConfig(task=task), {}, given, command=command)

@@ -1,6 +1,6 @@
 """The table of tasks, and what is looked up in it."""
 
-from electra.config.hints import check_local
+from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.finetuning.classification.glue import AX, GLUE, glue_spec
 from electra.finetuning.classification.table import TABLE

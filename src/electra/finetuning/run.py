@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 import electra
-from electra.config.parser import to_yaml
-from electra.console import console, format_count
+from electra.config.files import to_yaml
+from electra.console import format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.execution import describe_execution, enable_kernels
 from electra.finetuning.batching import BatchLoader
@@ -206,7 +206,7 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader) -> dict[str, Any]
         finally:
             observer.close()
         if state.step < steps:
-            console.print(f"Stopped at step {state.step:,} and saved; the same command resumes it.")
+            log.warning(f"Stopped at step {state.step:,} and saved; the same command resumes it.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     step = best.restore() if best is not None else steps
     return {
@@ -245,7 +245,7 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     remove_leftovers(out)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
-    console.print(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})", markup=False)
+    log.info(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})")
     return results
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from electra.config.parser import difference_to
+from electra.config.files import difference_to
 from electra.errors import RunError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.registry import find_task

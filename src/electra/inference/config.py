@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from electra.config.parser import Parser, parser_for
+from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.runtime import RuntimeConfig
 
@@ -30,16 +30,10 @@ class PredictConfig:
             raise UsageError("--null-threshold is NaN; it must be a number")
 
 
-def options(**about: Any) -> Parser:
-    """A parser of all the fields; `about` names the program and describes it."""
-    return parser_for(PredictConfig, PredictConfig(), **about)
-
-
 def from_options(given: Mapping[str, Any]) -> PredictConfig:
-    """The configuration from fields by name, nested ones as in `Parser.take`.
+    """The configuration out of options by name, nested ones as in `electra.config.resolve.resolve`.
 
     Raises:
         UsageError: a wrong name or value.
     """
-    parser = options(prog="electra predict")
-    return PredictConfig(**vars(parser.instantiate(parser.take(given))))
+    return resolve(PredictConfig(), {}, given, command="predict")

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from electra.config.hints import check_local
+from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.execution import enable_kernels
 from electra.external import output_file

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.errors import UsageError
 from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
 from electra.model.packing import Packed, Padded

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from electra.config.hints import check_local
-from electra.config.parser import Parser, check_limits, load, parser_for
+from electra.config.checks import check_choice, check_limits, check_local
+from electra.config.options import choice
+from electra.config.resolve import read_config, resolve
 from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
@@ -20,6 +21,9 @@ from electra.train.loop import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
 
+BUDGETS = tuple(each.name for each in fields(Budget))
+"""Options of which one sets the length of training."""
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -32,55 +36,55 @@ class PretrainConfig:
     tokenizer: str | None = None
     """Tokenizer directory or vocab.txt; by default one is trained on the text."""
     init: str | None = None
-    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); sizes are its own."""
+    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
-    objective: str = "electra"
+    objective: str = choice("electra", lambda: OBJECTIVES)
     """Pre-training task: electra; or what the paper compares it with (section 3.5): electra-15, electra-other-15,
     replace-mlm, all-tokens-mlm, and mlm (BERT's)."""
     procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"
-    """Generator and discriminator learn together; or first the generator, then, with the generator frozen, the
-    discriminator for as many steps, from the generator's weights or from scratch (section 3.2). A generator that is
-    frozen has embeddings of its own, whatever generator.tying says."""
+    """Train generator and discriminator jointly; or first the generator, then, with the generator frozen, the
+    discriminator for as many steps, from the generator's weights or from scratch (section 3.2). A frozen generator
+    has embeddings of its own, whatever the value of generator.tying."""
     steps: int | None = 1_000_000
     """Number of updates, if neither hours nor FLOPs are set."""
     hours: float | None = None
-    """Hours of training instead of a number of updates; the learning rate follows the clock."""
+    """Hours of training instead of a number of updates; the learning rate schedule follows the elapsed time."""
     flops: float | None = None
-    """Floating point operations of training, as Appendix E counts them, instead of a number of updates."""
+    """Training FLOPs, counted as in Appendix E, instead of a number of updates."""
     seq_len: int = 128
     """Tokens of the longest example."""
     documents: Literal["blank-line", "file", "line"] = "blank-line"
-    """What ends a document in a .txt file."""
+    """Separator of documents in a .txt file."""
     text_field: str = "text"
     """Field of .jsonl, .parquet and hub data sets that holds the text."""
     encoding_errors: Literal["strict", "replace"] = "strict"
-    """Stop at bytes that are not UTF-8, or replace them."""
+    """Stop at bytes that are not UTF-8 (strict), or replace them."""
     cased: bool = False
     """Keep capital letters (when a tokenizer is trained)."""
     keep_accents: bool = False
     """Keep accents (when a tokenizer is trained)."""
     workers: int | None = None
-    """Processes that prepare; by default one a core."""
+    """Processes that prepare the data; by default one per core."""
     seed: int = 0
-    """Decides initial weights, data order, masks, samples and dropout."""
+    """Seed of initial weights, data order, masks, samples and dropout."""
     loss_weight: float | None = None
-    """Weight of the main network's loss beside the generator's; by default the objective's (electra: 50). An objective
-    without a generator (mlm) has one loss, which is not weighted."""
+    """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An
+    objective without a generator (mlm) has a single, unweighted loss."""
     copy: bool | None = None
-    """Objective all-tokens-mlm: with the copy mechanism, which is its default."""
+    """Objective all-tokens-mlm: use the copy mechanism; by default it does."""
     model: EncoderConfig = field(default_factory=EncoderConfig)
-    """The encoder that is wanted."""
+    """The encoder."""
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
-    """The generator beside it."""
+    """The generator."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
-    """Which tokens are chosen."""
+    """Which tokens are masked."""
     contrast: ContrastConfig = field(default_factory=ContrastConfig)
-    """A sentence-level task beside (Appendix H)."""
+    """An additional sentence-level loss (Appendix H)."""
     length_warmup: LengthWarmup = field(default_factory=LengthWarmup)
-    """Short sequences first."""
+    """Train on short sequences first."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """Batches, logs and checkpoints."""
+    """Batches, logging and checkpoints."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """AdamW."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -89,14 +93,13 @@ class PretrainConfig:
     """Device and precision."""
 
     def __post_init__(self) -> None:
-        Budget(self.steps, self.hours, self.flops)  # complains if it is none
+        Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
         check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
         check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
         check_usage(self.seq_len, self.workers)
-        if self.objective not in OBJECTIVES:
-            raise UsageError(f"there is no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
+        check_choice("--objective", self.objective, OBJECTIVES)
         if self.seq_len > self.model.max_positions:
             raise UsageError(
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
@@ -109,8 +112,8 @@ class PretrainConfig:
             )
         if self.length_warmup.steps and self.training.graphs:
             raise UsageError(
-                "--training.graphs wants micro-batches of few shapes, and --length-warmup.steps cuts examples into pieces, "
-                "of which every batch has another number; leave one of them out"
+                "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
+                "whose number varies by batch; leave one of them out"
             )
         if self.loss_weight is not None and not self.loss_weight >= 0:
             raise UsageError(f"--loss-weight is {self.loss_weight}; it must not be negative")
@@ -121,27 +124,13 @@ class PretrainConfig:
 
     @property
     def stage(self) -> int:
-        """Which stage of training this configures: 1 for the last of two, whose first is a joint run of its own."""
+        """Index of the training stage that this configures: 1 for the second of two-stage training, otherwise 0."""
         return int(self.procedure != "joint")
 
     def recipe(self) -> Recipe:
-        """The part that the training loop is told."""
+        """The part of the configuration that the training loop uses."""
         budget = Budget(self.steps, self.hours, self.flops)
         return Recipe(budget, self.training, self.optimizer, self.schedule, (self.seed, self.stage))
-
-
-def options(defaults: PretrainConfig, **about: Any) -> Parser:
-    """A parser of all the fields; `about` names the program and describes it."""
-    parser = parser_for(PretrainConfig, defaults, skip=["text"], **about)
-    parser.add_argument("text", nargs="*", type=str, default=[], help="Files, folders, hf://owner/name, or builtin.")
-    return parser
-
-
-def build(parser: Parser, values: Any) -> PretrainConfig:
-    """The configuration out of what `options` parsed."""
-    parsed = parser.instantiate(values)
-    known = {each.name: parsed[each.name] for each in fields(PretrainConfig)}
-    return PretrainConfig(**known | {"text": tuple(known["text"])})
 
 
 def saved_config(path: Path) -> PretrainConfig:
@@ -150,8 +139,8 @@ def saved_config(path: Path) -> PretrainConfig:
     Raises:
         UsageError: no such file, or it has a wrong name or value.
     """
-    parser, values = options(PretrainConfig()), load(path)
+    values = read_config(path, PretrainConfig, "pretrain")
     try:
-        return build(parser, parser.take_plain(values))
+        return resolve(PretrainConfig(), values, {}, alternatives=BUDGETS)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None

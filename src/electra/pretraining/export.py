@@ -3,7 +3,7 @@
 import logging
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
-from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
 from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
 from electra.pretraining.run_directory import RunDirectory
@@ -53,7 +53,7 @@ def finish(
     findings: list[Finding],
     runtime: Runtime,
 ) -> dict[str, Any]:
-    """Evaluate, save, report and show; the main process does it, the others return at once with nothing."""
+    """Evaluate, save and report in the main process; returns the summary and samples, elsewhere nothing."""
     if not runtime.is_main:
         return {}
     evaluation = score(model, data, tokenizer, runtime)
@@ -81,7 +81,6 @@ def finish(
         findings=findings,
     )
     write_report(report, directory.path)
-    show(evaluation, shown_samples, model.spec.objective.all_metrics)
     if model.discriminates and not model.scored_everywhere:
         log.info(
             f"objective {config.objective} learns from the chosen tokens alone (of the others it was taught nothing)"
@@ -89,14 +88,14 @@ def finish(
     for finding in at_the_end:
         log.warning(f"{finding.problem}: {finding.advice}")
     directory.finish(summary)
-    show_results(directory)
-    return summary
+    log_results(directory)
+    return summary | {"samples": shown_samples}
 
 
-def show_results(directory: RunDirectory) -> None:
-    """Say where the models and the report of a finished run are."""
-    console.print(f"Checkpoint: {', '.join(map(str, directory.networks()))}", markup=False)
-    console.print(f"Report:     {directory.report}", markup=False)
+def log_results(directory: RunDirectory) -> None:
+    """Log the paths of the models and of the report of a finished run."""
+    log.info(f"checkpoint: {', '.join(map(str, directory.networks()))}")
+    log.info(f"report: {directory.report}")
 
 
 def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
@@ -108,7 +107,7 @@ def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, run
 
 
 def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
-    """The held-out metrics of a run's newest checkpoint, on its own data or on other data; shown and returned.
+    """The held-out metrics of a run's newest checkpoint, on its own data or on other data.
 
     Raises:
         RunError: not a run directory, or it has no checkpoint yet.
@@ -129,7 +128,6 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
     )
-    show(evaluation, [], model.spec.objective.all_metrics)
     return evaluation.metrics
 
 
@@ -199,12 +197,17 @@ def format_sizes(encoder: EncoderConfig) -> str:
     )
 
 
-def show(evaluation: Evaluation, shown_samples: list[Sample], descriptions: Mapping[str, Metric]) -> None:
-    """The held-out metrics and the sentences, on the terminal."""
+def show_metrics(metrics: Mapping[str, float]) -> None:
+    """Print the held-out metrics."""
+    descriptions = {name: metric for row in OBJECTIVES.values() for name, metric in row.all_metrics.items()}
     grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for row in table(evaluation.metrics, descriptions):
+    for row in table(metrics, descriptions):
         grid.add_row(*row)
     console.print(grid)
+
+
+def show_samples(shown_samples: Sequence[Sample]) -> None:
+    """Print held-out sentences with the discriminator's probabilities."""
     if shown_samples:
         console.print(
             "Held-out sentences: each token with the probability that it was replaced; replaced ones are marked."

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from electra.config.hints import hyphenated
-from electra.config.parser import flat
-from electra.console import console
+from electra.config.files import flat
+from electra.config.suggestions import format_flag
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
@@ -19,7 +18,7 @@ from electra.execution import enable_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
-from electra.pretraining.export import finish, show_results
+from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import prepared_text
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
@@ -57,7 +56,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         with main_process_first(runtime):
             directory.check(config)
         log.info(f"{out} is finished: step {summary['step']:,} (choose another --out for another run)")
-        show_results(directory)
+        log_results(directory)
         return summary
 
 
@@ -113,7 +112,7 @@ PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
 
 def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     """What all processes of a run must have in common before they begin."""
-    options = {hyphenated(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
+    options = {format_flag(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
     newest = [path.name for path in Checkpoints(directory.checkpoints, 1, log.warning).paths()[-1:]]
     return {
         **options,
@@ -176,7 +175,7 @@ def train_model(
         finally:
             observer.close()
         if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
-            console.print(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            log.warning(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     return state, observer.findings
 

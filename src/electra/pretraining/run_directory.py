@@ -23,7 +23,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config.parser import difference_to, to_yaml
+from electra.config.files import difference_to, to_yaml
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.schema import read_json

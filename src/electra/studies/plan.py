@@ -1,10 +1,11 @@
 """What a study will cost: FLOPs and steps by count, time by measured steps; and the budget that fits into some hours."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from electra.console import console, format_count, reading_progress, show_rows
+from electra.console import format_count, reading_progress
 from electra.errors import UsageError
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
@@ -15,6 +16,8 @@ from electra.runtime import RuntimeConfig
 from electra.studies.compute import Step, measured_finetuning_step, measured_step
 from electra.studies.study import Study, Variant
 from electra.studies.trial import finetuning_length
+
+log = logging.getLogger(__name__)
 
 TOKENS_A_WORD = 1.4
 """Roughly, with a vocabulary of some thousand pieces."""
@@ -147,24 +150,27 @@ def budget_for(plan: Plan, hours: float) -> float:
     return float(f"{budget:.3g}") if plan.study.equal == "flops" else float(max(1, round(budget)))
 
 
-def show(plan: Plan) -> None:
-    """The plan on the terminal."""
+def log_plan(plan: Plan) -> None:
+    """Log how many runs there are to do, and how long they take."""
     if not plan.rows:
-        console.print(f"{plan.study.title}: all runs are done", markup=False)
+        log.info(f"{plan.study.title}: all runs are done")
         return
     size = f"{format_count(len(plan.rows), 'variant')}, {format_count(sum(row.runs for row in plan.rows), 'run')}"
-    console.print(f"{plan.study.title}: {size} to do", markup=False)
+    log.info(f"{plan.study.title}: {size} to do")
+    both = plan.training_hours + plan.finetuning_hours
+    log.info(
+        f"About {both:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "
+        f"{plan.finetuning_hours:.2f} h of fine-tuning, by steps timed one at a time. Probes come on top."
+    )
+
+
+def plan_rows(plan: Plan) -> list[list[str]]:
+    """The plan as a table: a heading, then a row for each variant; empty if there is nothing to do."""
     rows = [["variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"]]
     for row in plan.rows:
         trials = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
         rows.append([row.variant.name, *trials, *(minutes(each) for each in (row.seconds, row.finetuning_seconds))])
-    show_rows(rows)
-    both = plan.training_hours + plan.finetuning_hours
-    console.print(
-        f"About {both:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "
-        f"{plan.finetuning_hours:.2f} h of fine-tuning, by steps timed one at a time. Probes come on top.",
-        markup=False,
-    )
+    return rows if plan.rows else []
 
 
 def minutes(seconds: float) -> str:

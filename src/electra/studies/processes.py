@@ -1,5 +1,6 @@
 """Cells side by side, each in a process of its own, so that none takes another one, or the study, down with it."""
 
+import logging
 import os
 import signal
 import sys
@@ -12,11 +13,13 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from electra.console import console, show_log
+from electra.console import show_log
 from electra.data.workers import without_main
 from electra.errors import ElectraError
 from electra.runtime import stop_on_signal
 from electra.studies.trial import Trial, alone, run_trial
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether a signal came."""
@@ -57,7 +60,7 @@ def run_cells(
             for process in running:
                 process.join()
         if number := stop_signal():
-            console.print("Stopped; the same command goes on from there.")
+            log.warning("Stopped; the same command goes on from there.")
             raise SystemExit(128 + number)
 
 
@@ -88,16 +91,16 @@ def work(trial: Trial, worker: int, connection: Connection) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     take_gpu(worker)
     trial.log.parent.mkdir(parents=True, exist_ok=True)
-    with trial.log.open("a") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+    with trial.log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     show_log()
     threading.Thread(target=stop_without_parent, args=(connection,), daemon=True).start()
     try:
         with alone(trial):
             run_trial(trial)
     except ElectraError as error:
-        console.print(f"{type(error).__name__}: {error}", markup=False)
+        log.error(f"{type(error).__name__}: {error}")
         trial.fail(str(error))
     except Exception as error:
         traceback.print_exc()

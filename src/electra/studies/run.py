@@ -20,8 +20,8 @@ import torch
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config.parser import check_limits
-from electra.console import console, format_count, show_rows
+from electra.config.checks import check_choice, check_limits
+from electra.console import format_count
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import TextClassification
@@ -31,7 +31,7 @@ from electra.schema import read_json
 from electra.storage import LOCK, exclusive, holds_files, write_atomically
 from electra.studies.catalog import STUDIES
 from electra.studies.inputs import check_tasks, fitted, shared_data
-from electra.studies.plan import Plan, Stopwatch, budget_for, minutes, planned, show
+from electra.studies.plan import Plan, Stopwatch, budget_for, log_plan, minutes, plan_rows, planned
 from electra.studies.probing.tags import tagged_splits
 from electra.studies.processes import run_cells
 from electra.studies.reporting.figures import write_figures
@@ -75,9 +75,8 @@ class StudyConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
-        for kind, value, table in (("study", self.name, STUDIES), ("scale", self.scale, SCALES)):
-            if value not in table:
-                raise UsageError(f"there is no {kind} {value!r}; there are {', '.join(table)}")
+        check_choice("NAME", self.name, STUDIES)
+        check_choice("--scale", self.scale, SCALES)
         for name, least in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
             if getattr(self, name) < least:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
@@ -123,9 +122,10 @@ def _run_study(order: StudyConfig, dry_run: bool) -> dict[str, Any]:
         if known is None and order.hours is not None:
             study = replace(study, budget=budget_for(plan, order.hours))
             plan = plan_of(order, study, chosen, tasks, watch)
-        show(plan)
+        log_plan(plan)
         if dry_run:
-            return {"budget": study.budget, "hours": plan.training_hours + plan.finetuning_hours, "rows": plan.facts()}
+            hours = plan.training_hours + plan.finetuning_hours
+            return {"budget": study.budget, "hours": hours, "rows": plan.facts(), "summary": plan_rows(plan)}
     if known is None:
         write_atomically(order.out / STUDY, (json.dumps(facts(order, study), indent=2) + "\n").encode())
     return run_grid(order, study, chosen, scale, tuple(tasks))
@@ -186,7 +186,7 @@ def run_grid(
         return results
 
     def started(trial: Trial) -> None:
-        console.print(f"  {trial.name} begins; {trial.log} says how it goes", markup=False)
+        log.info(f"{trial.name} begins (log in {trial.log})")
 
     def ended(trial: Trial) -> None:
         collected()
@@ -194,18 +194,17 @@ def run_grid(
         if "failed" in record:
             log.warning(f"{trial.name} failed: {record['failed']}")
         elif trial.is_finished():
-            console.print(f"  {trial.name}: {told(record, tasks)}", markup=False)
+            log.info(f"{trial.name}: {told(record, tasks)}")
         else:
             log.warning(f"{trial.name} was stopped before it was done; the same command goes on with it")
         done = sum(each.is_finished() for each in wanted)
-        console.print(f"  {done} of {len(wanted)} done", markup=False)
+        log.info(f"{done} of {len(wanted)} done")
 
     run_cells(left, order.workers, started, ended)
     results = collected()
-    show_rows(summary_rows(results))
-    console.print(f"Tables: {order.out / 'table.md'} (rows in results.csv, figure in figure.png)", markup=False)
+    log.info(f"table in {order.out / 'table.md'}, rows in results.csv, figure in figure.png")
     failed = [trial.name for trial in wanted if not trial.is_finished()]
-    return {"budget": study.budget, "rows": list(csv_rows(results)), "failed": failed}
+    return {"budget": study.budget, "rows": list(csv_rows(results)), "summary": summary_rows(results), "failed": failed}
 
 
 def check_tags(trial: Trial) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.errors import DivergedError, RunError, UsageError
 from electra.runtime import Runtime, all_or_none, memory_kept
 from electra.train.backward import Backward

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.errors import UsageError
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.console import format_count
 from electra.errors import UsageError
 

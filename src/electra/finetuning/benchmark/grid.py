@@ -119,7 +119,6 @@ def run_tasks(
         results["ensemble"] = {name: score_ensemble(tasks[name], out / name, best[name]) for name in names}
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     write_atomically(out / "results.md", format_markdown(results).encode())
-    show_table(results)
     if submission:
         written, missing = write_submission(tasks, best, out)
         log.info(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")

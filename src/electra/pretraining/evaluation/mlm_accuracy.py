@@ -42,7 +42,7 @@ MEANINGS = {
 def evaluate_as_mlm(
     run: Path, data_directory: Path | None, bert: Path | None, examples: int, candidates: int
 ) -> dict[str, float]:
-    """Accuracies where one token of each held-out example is masked, the same for all models; shown and returned.
+    """Accuracies where one token of each held-out example is masked, the same for all models.
 
     Raises:
         RunError: not a run directory, or not finished.
@@ -77,7 +77,6 @@ def evaluate_as_mlm(
         with reading_progress("scoring", min(examples, len(data.heldout))) as progress:
             metrics = accuracies(electra.network, other, masked, candidates, runtime, progress)
     log.info(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
-    show(metrics)
     return metrics
 
 
@@ -141,7 +140,7 @@ def accuracies(
     return {**{name: count / number for name, count in right.items()}, "examples": number, "candidates": candidates}
 
 
-def show(metrics: Mapping[str, float]) -> None:
+def show_accuracies(metrics: Mapping[str, float]) -> None:
     """The accuracies on the terminal, each with its standard error."""
     grid = Table(title="masked-LM accuracy", title_justify="left", show_header=False, box=None)
     for name, meaning in MEANINGS.items():

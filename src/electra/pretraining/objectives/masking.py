@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.errors import UsageError
 from electra.seeding import Draw, uniform
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config.parser import check_limits
+from electra.config.checks import check_limits
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.heads import MaskedLMHead, ReplacedTokenHead

@@ -1,36 +1,14 @@
 """What a pre-training run costs: FLOPs by network and part, and parameters. Nothing is trained, or held in memory."""
 
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from electra.console import console, show_rows
-from electra.errors import UsageError
 from electra.model.flops import inference_flops
-from electra.presets import PRESETS
 from electra.pretraining.build import build_shapes
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.masking import num_masked_of
-
-
-def preset_config(
-    preset: str, objective: str | None, seq_len: int | None, steps: int | None, batch_size: int | None
-) -> PretrainConfig:
-    """A preset, with whatever else is given in place of its own.
-
-    Raises:
-        UsageError: there is no such preset or objective, or a number is out of its range.
-    """
-    if preset not in PRESETS:
-        raise UsageError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
-    config = PRESETS[preset]()
-    if seq_len is not None and seq_len > config.model.max_positions:
-        raise UsageError(f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}")
-    if batch_size is not None:
-        config = replace(config, training=replace(config.training, batch_size=batch_size))
-    given: dict[str, Any] = {"objective": objective, "seq_len": seq_len, "steps": steps}
-    return replace(config, **{name: value for name, value in given.items() if value is not None})
 
 
 def counts(config: PretrainConfig) -> dict[str, Any]:

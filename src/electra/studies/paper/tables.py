@@ -112,7 +112,7 @@ def show_table(table: dict[str, Any]) -> None:
 LEGEND = "computed ≈ printed: the same to two digits; ≠: not; -: cannot be computed."
 CONVENTION = (
     "Masked language models have their head at 20 of every 128 positions here, as in the original script; training, and "
-    "electra flops --preset, count the positions that are predicted: 19 of 128, 77 of 512, 128 of 512 for large."
+    "electra flops, count the positions that are predicted: 19 of 128, 77 of 512, 128 of 512 for large."
 )
 
 

@@ -1,16 +1,12 @@
-"""What to do instead of an option that does not exist: the nearest name, or an answer to what other tools offer."""
+"""Suggestions for a wrong option: the nearest name, or what replaces an option of another tool."""
 
 import difflib
-import shlex
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from electra.errors import UsageError
-
-NEAR = 0.75
-"""Similarity (difflib's ratio) below which another name is no likely slip of the pen."""
-NEAR_WORD = 0.8
-"""The same for the last parts of dotted names, which are shorter."""
+MIN_SIMILARITY = 0.75
+"""Least similarity (difflib's ratio) of a name that is suggested."""
+MIN_LAST_PART_SIMILARITY = 0.8
+"""The same for the last part of a dotted name, which is shorter."""
 
 RENAMED: dict[str, tuple[str, ...]] = {
     "lr": ("learning_rate", "optimizer.learning_rate"),
@@ -45,7 +41,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "mlm_probability": ("masking.fraction",),
     "mask_prob": ("masking.fraction",),
 }
-"""Options of other tools -> ours, of which the first that the command has is named."""
+"""Option of another tool -> options of this package; the first one that the command has is suggested."""
 
 PRETRAIN, FINETUNE = ("pretrain",), ("finetune", "glue")
 RUNS = ("prepare", *PRETRAIN, *FINETUNE, "study")
@@ -129,85 +125,57 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         "text is named without an option: files, folders, hf://owner/name, or builtin",
     ),
 )
-"""Wishes without an option of ours: names, the commands that are asked (none: all), options of which the command has to have
-one (the first replaces {}), the answer."""
+"""Options of other tools that have no counterpart: their names; the commands concerned (empty: all); options of which the
+command needs one (the first replaces {}); the answer."""
 
 
-def suggest_option(name: str, names: list[str], program: str) -> str:
-    """What to do instead of the option `name`, which does not exist; `names` are those that do. Underscores in both."""
-    command = program.rpartition(" ")[2]
-    for wishes, commands, options, answer in ANSWERS:
+def format_flag(name: str) -> str:
+    """The option of a field: `--model.hidden-size` for `model.hidden_size`."""
+    return "--" + name.replace("_", "-")
+
+
+def suggest_option(name: str, names: Sequence[str], command: str) -> str:
+    """Suggest what to use instead of an option that does not exist.
+
+    Args:
+        name: The name that was given, with underscores.
+        names: The options that exist, with underscores.
+        command: The command, `pretrain` for instance.
+    """
+    for others, commands, options, answer in ANSWERS:
         found = next((each for each in options if each in names), None)
-        if name in wishes and (not commands or command in commands) and (not options or found):
-            return answer.format(hyphenated(found or ""))
-    near = next((each for each in RENAMED.get(name, ()) if each in names), None) or find_nearest(name, names)
-    return f"did you mean {hyphenated(near)}?" if near else "--help lists all options"
+        if name in others and (not commands or command in commands) and (not options or found):
+            return answer.format(format_flag(found or ""))
+    nearest = next((each for each in RENAMED.get(name, ()) if each in names), None) or find_nearest(name, names)
+    return f"did you mean {format_flag(nearest)}?" if nearest else "--help lists all options"
 
 
-def find_nearest(name: str, names: list[str]) -> str | None:
-    """The name that was probably meant, None if none is near."""
+def find_nearest(name: str, names: Sequence[str]) -> str | None:
+    """The most similar name; None if none is similar enough."""
     last = name.rpartition(".")[2]
     if abbreviated := [each for each in names if initials(each) == last]:
         return abbreviated[0]
     by_last = {each.rpartition(".")[2]: each for each in reversed(names)}
     near = [each for each in names if each.rpartition(".")[2] == last]
-    near += difflib.get_close_matches(name, names, cutoff=NEAR)
-    near += [by_last[each] for each in difflib.get_close_matches(last, list(by_last), cutoff=NEAR_WORD)]
+    near += difflib.get_close_matches(name, names, cutoff=MIN_SIMILARITY)
+    near += [by_last[each] for each in difflib.get_close_matches(last, list(by_last), cutoff=MIN_LAST_PART_SIMILARITY)]
     return max(near, key=lambda each: difflib.SequenceMatcher(None, name, each).ratio(), default=None)
 
 
 def initials(name: str) -> str | None:
-    """`lr` for `optimizer.learning_rate`; None for a name of one word."""
+    """`lr` for `optimizer.learning_rate`; None for a name without underscores."""
     words = name.rpartition(".")[2].split("_")
     return "".join(word[:1] for word in words) if len(words) > 1 else None
 
 
-def hyphenated(name: str) -> str:
-    """An option's name as it is typed."""
-    return "--" + name.replace("_", "-")
-
-
 def suggest_value(name: str, value: str) -> str:
-    """What to add to the message that an option cannot have a value; empty most often."""
+    """A hint to append to the message about a wrong value; often empty."""
     if name.rpartition(".")[2] == "device" and value.startswith("cuda:"):
         return f"; to choose a GPU, set CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')} and use cuda"
     return ""
 
 
-def check_local(paths: Mapping[str, object], hub_name: str | None = None) -> None:
-    """See that paths, by the names of their options, are no addresses of the Hugging Face hub.
-
-    The option `hub_name` takes names of models on the hub, without hf://.
-
-    Raises:
-        UsageError: one is; the message has it as it was given, which a `Path` has not (hf:/owner/name).
-    """
-    for option, path in paths.items():
-        if path is None or not str(path).startswith("hf:/"):
-            continue
-        name = str(path).removeprefix("hf:").lstrip("/")
-        kind = "" if option in ("--model", "--init", "--tokenizer") else "--repo-type dataset "
-        advice = f"download it first: hf download {kind}{name} --local-dir FOLDER"
-        if option == hub_name:
-            advice = f"name a model of the hub without hf://, as {name}"
-        raise UsageError(
-            f"{option} hf://{name}: hf:// is for text to pre-train on and for GLUE (hf://nyu-mll/glue); {advice}"
-        )
-
-
-def check_input(words: list[str]) -> None:
-    """See that no text stands where `electra predict` takes options and the name of a file.
-
-    Raises:
-        UsageError: one does.
-    """
-    for before, word in zip(["", *words], words, strict=False):
-        source = word.removeprefix("--input=")
-        named = source != word or before == "--input"
-        is_text = named and not (Path(source).suffix or Path(source).exists() or source.startswith(("-", "hf://")))
-        is_value = before.startswith("--") and "=" not in before
-        if is_text or not (is_value or word.startswith("-")):
-            raise UsageError(
-                f"{shlex.quote(source)}: {'no such file' if named else 'is no option'}; texts are read from a file, "
-                f"--input FILE, or from standard input: echo {shlex.quote(source)} | electra predict --model MODEL --input -"
-            )
+def suggest_choice(value: str, choices: Iterable[str]) -> str:
+    """`; did you mean large?` for a value that is similar to one of the choices, otherwise nothing."""
+    near = difflib.get_close_matches(value[:100], list(choices), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,127 @@
+"""Options out of the fields of a dataclass, or out of the parameters of a function, with their help texts."""
+
+import ast
+import dataclasses
+import inspect
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from electra.config.options import Option
+
+PLAIN = (str, bool, int, float)
+
+
+@cache
+def options_of(config: type) -> dict[str, Option]:
+    """The fields of a dataclass as options by name, those of nested dataclasses with dotted names.
+
+    The docstring under a field is its help text. Fields made by `electra.config.options.fixed` are left out.
+    """
+    types, help_texts = get_type_hints(config), field_docstrings(config)
+    options: dict[str, Option] = {}
+    for field in dataclasses.fields(config):
+        if not field.metadata.get("option", True):
+            continue
+        if dataclasses.is_dataclass(types[field.name]):
+            for option in options_of(types[field.name]).values():
+                name = f"{field.name}.{option.name}"
+                options[name] = dataclasses.replace(option, name=name)
+            continue
+        option = option_of(field.name, types[field.name])
+        options[field.name] = dataclasses.replace(
+            option,
+            choices=field.metadata.get("choices", option.choices),
+            default=None if field.default is dataclasses.MISSING else field.default,
+            help=help_texts.get(field.name, ""),
+        )
+    return options
+
+
+@cache
+def sections_of(config: type) -> dict[str, str]:
+    """The nested dataclasses of a dataclass: field name -> help text."""
+    types, help_texts = get_type_hints(config), field_docstrings(config)
+    return {name: help_texts.get(name, "") for name, kind in types.items() if dataclasses.is_dataclass(kind)}
+
+
+def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
+    """The parameters of a function as options by name; those that are not keyword-only are positional arguments.
+
+    The help texts are the `Args` section of its docstring.
+    """
+    types, help_texts = get_type_hints(function), argument_docstrings(function)
+    options = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        required = parameter.default is parameter.empty
+        options[name] = dataclasses.replace(
+            option_of(name, types[name]),
+            default=None if required else parameter.default,
+            required=required,
+            positional=parameter.kind is parameter.POSITIONAL_OR_KEYWORD,
+            help=help_texts.get(name, ""),
+        )
+    return options
+
+
+def option_of(name: str, annotation: Any) -> Option:
+    """An option of a type: one of `PLAIN` or a Literal, a tuple or iterable of these, or None besides. A path is a str."""
+    kinds = members(annotation)
+    flat = [each for kind in kinds for each in (members(get_args(kind)[0]) if is_series(kind) else [kind])]
+    literals = [value for kind in flat if get_origin(kind) is Literal for value in get_args(kind)]
+    plain = str if literals or any(map(is_path, flat)) else next(kind for kind in PLAIN if kind in flat)
+    return Option(
+        name,
+        plain,
+        optional=NoneType in kinds,
+        many=any(map(is_series, kinds)),
+        choices=(lambda: literals) if literals else None,
+    )
+
+
+def members(annotation: Any) -> Sequence[Any]:
+    """The members of a union; any other type alone."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def is_series(kind: Any) -> bool:
+    """Whether a type holds several values."""
+    return get_origin(kind) in (tuple, Iterable)
+
+
+def is_path(kind: Any) -> bool:
+    """Whether a type is `os.PathLike[str]`."""
+    return get_origin(kind) is os.PathLike
+
+
+def field_docstrings(config: type) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass, each in one line."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for statement, following in pairwise(body.body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+            name, text = statement.target, following.value
+            if isinstance(name, ast.Name) and isinstance(text, ast.Constant) and isinstance(text.value, str):
+                found[name.id] = " ".join(text.value.split())
+    return found
+
+
+def argument_docstrings(function: Callable[..., Any]) -> dict[str, str]:
+    """The `Args` section of a docstring: name -> text in one line."""
+    section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line.startswith("     "):
+            found[name] += " " + line.strip()
+        else:
+            name, _, text = line.strip().partition(": ")
+            found[name] = text
+    return found

@@ -1,0 +1,158 @@
+"""Each command from the command line and from Python: the same configuration, results, files and log records."""
+
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import toy_studies
+from support.command_line import RUN
+
+import electra
+from electra import cli, commands, display
+
+assert toy_studies.TASKS, "registers the study and the scale toy"
+RUN_OPTIONS = {
+    "preset": "tiny",
+    "steps": 2,
+    "seq_len": 24,
+    "workers": 1,
+    "training": {"batch_size": 4},
+    "model": {"num_layers": 1},
+    "model.vocab_size": 160,
+}
+"""`RUN` in Python."""
+ONE_EPOCH = ["--epochs", "1", "--seeds", "1"]
+TIMES = re.compile(r"\d[\d,.]*(e[+-]?\d+)?( ms| s| min| h)?")
+"""Numbers in log records, some of which are times."""
+SAME = (".yaml", ".txt", ".safetensors", ".csv", "vocab.txt", "tokenizer.json")
+"""Files that do not depend on the time."""
+
+
+def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]]:
+    """Command -> the words of its command line, and the same as keyword arguments; without --out."""
+    text, data, model = str(inputs / "text"), str(run / "data"), str(inputs / "model")
+    glue, lines, tuned = str(inputs / "glue"), str(inputs / "lines.txt"), str(inputs / "tuned/seed-0/model")
+    tokenizer, seq_len = str(inputs / "tokenizer"), {"seq_len": 24, "workers": 1}
+    mask = "the cat [MASK] mice ."
+    return {
+        "pretrain": ([text, *RUN], {"text": text, **RUN_OPTIONS}),
+        "tokenizer": ([text, "--vocab-size", "160", "--cased"], {"text": text, "vocab_size": 160, "cased": True}),
+        "prepare": (
+            [text, "--tokenizer", tokenizer, "--seq-len", "24", "--workers", "1"],
+            {"text": [text], "tokenizer": tokenizer, **seq_len},
+        ),
+        "evaluate": ([str(run), "--data", data], {"run": run, "data": data}),
+        "evaluate-mlm": ([str(run), "--examples", "8"], {"run": run, "examples": 8}),
+        "fill-mask": ([mask, "--model", str(run), "--top", "3"], {"text": mask, "model": run, "top": 3}),
+        "finetune": (
+            ["sst2", "--model", model, "--data", glue, "--runtime.threads", "1", *ONE_EPOCH],
+            {"task": "sst2", "model": model, "data": glue, "runtime": {"threads": 1}, "epochs": 1},
+        ),
+        "predict": (["--model", tuned, "--input", lines], {"model": tuned, "input": Path(lines)}),
+        "glue": (
+            ["--model", model, "--data", glue, "--tasks", "sst2", "rte", *ONE_EPOCH],
+            {"model": model, "data": glue, "tasks": ["sst2", "rte"], "epochs": 1.0, "seeds": 1},
+        ),
+        "flops": (["--preset", "tiny", "--steps", "1e3"], {"preset": "tiny", "steps": 1000}),
+        "paper-table": (["8"], {"number": 8}),
+        "study": (
+            ["toy", "--data", text, "--glue", glue, "--scale", "toy", "--tasks", "sst2", "--dry-run"],
+            {"name": "toy", "data": text, "glue": glue, "scale": "toy", "tasks": "sst2", "dry_run": True},
+        ),
+    }
+
+
+WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "flops", "paper-table")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_both_ways(
+    name: str,
+    inputs: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    words, arguments = cases(inputs, finished)[name]
+    function = name.replace("-", "_")
+    results: list[Any] = []
+    monkeypatch.setattr(commands, function, recording(getattr(commands, function), results))
+    caplog.set_level(logging.DEBUG, "electra")
+
+    cli_out, python_out = tmp_path / "cli", tmp_path / "python"
+    cli.main([name, *words, *([] if name in WITHOUT_OUT else ["--out", str(cli_out)])])
+    records = messages(caplog, cli_out)
+    caplog.clear()
+    monkeypatch.undo()
+    result = getattr(electra, function)(**arguments, **({} if name in WITHOUT_OUT else {"out": python_out}))
+    result = [*result] if name == "predict" else result
+    assert messages(caplog, python_out) == records
+    assert normalized(result, python_out) == normalized(results[0], cli_out)
+    assert files(python_out) == files(cli_out)
+
+
+def recording(function: Callable[..., Any], results: list[Any]) -> Callable[..., Any]:
+    """The function, which appends what it returns to a list."""
+
+    @functools.wraps(function)
+    def call(*positional: Any, **named: Any) -> Any:
+        result = function(*positional, **named)
+        results.append([*result] if function.__name__ == "predict" else result)
+        return results[-1]
+
+    return call
+
+
+def messages(log: pytest.LogCaptureFixture, out: Path) -> list[tuple[str, str, str]]:
+    """The log records: logger, level, message without the output's path and without numbers."""
+    return [
+        (record.name, record.levelname, TIMES.sub("#", record.getMessage().replace(str(out), "OUT")))
+        for record in log.records
+        if record.name.startswith("electra")
+    ]
+
+
+def normalized(result: Any, out: Path) -> str:
+    """A result as JSON without paths and times."""
+    if isinstance(result, dict) and "summary" in result:  # a table of texts, with times
+        result = result | {"summary": TIMES.sub("#", str(result["summary"]))}
+    text = json.dumps(result, default=str, indent=1).replace(str(out), "OUT")
+    return re.sub(r'"(\w*seconds?|hours)": [\d.e+-]+', r'"\1": 0', text)
+
+
+def files(out: Path) -> dict[str, bytes]:
+    """The files of an output, with the content of those that do not depend on the time."""
+    found = sorted(path for path in out.rglob("*") if path.is_file()) if out.is_dir() else [out] if out.exists() else []
+    return {
+        re.sub(r"tfevents.*", "tfevents", str(path.relative_to(out))): path.read_bytes().replace(
+            str(out).encode(), b"OUT"
+        )
+        if path.name.endswith(SAME) or path == out
+        else b""
+        for path in found
+    }
+
+
+@pytest.mark.parametrize(("flag", "shown"), [("-q", False), ("--quiet", False), ("-v", True), ("--verbose", True)])
+def test_quiet_and_verbose(flag: str, shown: bool, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    try:
+        cli.main(["tokenizer", str(inputs / "text"), "--vocab-size", "160", "--out", str(tmp_path / "t"), flag])
+        out = capsys.readouterr().out
+        assert ("electra." in out) == shown
+        assert shown or out == ""
+        cli.main(["flops", flag])
+        assert "FLOPs of a sequence" in capsys.readouterr().out, "results are always shown"
+    finally:
+        electra.console.show_log()
+
+
+def test_every_command_shows_what_it_returns() -> None:
+    for name, command in cli.COMMANDS.items():
+        assert hasattr(display, f"show_{name.replace('-', '_')}") == command.shows
