@@ -35,7 +35,7 @@ from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.presets import small
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 from electra.train.loop import Recipe, TrainingConfig, train
 from electra.train.optimizer import OptimizerConfig

@@ -28,7 +28,7 @@ from electra.data.loader import BatchLoader
 from electra.data.manifest import MANIFEST, Manifest, save_json
 from electra.data.shards import PreparedData, write_shard, write_unigrams
 from electra.presets import PRESETS
-from electra.runtime import RuntimeConfig, start_runtime
+from electra.runtime.setup import RuntimeConfig, start_runtime
 
 STEP_SHARE, START_SECONDS = 0.02, 2.0
 MEGABYTES = 4

@@ -93,7 +93,7 @@ def environment() -> dict[str, Any]:
     import torch
 
     import electra
-    from electra.runtime import cpu_name
+    from electra.runtime.setup import cpu_name
 
     versions = {"python": platform.python_version(), "electra": electra.__version__}
     for package in PACKAGES:

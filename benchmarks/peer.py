@@ -21,7 +21,7 @@ from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import CONFIG_NAMES
 from electra.pretraining.objectives.spec import Vocabulary
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 DISCRIMINATOR_WEIGHT = 50.0
 

@@ -11,7 +11,7 @@ logits, freed and fetched again from the system by every step, made them slower:
 not count, in which memory that was free meanwhile is fetched again. Peak memory is that of the process, with its imports and
 what compiling takes, or that of the GPU.
 
-The limit has every operation done at the rate of a large matrix product (`electra.runtime.matmul_rate`), measured in every
+The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.matmul_rate`), measured in every
 round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
 of two forwards (`PretrainingModel.utilized_share`), for the share of the places at which a token stands. The table shows the
 share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
@@ -50,7 +50,8 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
-from electra.runtime import Runtime, RuntimeConfig, matmul_rate, start_runtime
+from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
+from electra.runtime.speed import matmul_rate
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import load_tokenizer
 from electra.train.loop import TrainingConfig, train

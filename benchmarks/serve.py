@@ -31,7 +31,7 @@ from electra.inference.finetuned import load_finetuned
 from electra.inference.predict import Predictor
 from electra.model.cpu.library import why_no_kernels
 from electra.presets import PRESETS
-from electra.runtime import Runtime, RuntimeConfig, start_runtime
+from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 
 MARK = 3.0
 OURS, ONNX, ONE, BATCHES = "electra", "electra-onnx", "pipeline", "pipeline-batches"

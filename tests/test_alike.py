@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path
 import electra
 from electra.pretraining import run
-from electra.runtime import RuntimeConfig, start_runtime
+from electra.runtime.setup import RuntimeConfig, start_runtime
 file, rank = Path(sys.argv[1]), os.environ["RANK"]
 with start_runtime(RuntimeConfig()) as runtime:
     run.start_runtime = lambda config: nullcontext(runtime)  # a process group is joined once

@@ -15,7 +15,7 @@ from electra.pretraining import execution
 from electra.pretraining.execution import resolve_micro_batch_size
 from electra.pretraining.objectives.masking import MaskedPositions
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.train.checkpoint import Checkpoints, seal
 from electra.train.metrics_log import read_metrics
 

@@ -32,7 +32,7 @@ from electra.presets import small
 from electra.pretraining.build import build_shapes
 from electra.pretraining.objectives.networks import generator_sizes
 from electra.pretraining.objectives.spec import Vocabulary
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 ORIGIN = {"machine", "threads", "commit", "versions", "marks"}
 

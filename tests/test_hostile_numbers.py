@@ -21,7 +21,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.config import from_options as finetune_options
 from electra.inference.config import from_options as predict_options
 from electra.pretraining.config import BUDGETS, PretrainConfig
-from electra.runtime import RuntimeConfig, launch_variables, start_runtime
+from electra.runtime.setup import RuntimeConfig, launch_variables, start_runtime
 
 HUGE = {"NaN": math.nan, "infinite": math.inf, "minus infinite": -math.inf, "1e300": 1e300, "-1e300": -1e300}
 WHOLE = {"10^20": 10**20, "10^400": 10**400, "-10^400": -(10**400)}
@@ -133,7 +133,7 @@ def test_variables_of_launchers(case: str, monkeypatch: pytest.MonkeyPatch) -> N
     for word in case.split():
         monkeypatch.setenv(*word.split("=", 1))
     if "no.such.host" in case:
-        monkeypatch.setattr("electra.runtime.dist.init_process_group", no_host)
+        monkeypatch.setattr("electra.runtime.setup.dist.init_process_group", no_host)
     with pytest.raises(UsageError) as raised, start_runtime(RuntimeConfig(device="cpu")):
         pass
     refused(raised.value, WRONG[case])
@@ -141,7 +141,7 @@ def test_variables_of_launchers(case: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def no_host(backend: str) -> None:
     """As torch does, after its timeout."""
-    raise electra.runtime.dist.DistNetworkError("The client socket has failed to connect\nto any network address")
+    raise electra.runtime.setup.dist.DistNetworkError("The client socket has failed to connect\nto any network address")
 
 
 def test_variables_that_are_empty_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from electra.inference import predict
 from electra.model.checkpoints import load_pretrained
 from electra.model.cpu.attention import PackedAttention
 from electra.presets import PRESETS
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 from electra.studies.compute import measured_finetuning_step, measured_step
 
 pytestmark = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))

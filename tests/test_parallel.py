@@ -15,7 +15,7 @@ import electra
 from electra.errors import UsageError
 from electra.presets import PRESETS, tiny
 from electra.pretraining.execution import resolve_micro_batch_size
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.train.metrics_log import read_metrics
 
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")

@@ -16,7 +16,7 @@ from electra.config.resolve import resolve
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
-from electra.runtime import RuntimeConfig, precision
+from electra.runtime.setup import RuntimeConfig, precision
 from electra.train.metrics_log import read_metrics
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -18,7 +18,7 @@ from electra.finetuning.classification.task import LabeledTexts, TextClassificat
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, initialize
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 
 def slow_truncation(a: int, b: int, capacity: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.task import QuestionAnswering, find_files, fit_to_length, read_questions
 from electra.model.encoder import Encoder, EncoderConfig, initialize
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 ENCODER = EncoderConfig(
     vocab_size=TOKENIZER.vocab_size,

@@ -20,7 +20,7 @@ from electra.finetuning.tagging.task import Tagging
 from electra.finetuning.tagging.windows import assign_scored_words, compute_word_spans, split_into_windows
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialize
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 CONLL_2000 = DATA / "chunk"

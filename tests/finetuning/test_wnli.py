@@ -15,7 +15,7 @@ from electra.finetuning.wnli.schemas import extract_nouns, find_candidates, find
 from electra.finetuning.wnli.task import Pair, WnliCandidates, WnliHead, load_pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig, initialize
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 WNLI = DATA / "glue/WNLI"

@@ -22,7 +22,7 @@ from support.toy import TINY_RUN, sentences
 import electra
 from electra.finetuning import run as finetuning
 from electra.finetuning.qa.config import SpanConfig
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 from electra.train.loop import Recipe
 from electra.train.metrics_log import read_metrics
 from electra.train.schedule import Budget

@@ -20,7 +20,7 @@ from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.run import finetune
 from electra.inference import predict
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 
 
 @pytest.fixture(scope="module")

@@ -341,7 +341,7 @@ from electra.model.cpu import library as kernel_library
 from electra.console import show_log
 from electra.execution import enable_kernels
 from electra.model.encoder import Encoder, EncoderConfig
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 show_log()
 kernel_library.KERNELS = Path(sys.argv[1])

@@ -16,7 +16,7 @@ from electra.model.cpu import has_cpu_kernels
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import kernels_compiled, why_no_kernels
 from electra.model.encoder import Encoder, EncoderConfig
-from electra.runtime import Runtime, RuntimeConfig, start_runtime
+from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 
 WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 
@@ -104,7 +104,7 @@ def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytes
 FAULTS = """
 import resource, sys
 import torch
-from electra.runtime import memory_kept
+from electra.runtime.memory import memory_kept
 
 def faults():
     for step in range(30):

@@ -97,7 +97,7 @@ from support.computing_again import ComputeAgain
 from support.tiny_models import ENCODER, batch, model
 
 from electra.pretraining.execution import compile_parts
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.train.backward import Backward
 from electra.train.graphs import GraphedBackward
 

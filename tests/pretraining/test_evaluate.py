@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from support.tiny_models import PAD, SPECIAL, batch, model
 
 from electra.pretraining.evaluation.held_out import evaluate, samples
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
 UNIGRAMS = torch.randint(1, 1000, (64,), generator=torch.Generator().manual_seed(3))

@@ -12,7 +12,7 @@ from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.reporting.observer import RunObserver, clock_time
 from electra.pretraining.reporting.plots import draw
 from electra.pretraining.reporting.report import table, when
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget
 

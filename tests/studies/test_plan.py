@@ -11,7 +11,7 @@ from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
 from electra.pretraining.objectives.masking import num_masked
 from electra.pretraining.objectives.networks import generator_sizes
-from electra.runtime import Runtime, RuntimeConfig
+from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.compute import (
     MOST_FLOPS,
     Step,

@@ -12,7 +12,7 @@ from transformers import AutoModel
 from electra.errors import DataError
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import LabeledTexts
-from electra.runtime import Runtime, RuntimeConfig
+from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.probing.probe import PENALTIES, features, frozen_encoder, probe, search, subset
 from electra.text.tokenizer import load_tokenizer
 

@@ -22,7 +22,7 @@ from support.toy_tasks import write_glue, write_neighbors
 import electra
 from electra import cli
 from electra.errors import DataError, RunError, UsageError
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 from electra.studies import run as run_module
 from electra.studies import trial as cell_module
 from electra.studies.catalog import STUDIES

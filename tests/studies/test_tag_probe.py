@@ -10,7 +10,7 @@ from transformers import AutoModel
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import read_sentences
-from electra.runtime import Runtime, RuntimeConfig
+from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.probing import tags
 from electra.studies.probing.probe import frozen_encoder
 from electra.studies.probing.tags import TagsProbed, probe_tags, word_states

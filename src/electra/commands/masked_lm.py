@@ -43,7 +43,7 @@ def fill_mask(
     """
     from electra.pretraining.evaluation.fill_mask import fill_mask as run
     from electra.pretraining.evaluation.fill_mask import load_filler
-    from electra.runtime import RuntimeConfig, start_runtime
+    from electra.runtime.setup import RuntimeConfig, start_runtime
 
     check_local({"--model": model})
     given = [text] if isinstance(text, str) else list(text)

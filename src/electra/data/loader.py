@@ -20,7 +20,7 @@ from electra.config.checks import check_limits
 from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
-from electra.runtime import on_device
+from electra.runtime.memory import on_device
 from electra.seeding import Stream, derive_keys, numpy_generator, row_keys
 
 PREFETCHED_STEPS = 2

@@ -10,7 +10,7 @@ from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 
 MIN_LENGTH = 5
 """Tokens that every model reads at least: `[CLS] a [SEP] b [SEP]`."""

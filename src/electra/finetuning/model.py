@@ -11,7 +11,7 @@ from electra.finetuning.batching import EncodedExamples, LabeledBatch, iterate_b
 from electra.finetuning.task import Head, Outputs
 from electra.model.encoder import Encoder
 from electra.model.flops import encoder_flops
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 
 class FinetunedModel(nn.Module):

@@ -32,7 +32,8 @@ from electra.finetuning.recipe import layerwise_rates
 from electra.finetuning.registry import check_options
 from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
 from electra.model.encoder import initialize
-from electra.runtime import Runtime, start_runtime, stop_on_signal
+from electra.runtime.setup import Runtime, start_runtime
+from electra.runtime.signals import stop_on_signal
 from electra.seeding import Stream, seed_everything
 from electra.storage import LOCK, exclusive, write_atomically, writing
 from electra.train.checkpoint import Checkpoints

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from electra.config.resolve import resolve
 from electra.errors import UsageError
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 
 
 @dataclass(frozen=True)

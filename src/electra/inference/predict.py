@@ -22,7 +22,7 @@ from electra.finetuning.task import Outputs, Record, Values
 from electra.inference.config import PredictConfig
 from electra.inference.finetuned import Finetuned, load_finetuned
 from electra.model.cpu.library import kernels_compiled
-from electra.runtime import Runtime, start_runtime
+from electra.runtime.setup import Runtime, start_runtime
 from electra.storage import check_writable, exclusive, owner_only, writing
 from electra.text.coverage import CoverageMonitor
 

@@ -16,7 +16,7 @@ from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.pretraining.validation import check_generator, check_procedure, check_task
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 from electra.train.loop import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig

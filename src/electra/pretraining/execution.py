@@ -9,7 +9,7 @@ from electra.model.layers import TransformerLayer
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from electra.pretraining.reporting.diagnostics import Finding, check_heldout, ch
 from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import longest_trained_length
-from electra.runtime import Runtime, start_runtime
+from electra.runtime.setup import Runtime, start_runtime
 from electra.seeding import Stream, row_keys
 from electra.storage import writing
 from electra.text.tokenizer import Tokenizer, load_tokenizer

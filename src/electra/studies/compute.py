@@ -17,7 +17,7 @@ from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import resolve_micro_batch_size
 from electra.pretraining.two_stage import generator_alone
-from electra.runtime import Runtime, RuntimeConfig, start_runtime
+from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
 

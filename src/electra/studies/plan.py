@@ -12,7 +12,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.registry import TASKS
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 from electra.studies.compute import Step, measured_finetuning_step, measured_step
 from electra.studies.study import Study, Variant
 from electra.studies.trial import finetuning_length

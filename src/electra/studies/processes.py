@@ -16,7 +16,7 @@ import torch
 from electra.console import show_log
 from electra.data.workers import without_main
 from electra.errors import ElectraError
-from electra.runtime import stop_on_signal
+from electra.runtime.signals import stop_on_signal
 from electra.studies.trial import Trial, alone, run_trial
 
 log = logging.getLogger(__name__)

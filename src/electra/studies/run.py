@@ -26,7 +26,7 @@ from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.run_directory import RunDirectory
-from electra.runtime import RuntimeConfig
+from electra.runtime.setup import RuntimeConfig
 from electra.schema import read_json
 from electra.storage import LOCK, exclusive, holds_files, write_atomically
 from electra.studies.catalog import STUDIES

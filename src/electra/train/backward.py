@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.seeding import Stream, seed_everything
 from electra.train.parallel import parallelize, without_reduction
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DeviceError
-from electra.runtime import Runtime, on_device
+from electra.runtime.memory import on_device
+from electra.runtime.setup import Runtime
 from electra.seeding import Stream, seed_everything
 from electra.train.backward import forward_backward
 

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from electra.config.checks import check_limits
 from electra.errors import DivergedError, RunError, UsageError
-from electra.runtime import Runtime, all_or_none, memory_kept
+from electra.runtime.memory import memory_kept
+from electra.runtime.processes import all_or_none
+from electra.runtime.setup import Runtime
 from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.graphs import CudaRecorder, GraphedBackward

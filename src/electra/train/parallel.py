@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from electra.errors import RunError
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 
 def parallelize(module: nn.Module, runtime: Runtime) -> nn.Module:

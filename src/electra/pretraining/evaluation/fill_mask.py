@@ -26,7 +26,7 @@ from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, discriminator_directory, generator_directory, load_into
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)

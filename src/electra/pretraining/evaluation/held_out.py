@@ -11,7 +11,7 @@ from electra.data.loader import Batch
 from electra.pretraining.objectives.detection_metrics import area_under_curve, score_histogram
 from electra.pretraining.objectives.masking import real_tokens
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.runtime import Runtime
+from electra.runtime.setup import Runtime
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, 
 from electra.pretraining.evaluation.fill_mask import load_filler
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
-from electra.runtime import Runtime, start_runtime
+from electra.runtime.setup import Runtime, start_runtime
 from electra.seeding import Draw, uniform
 from electra.text.tokenizer import Tokenizer
 

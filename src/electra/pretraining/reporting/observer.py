@@ -11,7 +11,8 @@ from rich.progress import TaskID
 
 from electra.console import LINE_EVERY, console, format_count, training_progress
 from electra.pretraining.reporting.diagnostics import Finding, Health
-from electra.runtime import Runtime, matmul_rate
+from electra.runtime.setup import Runtime
+from electra.runtime.speed import matmul_rate
 from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import MetricsLog, read_metrics
 from electra.train.schedule import Budget

@@ -19,7 +19,7 @@ from electra.finetuning.classification.metrics import METRICS
 from electra.finetuning.classification.task import LabeledTexts, TextClassification
 from electra.model.checkpoints import load_pretrained
 from electra.model.encoder import Encoder
-from electra.runtime import Runtime, RuntimeConfig, start_runtime
+from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 PENALTIES = (1.0, 10.0, 100.0, 1000.0, 10000.0)

@@ -22,7 +22,7 @@ from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
 from electra.finetuning.tagging.windows import split_into_windows
 from electra.model.encoder import Encoder
-from electra.runtime import Runtime, RuntimeConfig, start_runtime
+from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.studies.probing.probe import FOLDS, PENALTIES, ROWS, chosen_rows, frozen_encoder
 from electra.text.tokenizer import Tokenizer
 

@@ -1,32 +1,21 @@
 """Where a run happens: device, precision, threads, and the processes that take part."""
 
-import ctypes
 import os
 import platform
 import re
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from types import FrameType
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from electra.errors import ElectraError, UsageError
+from electra.errors import UsageError
 
-# Preparing a large corpus takes the first process hours; the others wait for it.
-PATIENCE = timedelta(days=7)
 MAX_PROCESSES = 1 << 20
 MAX_THREADS = 4096
-# Of glibc's malloc.h: how much at the end of the heap is given back; from which size on blocks are asked for one by one, and
-# how many of them.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 @dataclass(frozen=True)
@@ -182,120 +171,6 @@ def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
         has_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if has_bfloat16 else torch.float32
     return torch.bfloat16 if config.precision == "bfloat16" else torch.float32
-
-
-@contextmanager
-def main_process_first(runtime: Runtime) -> Iterator[None]:
-    """The main process runs the block while the others wait, however long it takes; then they run it too.
-
-    An error of one process is raised in all of them: those that went on would wait for it in vain.
-    """
-    if runtime.world_size == 1:
-        yield
-        return
-    patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-    if not runtime.is_main:
-        raise_first(None, runtime, patient)
-    error = None
-    try:
-        yield
-    except ElectraError as own:
-        error = own
-    raise_first(error, runtime, patient)
-    if runtime.is_main:
-        raise_first(None, runtime, patient)
-
-
-@contextmanager
-def all_or_none(runtime: Runtime) -> Iterator[None]:
-    """Every process runs the block; an error of one is raised in all of them, before they wait for each other in vain."""
-    error = None
-    try:
-        yield
-    except ElectraError as own:
-        if runtime.world_size == 1:
-            raise
-        error = own
-    if runtime.world_size > 1:
-        raise_first(error, runtime)
-
-
-def raise_first(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
-    """Raise the error of the first process that has one, in all processes; each gives its own or None."""
-    errors: list[ElectraError | None] = [None] * runtime.world_size
-    dist.all_gather_object(errors, error, group=group)
-    for rank, each in enumerate(errors):
-        if each is not None:
-            raise each if rank == runtime.rank or rank == 0 else type(each)(f"process {rank}: {each}")
-
-
-@contextmanager
-def memory_kept(device: torch.device) -> Iterator[None]:
-    """Keep what is freed on a CPU for the next step, until the block ends, instead of giving it back and asking for it again.
-
-    glibc gives large tensors back to the system, and each costs milliseconds of page faults when it is there again. Other C
-    libraries are left as they are. It concerns the whole process.
-    """
-    if device.type != "cpu" or platform.libc_ver()[0] != "glibc":
-        yield
-        return
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_TRIM_THRESHOLD, -1)
-    libc.mallopt(M_MMAP_MAX, 0)
-    try:
-        yield
-    finally:
-        libc.mallopt(M_MMAP_MAX, 65_536)
-        libc.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)  # as far as glibc would have gone by itself
-        libc.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)
-        libc.malloc_trim(0)
-
-
-def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host, on `device`: to a GPU from pinned memory, so that the host does not wait."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-@contextmanager
-def stop_on_signal() -> Iterator[Callable[[], int]]:
-    """Turn Ctrl-C, SIGTERM and SIGHUP into a wish to stop, for a loop that asks; the second one acts as usual.
-
-    Signals that are ignored stay so: nohup ignores SIGHUP, and a shell SIGINT for what it runs in the background.
-    Yields a function that tells the number of the signal that came, 0 before one did.
-    """
-    all_signals, came = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), [0]
-    signals = [each for each in all_signals if signal.getsignal(each) is not signal.SIG_IGN]
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        came[0] = number
-        for each in signals:
-            signal.signal(each, before[each])
-
-    before = {each: signal.getsignal(each) for each in signals}
-    if threading.current_thread() is threading.main_thread():  # only there may Python set handlers
-        for each in signals:
-            signal.signal(each, handle)
-    try:
-        yield lambda: came[0]
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for each in signals:
-                signal.signal(each, before[each])
-
-
-def matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
-    """FLOP/s of a large square matrix product on this device: the yardstick of model FLOP utilization."""
-    size = 8192 if runtime.device.type == "cuda" else 1024
-    # Random numbers: constant ones draw less power on a GPU, which then runs faster.
-    a = torch.randn(size, size, device=runtime.device, dtype=runtime.dtype)
-    product = torch.mm(a, a)
-    runtime.synchronize()
-    start, products = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - start) < seconds:
-        torch.mm(a, a, out=product)
-        runtime.synchronize()
-        products += 1
-    return products * 2 * size**3 / elapsed
 
 
 def cpu_name() -> str:

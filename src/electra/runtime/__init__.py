@@ -1,0 +1,1 @@
+"""Where a run happens: device, precision, processes, memory, signals."""
