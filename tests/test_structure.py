@@ -41,7 +41,6 @@ LONG_FILES: dict[str, str] = {
     "cli.py": "to be split",
     "config/parser.py": "to be split",
     "runtime.py": "to be split",
-    "studies/run.py": "to be split",
     "finetuning": "to be split",
 }
 """Files, and folders with many files, that are larger than that, and why."""

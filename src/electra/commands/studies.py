@@ -30,10 +30,11 @@ def flops(
         batch_size: Sequences of one update, instead of the preset's.
 
     Returns:
-        What was shown, as numbers: see `electra.studies.paper.counts.counts` and `electra.studies.paper.tables.paper_table`.
+        What was shown, as numbers: see `electra.studies.paper.run_costs.counts` and
+        `electra.studies.paper.computed_tables.paper_table`.
     """
-    from electra.studies.paper.counts import counts, preset_config, show_counts
-    from electra.studies.paper.tables import paper_table, show_table
+    from electra.studies.paper.computed_tables import paper_table, show_table
+    from electra.studies.paper.run_costs import counts, preset_config, show_counts
 
     options = {
         "preset": preset,
@@ -101,10 +102,11 @@ def study(
     Returns:
         The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
     """
-    from electra.studies.run import StudyConfig, run_study
+    from electra.studies.config import StudyConfig
+    from electra.studies.run import run_study
 
     check_local({"--tags": tags, "--out": out})
-    order = StudyConfig(
+    config = StudyConfig(
         name,
         os.fspath(data),
         os.fspath(glue),
@@ -122,7 +124,7 @@ def study(
         precision,
     )
     with owner_only(private):
-        return run_study(order, dry_run)
+        return run_study(config, dry_run)
 
 
 def rate_of(word: str) -> tuple[str, float]:

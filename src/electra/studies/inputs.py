@@ -36,7 +36,7 @@ def check_text(data: str, out: Path) -> Corpus | None:
     return corpus
 
 
-def fitted(scale: Scale, data: str, out: Path) -> Scale:
+def fit_scale_to_data(scale: Scale, data: str, out: Path) -> Scale:
     """The scale with the sequence length and the vocabulary of prepared data; for text, as it is.
 
     Raises:
@@ -55,7 +55,7 @@ def fitted(scale: Scale, data: str, out: Path) -> Scale:
     return replace(scale, config=replace(config, model=model, seq_len=length, length_warmup=warmup))
 
 
-def shared_data(scale: Scale, data: str, out: Path) -> str:
+def prepare_shared_data(scale: Scale, data: str, out: Path) -> str:
     """The directory of prepared data; text is prepared under `out`, with a vocabulary of its own, or found there."""
     if is_prepared(data):
         return str(Path(data).absolute())
