@@ -28,11 +28,11 @@ from electra.studies import trial as cell_module
 from electra.studies.catalog import STUDIES
 from electra.studies.compute import step_flops
 from electra.studies.inputs import fit_scale_to_data
-from electra.studies.processes import exit_reason, select_gpu
 from electra.studies.run import build_trial, run_study
 from electra.studies.scales import Scale
 from electra.studies.study import Study
 from electra.studies.trial import EvalConfig, Trial, finetune_trial
+from electra.studies.trial_processes import exit_reason, select_gpu
 
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:

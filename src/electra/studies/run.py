@@ -25,13 +25,13 @@ from electra.studies.config import StudyConfig, absolute_source, load_budget, sa
 from electra.studies.inputs import check_tasks, fit_scale_to_data, prepare_shared_data
 from electra.studies.plan import Plan, StepTimer, budget_for, format_minutes, make_plan, show_plan
 from electra.studies.probing.tags import tagged_splits
-from electra.studies.processes import run_trials
 from electra.studies.reporting.figures import write_figures
 from electra.studies.reporting.results import Results, average, best_probe, best_tags, csv_rows, finetuned, to_csv
 from electra.studies.reporting.table import summary_rows, to_markdown
 from electra.studies.scales import SCALES, Scale
 from electra.studies.study import Study, Variant, with_rates
 from electra.studies.trial import EvalConfig, Trial
+from electra.studies.trial_processes import run_trials
 
 log = logging.getLogger(__name__)
 

@@ -6,16 +6,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 import torch
 
 from electra.console import console, show_log
-from electra.data.workers import without_main
 from electra.errors import ElectraError
 from electra.external import one_line
+from electra.processes import start_worker
 from electra.runtime import stop_on_signal
 from electra.studies.trial import Trial, lock_trial, run_trial
 
@@ -41,7 +40,7 @@ def run_trials(
             while (waiting or running) and not stop_signal():
                 while waiting and idle:
                     trial, worker = waiting.pop(0), idle.pop(0)
-                    process, connection = start(trial, worker)
+                    process, connection = start_worker(run_trial_process, trial, worker, daemon=False, name=trial.name)
                     running[process] = (trial, connection, worker)
                     started(trial)
                 wait([process.sentinel for process in running], timeout=POLL_SECONDS)
@@ -71,22 +70,8 @@ def exit_reason(exitcode: int, trial: Trial) -> str | None:
     return f"its process ended with code {exitcode} ({trial.log})"
 
 
-def start(trial: Trial, worker: int) -> tuple[BaseProcess, Connection]:
-    """Start the process of a trial, and a connection that closes when this process ends."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    with without_main():
-        process = context.Process(target=work, args=(trial, worker, theirs), name=trial.name)
-        process.start()
-    theirs.close()
-    return process, ours
-
-
-def work(trial: Trial, worker: int, connection: Connection) -> None:
+def run_trial_process(trial: Trial, worker: int, connection: Connection) -> None:
     """Run a trial in its process. Output goes to the trial's log."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to every process: the parent handles them
-        signal.signal(number, signal.SIG_IGN)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     select_gpu(worker)
     trial.log.parent.mkdir(parents=True, exist_ok=True)
     with trial.log.open("a") as log:
