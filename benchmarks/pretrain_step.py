@@ -11,9 +11,9 @@ logits, freed and fetched again from the system by every step, made them slower:
 not count, in which memory that was free meanwhile is fetched again. Peak memory is that of the process, with its imports and
 what compiling takes, or that of the GPU.
 
-The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.matmul_rate`), measured in every
-round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a backward pass
-of two forwards (`PretrainingModel.utilized_share`), for the share of the places at which a token stands. The table shows the
+The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.matmul_rate`), measured in
+every round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a
+backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of the places at which a token stands. The table shows the
 share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
 vectors, which no one computes, so it is not a share of the machine.
 `--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels

@@ -25,7 +25,7 @@ def broken(folder: Path, name: str, content: bytes) -> Path:
 
 BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no such path": (lambda d: d / "nowhere.txt", "nowhere.txt: "),
-    "unknown kind": (lambda d: broken(d, "a.pdf", b"%PDF"), "a.pdf: not a kind of text file that is known"),
+    "unknown kind": (lambda d: broken(d, "a.pdf", b"%PDF"), "a.pdf: unknown text format"),
     "prepared data": (
         lambda d: broken(d, "settings.json", b'{"seq_len": 24}').parent,
         "is prepared data, not text; electra pretrain takes it as --data",
@@ -241,7 +241,7 @@ def test_init_with_another_tokenizer(
     if given == "data":
         electra.prepare(str(parts / "a.txt"), tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24, workers=1)
         source = ["pretrain", "--data", str(tmp_path / "d")]
-    monkeypatch.setattr(electra.pretraining.run, "prepared_text", None)  # it is seen before that
+    monkeypatch.setattr(electra.pretraining.run, "load_inputs", None)  # it is seen before that
     line = error(capsys, *source, "--out", str(tmp_path / "run"), *RUN, "--init", str(parts / "run"))
     assert "run/discriminator: its tokenizer is not " in line
     assert not (tmp_path / "run").exists()
@@ -262,7 +262,7 @@ def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, c
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     words = ("tokenizer", str(parts / "a.txt"), "--out", str(out), "--vocab-size", "160")
     electra.cli.main(words)
-    assert f"the same tokenizer stands in {out} already" in capsys.readouterr().out
+    assert f"{out} already holds the same tokenizer" in capsys.readouterr().out
     assert f"{out}: holds another tokenizer; choose another --out" in error(capsys, *words, "--cased")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
@@ -271,7 +271,7 @@ def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, c
 def test_a_tokenizer_needs_a_directory_of_its_own(
     parts: Path, place: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(electra.pretraining.inputs, "train_with_progress", None)  # it is seen before the work
+    monkeypatch.setattr(electra.data.pipeline, "train_tokenizer_with_progress", None)  # it is seen before the work
     before = sorted(parts.rglob("*"))
     line = error(capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / place))
     assert line.startswith(f"{parts / place}: holds other files (")

@@ -30,7 +30,7 @@ from electra.finetuning.readers import inputs
 from electra.finetuning.readers.tables import read_table, stream_rows
 from electra.finetuning.tagging.data import read_sentences, stream_sentences
 from electra.text import files
-from electra.text.formats import read_parquet
+from electra.text.formats import ReadOptions, read_parquet
 
 READERS_OF_DATA = (read_table, stream_rows, read_squad, read_mrqa, read_sentences, stream_sentences)
 LEVELS = "abcdefghijklmno"
@@ -289,12 +289,12 @@ def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: p
     pq.write_table(pa.table({"text": ["a b c"] * 3}), tmp_path / "a.parquet")
     packed = tmp_path / f"a.parquet{ending}"
     packed.write_bytes(pack((tmp_path / "a.parquet").read_bytes()))
-    assert [piece.lines for piece in read_parquet(packed, "text")] == [["a b c"]] * 3
+    assert [piece.lines for piece in read_parquet(packed, ReadOptions())] == [["a b c"]] * 3
     assert read_table(packed).column("text") == ["a b c"] * 3
     monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 3_000_000)
     packed.write_bytes(pack(bytes(4_000_000)))
     with pytest.raises(TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked; unpack it, and name"):
-        list(read_parquet(packed, "text"))
+        list(read_parquet(packed, ReadOptions()))
     with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked"):
         read_table(packed)
     monkeypatch.setattr(data, "MAX_DOCUMENT_BYTES", 3_000_000)

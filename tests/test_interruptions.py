@@ -36,8 +36,8 @@ def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, cap
     electra.pretrain(str(text), out=str(out), **tiny_run)
     said = capsys.readouterr().out
     assert f"resuming from step 12 ({out / 'checkpoints/step-00000012'})" in said
-    assert "the tokenizer trained before for this run is used again" in said
-    assert f"the text prepared before in {out / 'data'} is used again" in said
+    assert "reusing the tokenizer trained for this run" in said
+    assert f"{out / 'data'} already holds this text, prepared; it is reused" in said
 
 
 KILLED = """

@@ -11,7 +11,7 @@ from electra.model.checkpoints import load_pretrained
 from electra.model.cpu.attention import PackedAttention
 from electra.presets import PRESETS
 from electra.runtime.setup import RuntimeConfig
-from electra.studies.compute import measured_finetuning_step, measured_step
+from electra.studies.compute import measure_finetuning_step, measure_step
 
 pytestmark = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
 
@@ -74,8 +74,8 @@ def test_finetuning_and_predicting(
 
 
 def test_estimates_of_studies(finished: Path, computed: list[int]) -> None:
-    measured_step(PRESETS["tiny"]())
+    measure_step(PRESETS["tiny"]())
     assert computed
     computed.clear()
-    measured_finetuning_step(load_pretrained(finished / "discriminator").config, 16, 4, RuntimeConfig("cpu"))
+    measure_finetuning_step(load_pretrained(finished / "discriminator").config, 16, 4, RuntimeConfig("cpu"))
     assert computed

@@ -47,7 +47,7 @@ def test_a_run_goes_on_without_its_text(
     capsys.readouterr()
     electra.pretrain(str(source), out=str(run), **tiny_run)
     said = capsys.readouterr().out
-    assert f"! {source}: cannot be read: No such file or directory; it is not needed any more: all of the text" in said
+    assert f"! {source}: cannot be read: No such file or directory; all of the text is already prepared in" in said
     assert "resuming from step" in said
     assert weights(run) == weights(whole)
 
@@ -89,7 +89,7 @@ def test_text_that_was_copied_is_compared_once(
     monkeypatch.setattr(prepare_module, "read_chunks", None)
     electra.cli.main(words)
     said = capsys.readouterr().out
-    assert "is used again" in said
+    assert "it is reused" in said
     assert "may have changed" not in said
 
 

@@ -80,14 +80,14 @@ def show_predict(predictions: Iterable[Mapping[str, Any]], given: Mapping[str, A
 
 def show_flops(counted: dict[str, Any], given: Mapping[str, Any]) -> None:
     """FLOPs by network and part, and parameters."""
-    from electra.studies.paper.counts import show_counts
+    from electra.studies.paper.run_costs import show_counts
 
     show_counts(counted)
 
 
 def show_paper_table(table: dict[str, Any], given: Mapping[str, Any]) -> None:
     """The computed figures beside the printed ones."""
-    from electra.studies.paper.tables import show_table
+    from electra.studies.paper.computed_tables import show_table
 
     show_table(table)
 

@@ -107,6 +107,16 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def replace_surrogates(text: str) -> str:
+    """Replace each half surrogate pair by U+FFFD; whole pairs become their character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def one_line(error: BaseException, limit: int = 200) -> str:
+    """Return the message of a library's error on one line, cut after `limit` characters, for a message of ours."""
+    return " ".join(str(error).split())[:limit]
+
+
 def printable(text: str) -> str:
     r"""Text in one line that leaves a terminal as it is: what is not printable in it becomes an escape like \n or \x1b."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

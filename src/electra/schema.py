@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict, is_typeddict
 
 from electra.errors import ElectraError
-from electra.external import refuse_special_file
+from electra.external import one_line, refuse_special_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
     try:
         return load_file(path)
     except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
-        raise error(f"{path}: cannot be read ({' '.join(str(problem).split())[:200]})") from problem
+        raise error(f"{path}: cannot be read ({one_line(problem)})") from problem
 
 
 def read_json(path: Path, schema: type[T], error: type[ElectraError], limit: int = SIZE_LIMIT) -> T:

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.toy_studies import order, toy_scale
+from support.toy_studies import study_config, toy_scale
 from support.toy_tasks import write_glue
 
-from electra.studies.inputs import shared_data
+from electra.studies.inputs import prepare_shared_data
 from electra.studies.run import run_study
 
 
@@ -19,14 +19,14 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def data(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The text, prepared for the toy scale."""
-    return Path(shared_data(toy_scale(), str(text), tmp_path_factory.mktemp("data")))
+    return Path(prepare_shared_data(toy_scale(), str(text), tmp_path_factory.mktemp("data")))
 
 
 @pytest.fixture(scope="session")
 def done(data: Path, glue: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """The toy study without its control, with two seeds, two runs at a time."""
     out = tmp_path_factory.mktemp("studies") / "done"
-    return out, run_study(order(data, glue, out, seeds=2, workers=2, variants=("electra", "mlm", "broken")))
+    return out, run_study(study_config(data, glue, out, seeds=2, workers=2, variants=("electra", "mlm", "broken")))
 
 
 @pytest.fixture

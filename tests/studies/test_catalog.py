@@ -11,8 +11,8 @@ from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.studies.catalog import STUDIES
 from electra.studies.compute import step_flops
-from electra.studies.paper import published
-from electra.studies.run import chosen_variants
+from electra.studies.paper import glue_scores
+from electra.studies.run import select_variants
 from electra.studies.scales import SCALES
 from electra.studies.study import Study, with_rates
 from electra.studies.widths import with_width
@@ -196,22 +196,22 @@ def test_learning_rates_are_searched_for_both_sides_alike() -> None:
 
 
 def published_points() -> Iterator[tuple[float, float]]:
-    for _, points in published.FIGURE_1.lines:
+    for _, points in glue_scores.FIGURE_1.lines:
         yield from points
 
 
 def test_published_numbers_are_the_papers() -> None:
-    assert list(published.OBJECTIVES.values()) == [85.0, 84.3, 82.4, 82.4, 82.2]
-    assert list(published.TYING.values()) == [83.6, 84.3, 84.4]
+    assert list(glue_scores.OBJECTIVES.values()) == [85.0, 84.3, 82.4, 82.4, 82.2]
+    assert list(glue_scores.TYING.values()) == [83.6, 84.3, 84.4]
     assert {(1.4e18, 79.9), (1.4e18, 75.1), (6.4e19, 85.1), (6.4e19, 82.2), (3.1e21, 89.5)} <= set(published_points())
 
 
 def test_choosing_variants() -> None:
     whole = study("tying")
-    assert chosen_variants(whole, ()) == whole.variants
-    assert [variant.name for variant in chosen_variants(whole, ("all", "none", "all"))] == ["all", "none"]
+    assert select_variants(whole, ()) == whole.variants
+    assert [variant.name for variant in select_variants(whole, ("all", "none", "all"))] == ["all", "none"]
     with pytest.raises(UsageError, match="tying has no variant 'some'; there are none, embeddings, all"):
-        chosen_variants(whole, ("some",))
+        select_variants(whole, ("some",))
 
 
 def test_a_rate_of_electra_is_that_of_its_stepping_stones() -> None:

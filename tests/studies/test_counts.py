@@ -12,7 +12,7 @@ from electra.presets import PRESETS, small
 from electra.pretraining.build import build_model, build_shapes
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.studies.paper.counts import counts, short
+from electra.studies.paper.run_costs import counts, short
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import electra
 from electra import cli
-from electra.studies.paper.models import MODELS, NOT_COVERED, TABLES
-from electra.studies.paper.tables import agrees, paper_table, train_flops
+from electra.studies.paper.computed_tables import agrees, paper_table, train_flops
+from electra.studies.paper.printed_tables import MODELS, NOT_COVERED, TABLES
 
 # What the original script prints, cut after four digits (google-research/electra, flops_computation.py).
 ORIGINAL = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.toy_studies import TASKS, order, toy_scale, toy_study
+from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
@@ -16,17 +16,17 @@ from electra.studies.compute import (
     MOST_FLOPS,
     Step,
     look_up_share,
-    measured_finetuning_step,
-    measured_step,
+    measure_finetuning_step,
+    measure_step,
     step_flops,
     timed_rows,
 )
 from electra.studies.inputs import check_tasks
-from electra.studies.plan import Stopwatch, budget_for, planned
+from electra.studies.plan import StepTimer, budget_for, make_plan
 from electra.studies.run import run_study
 
 
-class SetWatch(Stopwatch):
+class SetWatch(StepTimer):
     """A watch that always says the same."""
 
     def step(self, config) -> Step:
@@ -36,10 +36,10 @@ class SetWatch(Stopwatch):
         return 7.0 if task.name == "sst2" else 2.0
 
 
-def plan_of(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_seeds: int = 1):
+def plan_study(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_seeds: int = 1):
     tasks = check_tasks(TASKS, str(glue))
     runs = {variant.name: seeds for variant in study.variants}
-    return planned(study, runs, tasks, finetune_seeds, workers, SetWatch(RuntimeConfig("cpu")))
+    return make_plan(study, runs, tasks, finetune_seeds, workers, SetWatch(RuntimeConfig("cpu")))
 
 
 def test_flops_are_those_of_the_formula() -> None:
@@ -59,10 +59,10 @@ def test_look_ups_are_a_share_of_the_flops() -> None:
 
 def test_a_measured_step_takes_time() -> None:
     config = replace(toy_scale().config, runtime=RuntimeConfig("cpu", threads=1))
-    step = measured_step(config)
+    step = measure_step(config)
     assert step.flops == step_flops(config)
     assert 1e-4 < step.seconds < 10
-    assert 1e-4 < measured_finetuning_step(config.model, 16, 32, config.runtime) < 10
+    assert 1e-4 < measure_finetuning_step(config.model, 16, 32, config.runtime) < 10
 
 
 def test_a_gpu_is_timed_on_whole_batches_and_a_cpu_on_what_it_does_in_seconds() -> None:
@@ -74,25 +74,25 @@ def test_a_gpu_is_timed_on_whole_batches_and_a_cpu_on_what_it_does_in_seconds() 
 
 def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
     study = replace(toy_study(toy_scale()), budget=1e9)
-    plan = plan_of(study, glue, finetune_seeds=2)
+    plan = plan_study(study, glue, finetune_seeds=2)
     rows = {row.variant.name: row for row in plan.rows}
     assert rows["electra"].steps == pytest.approx(1e9 / step_flops(toy_scale().config))
     assert rows["electra"].flops == pytest.approx(1e9)
     assert rows["untrained"].steps == 1
     assert rows["mlm"].seconds == pytest.approx(rows["mlm"].steps * 0.005)
     assert {row.finetuning_seconds for row in plan.rows} == {18.0}
-    assert {row.finetuning_seconds for row in plan_of(study, glue, finetune_seeds=0).rows} == {0.0}
+    assert {row.finetuning_seconds for row in plan_study(study, glue, finetune_seeds=0).rows} == {0.0}
     assert plan.finetuning_hours == pytest.approx(3 * 4 * 18 / 3600 / 2)
     steps = replace(study, equal="steps", budget=50.0)
-    assert [row.steps for row in plan_of(steps, glue).rows] == [50, 50, 50, 1]
+    assert [row.steps for row in plan_study(steps, glue).rows] == [50, 50, 50, 1]
 
 
 @pytest.mark.parametrize("equal", ["flops", "steps"])
 def test_hours_are_divided(equal, glue: Path) -> None:
     study = replace(toy_study(toy_scale()), budget=1e9 if equal == "flops" else 1e3, equal=equal)
-    plan = plan_of(study, glue)
+    plan = plan_study(study, glue)
     fitting = replace(study, budget=budget_for(plan, 2.0))
-    then = plan_of(fitting, glue)
+    then = plan_study(fitting, glue)
     assert then.training_hours + then.finetuning_hours == pytest.approx(2.0, rel=0.01)
     with pytest.raises(UsageError, match="--hours 0.001: fine-tuning alone takes about 0.015"):
         budget_for(plan, 0.001)
@@ -102,14 +102,14 @@ def test_a_budget_by_hours_stays_that_of_the_first_call(text: Path, glue: Path, 
     out, words = tmp_path / "study", {"variants": ("untrained",), "tasks": ("sst2",)}
     out.mkdir()
     (out / ".study.json.123.partial").write_text("{")  # of a call that was killed
-    first = run_study(order(text, glue, out, hours=0.5, **words))
+    first = run_study(study_config(text, glue, out, hours=0.5, **words))
     for hours in (None, 0.5):
-        assert run_study(order(text, glue, out, hours=hours, **words))["budget"] == first["budget"]
+        assert run_study(study_config(text, glue, out, hours=hours, **words))["budget"] == first["budget"]
 
 
 def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "study"
-    plan = run_study(order(text, glue, out, hours=0.5, variants=("electra", "mlm")), dry_run=True)
+    plan = run_study(study_config(text, glue, out, hours=0.5, variants=("electra", "mlm")), dry_run=True)
     assert not out.exists()
     assert [row["variant"] for row in plan["rows"]] == ["electra", "mlm"]
     assert plan["hours"] == pytest.approx(0.5, rel=0.1)

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.toy_studies import TASKS, order, toy_scale
+from support.toy_studies import TASKS, study_config, toy_scale
 
 from electra.studies.catalog import STUDIES
-from electra.studies.paper.counts import counts
+from electra.studies.paper.run_costs import counts
 from electra.studies.reporting.figures import draw, write_figures
 from electra.studies.reporting.results import Results, to_csv
 from electra.studies.reporting.table import to_markdown
@@ -37,10 +37,10 @@ def record(score: float, flops: float, seed: int) -> dict:
 def results_of(name: str, out: Path, scores, seeds: int = 2) -> Results:
     """A study of the toy scale with made-up records; `scores` gives a variant's and seed's record, its failure, or None."""
     study: Study = STUDIES[name](replace(toy_scale(), name="tiny"))  # whose neighbors the paper has numbers of
-    asked = order(Path("text"), Path("glue"), out)
+    config = study_config(Path("text"), Path("glue"), out)
     trials = {
         variant.name: [
-            build_trial(study, variant, seed, asked, "data", EvalConfig("glue", TASKS)) for seed in range(seeds)
+            build_trial(study, variant, seed, config, "data", EvalConfig("glue", TASKS)) for seed in range(seeds)
         ]
         for variant in study.variants
     }  # fmt: skip
@@ -187,7 +187,7 @@ def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
     results_of("tying", tmp_path, good, seeds=1)
     study = STUDIES["tying"](toy_scale())
     trials = {
-        variant.name: [build_trial(study, variant, 0, order(Path("text"), Path("glue"), tmp_path), "data", EvalConfig("glue", TASKS))]
+        variant.name: [build_trial(study, variant, 0, study_config(Path("text"), Path("glue"), tmp_path), "data", EvalConfig("glue", TASKS))]
         for variant in study.variants
     }  # fmt: skip
     trials["none"][0].fail("the disk is full")

@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 from support import toy_studies
-from support.toy_studies import TASKS, order, toy_scale, toy_study
+from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 from support.toy_tasks import write_glue, write_neighbors
 
 import electra
@@ -27,12 +27,12 @@ from electra.studies import run as run_module
 from electra.studies import trial as cell_module
 from electra.studies.catalog import STUDIES
 from electra.studies.compute import step_flops
-from electra.studies.inputs import fitted
-from electra.studies.processes import take_gpu, unsaid
+from electra.studies.inputs import fit_scale_to_data
 from electra.studies.run import build_trial, run_study
 from electra.studies.scales import Scale
 from electra.studies.study import Study
-from electra.studies.trial import EvalConfig, Trial, finetuned_score
+from electra.studies.trial import EvalConfig, Trial, finetune_trial
+from electra.studies.trial_processes import exit_reason, select_gpu
 
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
@@ -106,7 +106,7 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done, data: Path) -> N
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
-    steps = round(10 / 200 * 1e9 / step_flops(fitted(toy_scale(), str(data), out).config))
+    steps = round(10 / 200 * 1e9 / step_flops(fit_scale_to_data(toy_scale(), str(data), out).config))
     assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": steps, "length": 8})
     table = (out / "table.md").read_text()
     assert "reads sequences of 24 tokens, of 8 in the first 5% of its updates, the probe" in table
@@ -124,22 +124,22 @@ def test_scores_stay_and_large_models_go(done) -> None:
 def test_run_again_it_does_only_what_is_new(own: Path, data: Path, glue: Path) -> None:
     out = own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
-    returned = run_study(order(data, glue, out, seeds=2, tasks=("sst2", "stsb", "rte"), variants=("mlm",)))
+    returned = run_study(study_config(data, glue, out, seeds=2, tasks=("sst2", "stsb", "rte"), variants=("mlm",)))
     after = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
     assert before.items() <= after.items()
     new = {str(path.relative_to(out)) for path in after.keys() - before.keys()}
     assert new == {f"finetuned/mlm/seed-{seed}/rte/seed-{seed}/config.yaml" for seed in (0, 1)}
     average = {row["variant"]: row.get("average") for row in returned["rows"]}
     assert average["mlm"] is not None
-    assert average["electra"] is None, "RTE was not asked of it"
-    run_study(order(data, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
+    assert average["electra"] is None, "RTE was not config of it"
+    run_study(study_config(data, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
     row = rows_of(out)["mlm", 1]
-    assert row["status"] == "done", "fewer seeds asked for, none forgotten"
+    assert row["status"] == "done", "fewer seeds config for, none forgotten"
     assert float(row["average"]) == pytest.approx(statistics.fmean(float(row[task]) for task in (*TASKS, "rte")))
     assert rows_of(out)["electra", 1]["sst2"], "nor a task"
     assert rows_of(out)["electra", 1]["status"] == "scored in part"
     assert "- Scored in part: ELECTRA, seed 1; not yet on rte" in (out / "table.md").read_text()
-    record = json.loads((out / "cells/mlm-seed-1.json").read_text())
+    record = json.loads((out / "trials/mlm-seed-1.json").read_text())
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
 
 
@@ -147,11 +147,11 @@ def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: P
     out = own
     for split in ("train", "dev"):
         write_neighbors(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
-    run_study(order(data, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
-    run_study(order(data, glue, out, variants=("mlm",)))  # what is there stays
+    run_study(study_config(data, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
+    run_study(study_config(data, glue, out, variants=("mlm",)))  # what is there stays
     row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
     assert row["status"] == "done"
-    found = json.loads((out / "cells/mlm-seed-0.json").read_text())["tags"]
+    found = json.loads((out / "trials/mlm-seed-0.json").read_text())["tags"]
     assert len(set(found["layers"])) > 1
     given = [float(row[name]) for name in ("tags_embeddings", "tags", "tags_last", "tags_layer")]
     assert given == [found["layers"][i] for i in (0, found["layer"], -1)] + [found["layer"]]
@@ -162,25 +162,25 @@ def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: P
     assert "words whose tag is found" in (out / "figure.svg").read_text()
     shutil.move(tmp_path / "tags", tmp_path / "others")
     with pytest.raises(RunError, match="its tags are of .*tags, not of .*others; choose another --out"):
-        run_study(order(data, glue, out, tags=str(tmp_path / "others")))
+        run_study(study_config(data, glue, out, tags=str(tmp_path / "others")))
     with pytest.raises(DataError, match="no such folder"):
-        run_study(order(data, glue, out, tags=str(tmp_path / "elsewhere")))
+        run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
 def test_a_task_that_fails_takes_no_other_along(
     text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "study"
-    run_study(order(text, glue, out, variants=("untrained",), tasks=("sst2",)))
-    study, scoring = toy_study(toy_scale()), EvalConfig(str(glue), ("sst2", "stsb", "rte"))
-    trial = build_trial(study, study.variants[-1], 0, order(text, glue, out), str(out / "data"), scoring)
+    run_study(study_config(text, glue, out, variants=("untrained",), tasks=("sst2",)))
+    study, eval_config = toy_study(toy_scale()), EvalConfig(str(glue), ("sst2", "stsb", "rte"))
+    trial = build_trial(study, study.variants[-1], 0, study_config(text, glue, out), str(out / "data"), eval_config)
 
     def failing(trial: Trial, task: str) -> dict:
         if task == "rte":
             raise UsageError("no luck")
-        return finetuned_score(trial, task)
+        return finetune_trial(trial, task)
 
-    monkeypatch.setattr(cell_module, "finetuned_score", failing)
+    monkeypatch.setattr(cell_module, "finetune_trial", failing)
     with pytest.raises(UsageError, match="no luck"):
         cell_module.run_trial(trial)
     record = trial.record()
@@ -190,7 +190,7 @@ def test_a_task_that_fails_takes_no_other_along(
 
 def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Path) -> None:
     words = {"variants": ("untrained",), "tasks": ("sst2",)}
-    run_study(order(text, glue, tmp_path / "study", finetune_seeds=0, **words))
+    run_study(study_config(text, glue, tmp_path / "study", finetune_seeds=0, **words))
     row = rows_of(tmp_path / "study")["untrained", 0]
     assert row["status"] == "done"
     assert float(row["probe_sst2"]) == float(row["probe_average"])
@@ -198,11 +198,11 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert not (tmp_path / "study/finetuned").exists()
     assert "Fine-tuned" not in (tmp_path / "study/table.md").read_text()
     assert "fine-tuned" not in (tmp_path / "study/figure.svg").read_text()
-    path = tmp_path / "study/cells/untrained-seed-0.json"
+    path = tmp_path / "study/trials/untrained-seed-0.json"
     record = json.loads(path.read_text())
     record["probed"]["sst2"]["best"] = 12.5  # a probe that ran again would find another number
     path.write_text(json.dumps(record))
-    run_study(order(text, glue, tmp_path / "study", **words))
+    run_study(study_config(text, glue, tmp_path / "study", **words))
     assert float(rows_of(tmp_path / "study")["untrained", 0]["sst2"])
     assert float(rows_of(tmp_path / "study")["untrained", 0]["probe_sst2"]) == 12.5
     assert "## Fine-tuned" in (tmp_path / "study/table.md").read_text()
@@ -212,9 +212,9 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
 def test_a_dry_run_counts_what_is_left(done, data: Path, glue: Path, capsys: pytest.CaptureFixture) -> None:
     out, _ = done
     words = {"variants": ("electra", "mlm"), "tasks": TASKS}
-    plan = run_study(order(data, glue, out, seeds=3, **words), dry_run=True)
+    plan = run_study(study_config(data, glue, out, seeds=3, **words), dry_run=True)
     assert {row["variant"]: row["runs"] for row in plan["rows"]} == {"electra": 1, "mlm": 1}
-    assert run_study(order(data, glue, out, seeds=2, **words), dry_run=True)["hours"] == 0
+    assert run_study(study_config(data, glue, out, seeds=2, **words), dry_run=True)["hours"] == 0
     assert "A toy study: all runs are done" in capsys.readouterr().out
 
 
@@ -223,9 +223,9 @@ def test_a_run_that_was_stopped_is_not_done(
 ) -> None:
     """As somebody's SIGTERM to one process leaves it: nothing is recorded, neither scores nor a failure."""
     monkeypatch.setattr(
-        run_module, "run_cells", lambda trials, workers, started, ended: [ended(trial) for trial in trials]
+        run_module, "run_trials", lambda trials, workers, started, ended: [ended(trial) for trial in trials]
     )
-    returned = run_study(order(data, glue, own, seeds=3, variants=("mlm",)))
+    returned = run_study(study_config(data, glue, own, seeds=3, variants=("mlm",)))
     assert returned["failed"] == ["mlm-seed-2"]
     assert "mlm-seed-2 was stopped before it was done" in capsys.readouterr().out
 
@@ -234,16 +234,16 @@ def test_another_study_does_not_fit_in(done, data: Path, glue: Path, tmp_path: P
     out, _ = done
     (tmp_path / "other.txt").write_text("the cat sees mice .\n")
     with pytest.raises(RunError, match="its data is .*, not .*other.txt; choose another --out"):
-        run_study(order(tmp_path / "other.txt", glue, out))
+        run_study(study_config(tmp_path / "other.txt", glue, out))
     other_tasks = write_glue(tmp_path / "glue")
     with pytest.raises(RunError, match="its glue is .*, not .*; choose another --out"):
-        run_study(order(data, other_tasks, out))
+        run_study(study_config(data, other_tasks, out))
     with pytest.raises(RunError, match="its rates is {}, not {'mlm': 0.001}; choose another --out"):
-        run_study(order(data, glue, out, rates={"mlm": 1e-3}))
+        run_study(study_config(data, glue, out, rates={"mlm": 1e-3}))
     with pytest.raises(RunError, match="its hours is None, not 2"):
-        run_study(order(data, glue, out, hours=2.0))
+        run_study(study_config(data, glue, out, hours=2.0))
     with pytest.raises(RunError, match="not empty and not a study"):
-        run_study(order(data, glue, tmp_path))
+        run_study(study_config(data, glue, tmp_path))
 
 
 def test_runs_of_another_configuration_are_not_taken_for_these(
@@ -258,20 +258,20 @@ def test_runs_of_another_configuration_are_not_taken_for_these(
     with pytest.raises(
         RunError, match="electra/seed-0: a run of another configuration: --loss-weight is 5.0 there, 7.0 here"
     ):
-        run_study(order(data, glue, out))
+        run_study(study_config(data, glue, out))
 
 
 def test_data_as_short_as_the_pieces_is_read_whole(text: Path, tmp_path: Path) -> None:
     tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "tokenizer"), vocab_size=160)
     for length, steps in {8: 0, 12: 10}.items():
         data = electra.prepare(str(text), tokenizer=str(tokenizer), out=str(tmp_path / f"{length}"), seq_len=length)
-        config = fitted(toy_scale(), str(data), tmp_path).config
+        config = fit_scale_to_data(toy_scale(), str(data), tmp_path).config
         assert (config.seq_len, config.length_warmup.steps) == (length, steps)
 
 
 def test_each_side_learns_at_its_rate(text: Path, glue: Path, tmp_path: Path) -> None:
     words = {"rates": {"mlm": 1e-3}, "variants": ("untrained", "mlm"), "tasks": ("sst2",)}
-    returned = run_study(order(text, glue, tmp_path / "study", **words))
+    returned = run_study(study_config(text, glue, tmp_path / "study", **words))
     rates = {
         name: yaml.safe_load((tmp_path / f"study/runs/{name}/seed-0/config.yaml").read_text())["optimizer"][
             "learning_rate"
@@ -297,24 +297,24 @@ def test_a_command_whose_run_fails_says_so(
     assert f"{tmp_path / 'study'}/table.md" in said.replace("\n", "")
 
 
-def test_a_process_that_could_not_say_why_it_ended(done, data: Path, glue: Path) -> None:
+def test_exit_reasons_of_trial_processes(done, data: Path, glue: Path) -> None:
     study = toy_study(toy_scale())
-    asked = order(data, glue, done[0])
-    trial = build_trial(study, study.variants[0], 0, asked, "data", EvalConfig("glue", TASKS))
-    assert unsaid(-9, trial).startswith("killed by signal 9 ")
-    assert unsaid(1, trial) == f"its process ended with code 1 ({trial.log})"
-    assert [unsaid(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or asked to stop"
+    config = study_config(data, glue, done[0])
+    trial = build_trial(study, study.variants[0], 0, config, "data", EvalConfig("glue", TASKS))
+    assert exit_reason(-9, trial).startswith("killed by signal 9 ")
+    assert exit_reason(1, trial) == f"its process ended with code 1 ({trial.log})"
+    assert [exit_reason(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or config to stop"
 
 
-def test_where_cells_run(
+def test_runtime_of_trials(
     data: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    asked = order(data, glue, tmp_path / "study", workers=2, device="cpu", precision="bfloat16")
-    assert asked.runtime == RuntimeConfig("cpu", "bfloat16", 4)
+    config = study_config(data, glue, tmp_path / "study", workers=2, device="cpu", precision="bfloat16")
+    assert config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)  # as it is after a step was timed
     study = toy_study(toy_scale())
-    trial = build_trial(study, study.variants[0], 0, asked, str(data), EvalConfig("glue", TASKS))
+    trial = build_trial(study, study.variants[0], 0, config, str(data), EvalConfig("glue", TASKS))
     assert trial.config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
@@ -328,7 +328,7 @@ def test_workers_share_the_gpus(gpus: int, taken: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("LOCAL_RANK", "")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     for worker, gpu in enumerate(taken):
-        take_gpu(worker)
+        select_gpu(worker)
         assert os.environ["LOCAL_RANK"] == gpu
 
 
@@ -381,11 +381,11 @@ def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Pa
     process.send_signal(how)
     process.wait()
     assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
-    first = (out / "cells/electra-seed-0.json").stat().st_mtime_ns
+    first = (out / "trials/electra-seed-0.json").stat().st_mtime_ns
     # At once, though after a SIGKILL the run in hand has an orphan that still saves: the new process waits for it.
-    run_study(order(text, glue, out, variants=("electra", "mlm")))
+    run_study(study_config(text, glue, out, variants=("electra", "mlm")))
     wait_until(lambda: not alive(process.pid))
-    assert (out / "cells/electra-seed-0.json").stat().st_mtime_ns == first
+    assert (out / "trials/electra-seed-0.json").stat().st_mtime_ns == first
     assert rows_of(out)["mlm", 0]["status"] == "done"
     log = (out / "logs/mlm-seed-0.log").read_text()
     assert 0 <= log.find("Stopped at step") < log.find("resuming from step"), "the second part went on, after the first"

@@ -13,7 +13,7 @@ from electra.finetuning.tagging.data import read_sentences
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.probing import tags
 from electra.studies.probing.probe import frozen_encoder
-from electra.studies.probing.tags import TagsProbed, probe_tags, word_states
+from electra.studies.probing.tags import TagProbeScores, probe_tags, word_states
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
 
@@ -23,7 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model"))
 
 
-def probed(model: Path, folder: Path) -> TagsProbed:
+def probed(model: Path, folder: Path) -> TagProbeScores:
     return probe_tags(model, str(folder), max_length=24, device=RuntimeConfig("cpu"))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from electra import cli
 from electra.data.loader import LengthWarmup
 from electra.studies.catalog import STUDIES
-from electra.studies.paper.published import TABLE_5
-from electra.studies.run import StudyConfig
+from electra.studies.config import StudyConfig
+from electra.studies.paper.glue_scores import TABLE_5
 from electra.studies.scales import SCALES, Scale, tiny_scale
 from electra.studies.study import Study, Variant
 
@@ -66,7 +66,7 @@ SCALES["toy"] = toy_scale
 STUDIES["toy"] = toy_study
 
 
-def order(data: Path, glue: Path, out: Path, **more) -> StudyConfig:
+def study_config(data: Path, glue: Path, out: Path, **more) -> StudyConfig:
     settings = {"seeds": 1, "hours": None, "tasks": (), "variants": (), "finetune_seeds": 1, "workers": 1, **more}
     return StudyConfig("toy", str(data), str(glue), out, "toy", **settings)
 

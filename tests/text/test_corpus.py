@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +16,11 @@ import pytest
 import zstandard
 
 from electra import storage
+from electra.cli import main
 from electra.errors import ElectraError, StorageError, TextError, UsageError
 from electra.text import files, formats
 from electra.text.corpus import Corpus
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 DOCUMENTS = [
     ["Erste Zeile: größer, 中文.", "Second line."],
@@ -269,7 +271,7 @@ def test_sources_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for source, message in (
         ("absent.txt", "absent.txt: cannot be read: No such file or directory"),
-        ("notes.md", "notes.md: not a kind of text file that is known; these are .txt, .jsonl, .parquet"),
+        ("notes.md", "notes.md: unknown text format; the formats are .txt (plain text), .jsonl"),
         ("empty", "empty: no text in this folder: none of its 0 files"),
         ("", ": no text in this folder: none of its 1 files"),
     ):
@@ -389,6 +391,7 @@ def test_hub_without_the_extra(monkeypatch) -> None:
 MEASURE = """
 import resource, sys
 from electra.text.corpus import Corpus
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 chars = sum(len(line) for piece in Corpus((sys.argv[1],), documents="file") for line in piece.lines)
 print(chars, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -407,3 +410,37 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         grown.append(kilobytes)
     assert grown[1] < 60_000
     assert grown[1] - grown[0] < 15_000
+
+
+def test_readers_are_complete() -> None:
+    """Every format has a description, and the messages list all of them."""
+    for suffix, reader in formats.READERS.items():
+        assert suffix.startswith(".")
+        assert suffix == suffix.lower()
+        assert suffix not in files.COMPRESSIONS
+        assert reader.description
+        assert f"{suffix} ({reader.description})" in formats.describe_formats()
+        for compression in files.COMPRESSIONS:
+            assert formats.find_reader(Path(f"corpus{suffix.upper()}{compression}")) is reader
+
+
+def read_bars(path: Path, options: formats.ReadOptions) -> Iterator[formats.Piece]:
+    """A format of this test: documents separated by bars."""
+    for block in files.line_blocks(path):
+        for text in block.data.decode("utf-8", options.encoding_errors).split("|"):
+            yield from formats.document_pieces(text, block.bytes_read)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_text_format_from_outside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes], capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setitem(formats.READERS, ".bars", formats.Reader(read_bars, "documents separated by bars"))
+    path = tmp_path / ("a.bars" if compress is bytes else "a.bars.gz")
+    path.write_bytes(compress(b"one two|three one two|two two three"))
+    assert documents(path) == [["one two"], ["three one two"], ["two two three"]]
+    assert documents(tmp_path) == documents(path)
+    Tokenizer((*SPECIAL_TOKENS, "one", "two", "three"), Normalization()).save(tmp_path / "tokenizer")
+    words = ["prepare", str(path), "--tokenizer", str(tmp_path / "tokenizer"), "--out", str(tmp_path / "data")]
+    main([*words, "--workers", "1"])
+    assert "3 documents" in capsys.readouterr().out

@@ -49,13 +49,13 @@ def tokenizer(
     Returns:
         The directory.
     """
-    from electra.pretraining.inputs import readable_corpus, train_into
+    from electra.data.pipeline import open_corpus, save_trained_tokenizer
 
     check_local({"--out": out})
     directory = output_path(out)
-    corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
+    corpus = open_corpus(sources(text), documents, text_field, encoding_errors)
     with owner_only(private):
-        train_into(directory, corpus, vocab_size, cased, keep_accents)
+        save_trained_tokenizer(directory, corpus, vocab_size, cased, keep_accents)
     return directory
 
 
@@ -90,14 +90,14 @@ def prepare(
     Returns:
         The directory.
     """
-    from electra.pretraining.inputs import describe, prepare_with_progress, readable_corpus
+    from electra.data.pipeline import log_corpus, open_corpus, prepare_with_progress
     from electra.text.tokenizer import load_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
     directory = output_path(out)
-    corpus = readable_corpus(sources(text), documents, text_field, encoding_errors)
+    corpus = open_corpus(sources(text), documents, text_field, encoding_errors)
     known = load_tokenizer(Path(tokenizer))
-    describe(corpus)
+    log_corpus(corpus)
     with owner_only(private):
         prepare_with_progress(corpus, known, directory, seq_len=seq_len, workers=workers, seed=seed)
     log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)")

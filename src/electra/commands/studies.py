@@ -28,11 +28,11 @@ def flops(
         batch_size: Sequences of one update, instead of the preset's.
 
     Returns:
-        See `electra.studies.paper.counts.counts`.
+        See `electra.studies.paper.run_costs.counts`.
     """
     from electra.config.resolve import resolve
     from electra.presets import get_preset
-    from electra.studies.paper.counts import counts
+    from electra.studies.paper.run_costs import counts
 
     config = get_preset(preset)
     if seq_len is not None and seq_len > config.model.max_positions:
@@ -49,9 +49,9 @@ def paper_table(number: int) -> dict[str, Any]:
         number: Number of the table: 1, 2, 4 or 8.
 
     Returns:
-        See `electra.studies.paper.tables.paper_table`.
+        See `electra.studies.paper.computed_tables.paper_table`.
     """
-    from electra.studies.paper.tables import paper_table as compute
+    from electra.studies.paper.computed_tables import paper_table as compute
 
     return compute(number)
 
@@ -103,10 +103,11 @@ def study(
     Returns:
         The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
     """
-    from electra.studies.run import StudyConfig, run_study
+    from electra.studies.config import StudyConfig
+    from electra.studies.run import run_study
 
     check_local({"--tags": tags, "--out": out})
-    order = StudyConfig(
+    config = StudyConfig(
         name,
         os.fspath(data),
         os.fspath(glue),
@@ -124,7 +125,7 @@ def study(
         precision,
     )
     with owner_only(private):
-        return run_study(order, dry_run)
+        return run_study(config, dry_run)
 
 
 def parse_rate(word: str) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Whether files of prepared data hold what the manifest says: a checksum does not tell who wrote them."""
+"""Check that the files of prepared data agree with the manifest: a checksum does not show who wrote them."""
 
 import io
 from pathlib import Path
@@ -9,6 +9,7 @@ from jaxtyping import Int64
 
 from electra.data.manifest import Settings, ShardEntry
 from electra.errors import DataError
+from electra.external import one_line
 
 LEAST_TOKENS = 3
 """Of an example: `[CLS] a [SEP]`."""
@@ -36,7 +37,7 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
                     )
         ids, lengths, segment_a = flat(batch)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{path}: not a shard ({' '.join(str(error).split())[:200]})") from error
+        raise DataError(f"{path}: not a shard ({one_line(error)})") from error
     if (len(segment_a), len(ids)) != (entry.examples, entry.tokens):
         raise DataError(
             f"{path}: {len(segment_a):,} examples of {len(ids):,} tokens, expected {entry.examples:,} of {entry.tokens:,}"
@@ -72,7 +73,7 @@ def read_counts(path: Path, data: pa.Buffer, vocab_size: int) -> Int64[np.ndarra
         file.seek(0)
         counts = np.load(file, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path}: not an array of counts ({' '.join(str(error).split())[:200]})") from error
+        raise DataError(f"{path}: not an array of counts ({one_line(error)})") from error
     if (counts < 0).any():
         raise DataError(f"{path}: a count is negative")
     return counts

@@ -5,7 +5,6 @@ interrupted preparation has finished is not done again, and the number of worker
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -26,8 +25,8 @@ from electra.data.examples import LEAST_SEQ_LEN
 from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
 from electra.data.shards import PreparedData, write_unigrams
 from electra.data.tokenization import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
-from electra.data.workers import map_unordered
 from electra.errors import DataError, StorageError, TextError, UsageError
+from electra.processes import available_cores, map_unordered
 from electra.storage import LOCK, exclusive
 from electra.text.cached_encoder import LineEncoder
 from electra.text.corpus import Corpus
@@ -84,7 +83,7 @@ def prepare(
     """
     check_usage(seq_len, workers, heldout)
     if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = available_cores()
     out = Path(out)
     corpus.check()
     settings = Settings(

@@ -19,7 +19,7 @@ from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
-from electra.pretraining.inputs import prepared_text
+from electra.pretraining.inputs import load_inputs
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, Health
@@ -75,7 +75,7 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
             return summary
         rows = resolve_micro_batch_size(config, runtime, recorded_micro_batch_size(directory, runtime))
         with main_process_first(runtime):
-            data, tokenizer = prepared_text(config, directory)
+            data, tokenizer = load_inputs(config, directory)
         check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": rows}, runtime)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         last, before = config, TrainingState()

@@ -1,4 +1,4 @@
-"""The paper's studies, each a function from a scale to a grid of variants. A variant is a difference of a line."""
+"""The paper's studies: each function builds the variants of a table or figure from a scale."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.studies.compute import step_flops
-from electra.studies.paper import published
+from electra.studies.paper import glue_scores
 from electra.studies.scales import Scale
 from electra.studies.study import Axis, Study, Variant
 from electra.studies.widths import with_generator, with_width
@@ -22,12 +22,12 @@ def objectives(scale: Scale) -> Study:
         "electra": ELECTRA,
         "all-tokens-mlm": "All-Tokens MLM",
         "replace-mlm": "Replace MLM",
-        "electra-15": "ELECTRA, chosen tokens only",
+        "electra-15": "ELECTRA, masked tokens only",
         "electra-other-15": "ELECTRA, tokens drawn apart",
         "mlm": BERT,
     }
     variants = [
-        Variant(name, label, with_objective(scale.config, name), published=published.OBJECTIVES.get(name))
+        Variant(name, label, with_objective(scale.config, name), published=glue_scores.OBJECTIVES.get(name))
         for name, label in labels.items()
     ]
     # Not in the paper: a generator that costs nothing, and a task that a small network learns soonest (docs/results.md).
@@ -38,8 +38,8 @@ def objectives(scale: Scale) -> Study:
         "objectives",
         "Pre-training objectives at equal compute",
         (*variants, unigram, control),
-        published.TABLE_5,
-        budget=flops_of(scale),
+        glue_scores.TABLE_5,
+        budget=budget_flops(scale),
         across=True,
     )
 
@@ -62,7 +62,7 @@ def generator_size(scale: Scale) -> Study:
         "generator-size",
         "Generators of different sizes, equal steps",
         tuple(variants),
-        published.FIGURE_3_LEFT,
+        glue_scores.FIGURE_3_LEFT,
         axis=Axis("generator (hidden size)", places),
         equal="steps",
         budget=float(scale.steps),
@@ -72,7 +72,7 @@ def generator_size(scale: Scale) -> Study:
 def training_algorithms(scale: Scale) -> Study:
     """Figure 3, right: joint, two-stage and adversarial training, and BERT, over compute (section 3.2, Appendix F)."""
     config, generator = scale.config, scale.config.generator
-    same_size = of_same_size(generator)  # two-stage training hands the generator's weights to the discriminator
+    same_size = with_full_size(generator)  # two-stage training hands the generator's weights to the discriminator
     algorithms = {
         "electra": (ELECTRA, config),
         "two-stage": ("two-stage", replace(config, procedure="two-stage", generator=same_size)),
@@ -87,9 +87,9 @@ def training_algorithms(scale: Scale) -> Study:
         "training-algorithms",
         "Training algorithms over compute",
         tuple(over_compute(algorithms, (0.25, 0.5, 1.0))),
-        published.FIGURE_3_RIGHT,
+        glue_scores.FIGURE_3_RIGHT,
         axis=Axis("pre-training FLOPs", flops=True),
-        budget=flops_of(scale),
+        budget=budget_flops(scale),
     )
 
 
@@ -104,8 +104,8 @@ def tying(scale: Scale) -> Study:
         Variant(
             name,
             label,
-            replace(scale.config, generator=replace(of_same_size(scale.config.generator), tying=name)),
-            published=published.TYING[name],
+            replace(scale.config, generator=replace(with_full_size(scale.config.generator), tying=name)),
+            published=glue_scores.TYING[name],
         )
         for name, label in labels.items()
     ]
@@ -113,7 +113,7 @@ def tying(scale: Scale) -> Study:
         "tying",
         "Weight tying, equal steps",
         tuple(variants),
-        published.SECTION_3_2,
+        glue_scores.SECTION_3_2,
         equal="steps",
         budget=float(scale.steps),
         across=True,
@@ -144,9 +144,9 @@ def model_size(scale: Scale) -> Study:
         "model-size",
         "ELECTRA and BERT of several sizes",
         tuple(variants),
-        published.FIGURE_4,
+        glue_scores.FIGURE_4,
         axis=Axis("hidden size"),
-        budget=flops_of(scale),
+        budget=budget_flops(scale),
         compared=(ELECTRA, BERT),
     )
 
@@ -156,28 +156,28 @@ def convergence(scale: Scale) -> Study:
     return Study(
         "convergence",
         "ELECTRA and BERT trained for longer",
-        tuple(over_compute(both(scale.config), (0.25, 0.5, 1.0, 2.0, 4.0))),
-        published.FIGURE_4_RIGHT,
+        tuple(over_compute(electra_and_bert(scale.config), (0.25, 0.5, 1.0, 2.0, 4.0))),
+        glue_scores.FIGURE_4_RIGHT,
         axis=Axis("pre-training FLOPs", flops=True),
-        budget=flops_of(scale),
+        budget=budget_flops(scale),
         compared=(ELECTRA, BERT),
     )
 
 
 def efficiency(scale: Scale) -> Study:
     """Figure 1 and Table 1: ELECTRA and BERT after 6.25, 12.5, 25, 50 and 100 % of the compute."""
-    by_share = published.BY_SHARE.get(scale.name, {})
+    by_share = glue_scores.BY_SHARE.get(scale.name, {})
     variants = [
         replace(variant, published=by_share.get(variant.line, {}).get(variant.share))
-        for variant in over_compute(both(scale.config), (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0))
+        for variant in over_compute(electra_and_bert(scale.config), (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0))
     ]
     return Study(
         "efficiency",
         "Score against compute",
         tuple(variants),
-        published.FIGURE_1,
+        glue_scores.FIGURE_1,
         axis=Axis("pre-training FLOPs", flops=True),
-        budget=flops_of(scale),
+        budget=budget_flops(scale),
         compared=(ELECTRA, BERT),
     )
 
@@ -203,8 +203,8 @@ def negative_results(scale: Scale) -> Study:
         "negative-results",
         "Negative results",
         tuple(Variant(name, label, changed) for name, (label, changed) in ideas.items()),
-        published.APPENDIX_H,
-        budget=flops_of(scale),
+        glue_scores.APPENDIX_H,
+        budget=budget_flops(scale),
     )
 
 
@@ -218,16 +218,16 @@ def learning_rate(scale: Scale) -> Study:
             line,
             x=float(place),
         )
-        for name, (line, config) in both(scale.config).items()
+        for name, (line, config) in electra_and_bert(scale.config).items()
         for place, rate in enumerate(scale.rates)
     ]
     return Study(
         "learning-rate",
         "Learning rates of ELECTRA and BERT",
         tuple(variants),
-        published.APPENDIX_A,
+        glue_scores.APPENDIX_A,
         axis=Axis("peak learning rate", tuple(f"{rate:g}" for rate in scale.rates)),
-        budget=flops_of(scale),
+        budget=budget_flops(scale),
     )
 
 
@@ -244,23 +244,23 @@ STUDIES: dict[str, Callable[[Scale], Study]] = {
 }
 
 
-def flops_of(scale: Scale) -> float:
+def budget_flops(scale: Scale) -> float:
     """The budget where compute is equal: what ELECTRA spends in the scale's own steps."""
     return step_flops(scale.config) * (scale.config.steps or 0)
 
 
-def of_same_size(generator: GeneratorConfig) -> GeneratorConfig:
-    """As large as the main network, whose initial kernels suit it then."""
+def with_full_size(generator: GeneratorConfig) -> GeneratorConfig:
+    """Return the generator with the size and initializer range of the discriminator."""
     return replace(generator, size=1.0, initializer_range=None)
 
 
-def both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
+def electra_and_bert(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
     """ELECTRA and BERT with the same hyperparameters."""
     return {"electra": (ELECTRA, config), "mlm": (BERT, with_objective(config, "mlm"))}
 
 
 def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
-    """The same run with another objective; a weight that was chosen for a discriminator's loss is for no other."""
+    """The same run with another objective; a loss weight set for the discriminator is dropped for other objectives."""
     weight = config.loss_weight if OBJECTIVES[name].discriminates else None
     return replace(config, objective=name, loss_weight=weight)
 

@@ -1,4 +1,4 @@
-"""What an update costs: floating point operations by count, seconds by the clock."""
+"""Cost of an update: FLOPs by formula, seconds by measurement."""
 
 import statistics
 import time
@@ -35,33 +35,37 @@ class Step:
 
 
 def step_flops(config: PretrainConfig) -> float:
-    """FLOPs of an update on full rows, counted as in Appendix E; of two stages, which have as many updates, the mean."""
-    rows = [build_shapes(stage).row_flops(config.seq_len) for stage in stages_of(config)]
+    """FLOPs of an update on full rows (Appendix E); for two stages, which have as many updates each, the mean."""
+    rows = [build_shapes(stage).row_flops(config.seq_len) for stage in training_stages(config)]
     return config.training.batch_size * statistics.fmean(rows)
 
 
 def look_up_share(config: PretrainConfig) -> float:
     """The share of `step_flops` that looks embeddings up, and that no machine computes."""
-    costs = [cost for stage in stages_of(config) for cost in build_shapes(stage).row_costs(config.seq_len).values()]
+    costs = [
+        cost for stage in training_stages(config) for cost in build_shapes(stage).row_costs(config.seq_len).values()
+    ]
     return sum(cost.look_ups for cost in costs) / sum(cost.flops for cost in costs)
 
 
-def stages_of(config: PretrainConfig) -> list[PretrainConfig]:
-    """A run as what is trained one after the other; see `electra.pretraining.two_stage`."""
+def training_stages(config: PretrainConfig) -> list[PretrainConfig]:
+    """Return the configurations that a run trains one after the other; see `electra.pretraining.two_stage`."""
     return [config] if config.procedure == "joint" else [generator_alone(config), config]
 
 
-def measured_step(config: PretrainConfig) -> Step:
-    """An update on random full rows, timed here and now; of two stages, which have as many updates, the mean."""
+def measure_step(config: PretrainConfig) -> Step:
+    """Time an update on random full rows; for two stages, which have as many updates each, the mean."""
     with start_runtime(config.runtime) as runtime:
-        seconds = statistics.fmean(step_seconds(stage, runtime) for stage in stages_of(config))
+        seconds = statistics.fmean(step_seconds(stage, runtime) for stage in training_stages(config))
     return Step(step_flops(config), seconds)
 
 
 def step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
-    """Seconds of an update; of a large batch a part is timed, and the rest in proportion."""
-    words = (f"word{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # which ones makes no difference
-    tokenizer = Tokenizer((*SPECIAL_TOKENS, *words), Normalization())
+    """Seconds of an update; of a large batch a part is timed and scaled."""
+    tokens = (
+        f"token{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS))
+    )  # which ones makes no difference
+    tokenizer = Tokenizer((*SPECIAL_TOKENS, *tokens), Normalization())
     model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(runtime.device)
     enable_kernels(model, runtime)
     rows = timed_rows(resolve_micro_batch_size(config, runtime), float(model.row_flops(config.seq_len)), runtime)
@@ -69,16 +73,16 @@ def step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
     counts = model.counts(batch)
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
 
-    def learn() -> None:
+    def forward_backward() -> None:
         with runtime.autocast():
             loss, _ = model(batch.to(runtime.device), counts)
         loss.backward()
 
-    seconds = median_seconds(learn, runtime) * config.training.batch_size / rows
+    seconds = median_seconds(forward_backward, runtime) * config.training.batch_size / rows
     return seconds + median_seconds(optimizer.step, runtime)
 
 
-def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int, device: RuntimeConfig) -> float:
+def measure_finetuning_step(model: EncoderConfig, length: int, batch_size: int, device: RuntimeConfig) -> float:
     """Seconds of an update of fine-tuning on rows of `length`."""
     with start_runtime(device) as runtime:
         encoder = Encoder(model)
@@ -88,15 +92,15 @@ def measured_finetuning_step(model: EncoderConfig, length: int, batch_size: int,
         )
         enable_kernels(module, runtime)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
-        rows = timed_rows(batch_size, module.flops(labeled(1, length, model.vocab_size)), runtime)
-        batch = labeled(rows, length, model.vocab_size).to(runtime.device)
+        rows = timed_rows(batch_size, module.flops(labeled_batch(1, length, model.vocab_size)), runtime)
+        batch = labeled_batch(rows, length, model.vocab_size).to(runtime.device)
 
-        def learn() -> None:
+        def forward_backward() -> None:
             with runtime.autocast():
                 loss, _ = module(batch, {"examples": float(rows)})
             loss.backward()
 
-        seconds = median_seconds(learn, runtime) * batch_size / rows
+        seconds = median_seconds(forward_backward, runtime) * batch_size / rows
         return seconds + median_seconds(optimizer.step, runtime)
 
 
@@ -119,12 +123,12 @@ def median_seconds(work: Callable[[], object], runtime: Runtime) -> float:
 
 
 def random_batch(rows: int, length: int, vocab_size: int) -> Batch:
-    """Rows of any words but the special tokens."""
+    """Build a batch of full rows of random tokens, none of them special."""
     ids = torch.randint(len(SPECIAL_TOKENS), vocab_size, (rows, length)).numpy()
     batch = padded_batch(list(ids), [length // 2] * rows, pad_id=0)
     return replace(batch, keys=torch.arange(rows))
 
 
-def labeled(rows: int, length: int, vocab_size: int) -> LabeledBatch:
-    """The same, with a label each."""
+def labeled_batch(rows: int, length: int, vocab_size: int) -> LabeledBatch:
+    """Build such a batch with a label per row."""
     return LabeledBatch(random_batch(rows, length, vocab_size), {"label": torch.zeros(rows, dtype=torch.long)})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from electra.data.loader import LengthWarmup
 from electra.data.manifest import MANIFEST, Manifest, is_prepared
+from electra.data.pipeline import prepare_with_progress, save_trained_tokenizer
 from electra.errors import DataError, TextError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import TextClassification
-from electra.pretraining.inputs import prepare_with_progress, train_into
 from electra.studies.scales import Scale
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
@@ -31,12 +31,12 @@ def check_text(data: str, out: Path) -> Corpus | None:
     except TextError as error:
         if not (out / "data" / MANIFEST).exists():
             raise
-        log.warning(f"{error}; it is not needed any more: all of the text is prepared in {out / 'data'}")
+        log.warning(f"{error}; all of the text is already prepared in {out / 'data'}, which is used")
         return None
     return corpus
 
 
-def fitted(scale: Scale, data: str, out: Path) -> Scale:
+def fit_scale_to_data(scale: Scale, data: str, out: Path) -> Scale:
     """The scale with the sequence length and the vocabulary of prepared data; for text, as it is.
 
     Raises:
@@ -55,7 +55,7 @@ def fitted(scale: Scale, data: str, out: Path) -> Scale:
     return replace(scale, config=replace(config, model=model, seq_len=length, length_warmup=warmup))
 
 
-def shared_data(scale: Scale, data: str, out: Path) -> str:
+def prepare_shared_data(scale: Scale, data: str, out: Path) -> str:
     """The directory of prepared data; text is prepared under `out`, with a vocabulary of its own, or found there."""
     if is_prepared(data):
         return str(Path(data).absolute())
@@ -63,7 +63,7 @@ def shared_data(scale: Scale, data: str, out: Path) -> str:
         return str((out / "data").absolute())
     config, made = scale.config, out / "tokenizer"
     if not (made / "tokenizer.json").exists():
-        train_into(made, corpus, config.model.vocab_size, config.cased, config.keep_accents)
+        save_trained_tokenizer(made, corpus, config.model.vocab_size, config.cased, config.keep_accents)
     prepare_with_progress(corpus, load_tokenizer(made), out / "data", seq_len=config.seq_len, workers=None, seed=0)
     return str((out / "data").absolute())
 

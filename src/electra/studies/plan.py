@@ -1,4 +1,4 @@
-"""What a study will cost: FLOPs and steps by count, time by measured steps; and the budget that fits into some hours."""
+"""Cost of a study: FLOPs and steps by formula, time by measured steps; the budget for a number of hours."""
 
 import logging
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from electra.finetuning.registry import TASKS
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
 from electra.runtime.setup import RuntimeConfig
-from electra.studies.compute import Step, measured_finetuning_step, measured_step
+from electra.studies.compute import Step, measure_finetuning_step, measure_step
 from electra.studies.study import Study, Variant
 from electra.studies.trial import finetuning_length
 
@@ -26,8 +26,8 @@ LENGTHS = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What one run of a variant costs."""
+class VariantCost:
+    """Cost of a run of a variant."""
 
     variant: Variant
     runs: int
@@ -49,15 +49,15 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is left of a study costs."""
+    """Cost of the unfinished part of a study."""
 
     study: Study
-    rows: tuple[Planned, ...]
+    rows: tuple[VariantCost, ...]
     workers: int
 
     @property
     def training_hours(self) -> float:
-        """Of pre-training, for the whole grid by the clock, `workers` cells at a time."""
+        """Of pre-training, for the whole grid by the clock, `workers` trials at a time."""
         return self._hours(sum((row.runs * row.seconds for row in self.rows), 0.0))
 
     @property
@@ -84,8 +84,8 @@ class Plan:
         ]
 
 
-class Stopwatch:
-    """Measured steps; of each kind one is timed."""
+class StepTimer:
+    """Times one step of each kind."""
 
     def __init__(self, device: RuntimeConfig) -> None:
         self.device = device
@@ -95,7 +95,7 @@ class Stopwatch:
     def step(self, config: PretrainConfig) -> Step:
         """An update of pre-training."""
         if config not in self.steps:
-            self.steps[config] = measured_step(replace(config, runtime=self.device))
+            self.steps[config] = measure_step(replace(config, runtime=self.device))
         return self.steps[config]
 
     def finetuning_seconds(self, task: TextClassification, pretraining: PretrainConfig) -> float:
@@ -107,21 +107,21 @@ class Stopwatch:
         model = pretraining.model
         key = (model, min(length, finetuning_length(pretraining)))
         if key not in self.finetuning_steps:
-            self.finetuning_steps[key] = measured_finetuning_step(*key, config.batch_size, self.device)
+            self.finetuning_steps[key] = measure_finetuning_step(*key, config.batch_size, self.device)
         passes = TASKS[task.name].recipe.epochs * (2 if task.swap_pairs else 1)
         return self.finetuning_steps[key] * passes * len(examples) / config.batch_size
 
 
-def planned(
+def make_plan(
     study: Study,
     runs: Mapping[str, int],
     tasks: Mapping[str, TextClassification],
     finetune_seeds: int,
     workers: int,
-    watch: Stopwatch,
+    watch: StepTimer,
 ) -> Plan:
-    """Measure a step of each variant that has `runs` left, and count what its part of the budget makes of it."""
-    rows: list[Planned] = []
+    """Estimate the cost of each variant with `runs` left from a measured step and its part of the budget."""
+    rows: list[VariantCost] = []
     left = [variant for variant in study.variants if runs.get(variant.name)]
     with reading_progress("timing steps", len(left)) as progress:
         for variant in left:
@@ -129,24 +129,24 @@ def planned(
             step, target = watch.step(variant.config), study.target(variant)
             steps = 1.0 if target is None else target / step.flops if study.equal == "flops" else target
             scored = tasks.values() if finetune_seeds else ()
-            scoring = finetune_seeds * sum((watch.finetuning_seconds(task, variant.config) for task in scored), 0.0)
-            rows.append(Planned(variant, runs[variant.name], step, max(1.0, steps), scoring))
+            finetuning = finetune_seeds * sum((watch.finetuning_seconds(task, variant.config) for task in scored), 0.0)
+            rows.append(VariantCost(variant, runs[variant.name], step, max(1.0, steps), finetuning))
     return Plan(study, tuple(rows), workers)
 
 
 def budget_for(plan: Plan, hours: float) -> float:
-    """The budget with which the whole grid takes so many hours.
+    """Compute the budget with which the whole study takes `hours`.
 
     Raises:
         UsageError: fine-tuning alone takes longer.
     """
-    scoring = plan.finetuning_hours
-    if hours <= scoring:
+    finetuning_hours = plan.finetuning_hours
+    if hours <= finetuning_hours:
         raise UsageError(
-            f"--hours {hours:g}: fine-tuning alone takes about {scoring:.2g} h; "
+            f"--hours {hours:g}: fine-tuning alone takes about {finetuning_hours:.2g} h; "
             "give more hours, or fewer --tasks, --seeds or --variants"
         )
-    budget = plan.study.budget * (hours - scoring) / plan.training_hours
+    budget = plan.study.budget * (hours - finetuning_hours) / plan.training_hours
     return float(f"{budget:.3g}") if plan.study.equal == "flops" else float(max(1, round(budget)))
 
 
@@ -168,13 +168,15 @@ def plan_rows(plan: Plan) -> list[list[str]]:
     """The plan as a table: a heading, then a row for each variant; empty if there is nothing to do."""
     rows = [["variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"]]
     for row in plan.rows:
-        trials = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
-        rows.append([row.variant.name, *trials, *(minutes(each) for each in (row.seconds, row.finetuning_seconds))])
+        cells = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
+        rows.append(
+            [row.variant.name, *cells, *(format_minutes(each) for each in (row.seconds, row.finetuning_seconds))]
+        )
     return rows if plan.rows else []
 
 
-def minutes(seconds: float) -> str:
-    """Seconds as a person says them."""
+def format_minutes(seconds: float) -> str:
+    """Format a duration as seconds, minutes or hours."""
     return (
         f"{seconds:.0f} s"
         if seconds < 90

@@ -1,9 +1,9 @@
-"""One cell of a grid: a variant with a seed, pre-trained, fine-tuned, probed. It writes one record, after each score anew.
+"""A trial: one variant of a study with one seed, pre-trained, fine-tuned and probed. Its record is rewritten after each score.
 
 OUT/runs/VARIANT/seed-N/             the pre-training run
 OUT/finetuned/VARIANT/seed-N/TASK/   fine-tuning; of its models the scores and predictions stay
-OUT/cells/VARIANT-seed-N.json        the record
-OUT/logs/VARIANT-seed-N.log          what the cell had to say
+OUT/trials/VARIANT-seed-N.json        the record
+OUT/logs/VARIANT-seed-N.log          output of the trial
 """
 
 import json
@@ -28,8 +28,8 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.schema import read_json
 from electra.storage import exclusive, write_atomically
-from electra.studies.probing.probe import Probed, probe
-from electra.studies.probing.tags import TagsProbed, probe_tags
+from electra.studies.probing.probe import ProbeScores, probe
+from electra.studies.probing.tags import TagProbeScores, probe_tags
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class FinetunedRecord(TypedDict):
     values: Annotated[list[float], Field(min_length=1)]
 
 
-class ProbedRecord(TypedDict):
-    """As `Probed`."""
+class ProbeRecord(TypedDict):
+    """As `ProbeScores`."""
 
     last: float
     best: float
@@ -51,7 +51,7 @@ class ProbedRecord(TypedDict):
 
 
 class TagsRecord(TypedDict):
-    """As `TagsProbed`."""
+    """As `TagProbeScores`."""
 
     layers: Annotated[list[float], Field(min_length=1)]
     layer: Annotated[int, Field(ge=0)]
@@ -59,8 +59,8 @@ class TagsRecord(TypedDict):
     split: str
 
 
-class CellRecord(TypedDict, total=False):
-    """The record of a cell. One that failed before its run was finished has a reason and nothing else."""
+class TrialRecord(TypedDict, total=False):
+    """The record of a trial. One that failed before its run was finished has a reason and nothing else."""
 
     variant: Required[str]
     seed: Required[int]
@@ -71,17 +71,17 @@ class CellRecord(TypedDict, total=False):
     seconds: FiniteFloat
     heldout: dict[str, float]
     finetuned: dict[str, FinetunedRecord]
-    probed: dict[str, ProbedRecord]
+    probed: dict[str, ProbeRecord]
     tags: TagsRecord
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The record of a cell.
+    """The record of a trial.
 
     Raises:
         RunError: it is damaged.
     """
-    record = read_json(path, CellRecord, RunError)
+    record = read_json(path, TrialRecord, RunError)
     needed = (
         ("step", "tokens", "flops", "seconds", "heldout", "finetuned", "probed")
         if "finetuned" in record
@@ -96,7 +96,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """How an encoder is scored."""
+    """How the encoders of a study are evaluated."""
 
     glue: str
     """Folder in GLUE's layout, or hf://nyu-mll/glue."""
@@ -105,20 +105,20 @@ class EvalConfig:
     finetune_seeds: int = 1
     """Fine-tuning runs of each task, with seeds from the pre-training seed on; their median counts. 0: only probes."""
     probe_examples: int = 5_000
-    """Training examples that a probe sees at most."""
+    """Maximum number of training examples of a probe."""
     tags: str | None = None
     """Folder of sentences whose words have tags, for a probe of these."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One variant with one seed."""
+    """A variant with a seed."""
 
     out: Path
     """The study's directory."""
     variant: str
     config: PretrainConfig
-    scoring: EvalConfig
+    eval_config: EvalConfig
 
     @property
     def name(self) -> str:
@@ -132,21 +132,21 @@ class Trial:
 
     @property
     def log(self) -> Path:
-        """What it had to say."""
+        """Output of the trial's process."""
         return self.out / "logs" / f"{self.name}.log"
 
     @property
     def lock(self) -> Path:
-        """Held by the process that works on it."""
-        return self.out / "cells" / f".{self.name}.lock"
+        """Locked by the process that runs the trial."""
+        return self.out / "trials" / f".{self.name}.lock"
 
     @property
     def path(self) -> Path:
         """The record."""
-        return self.out / "cells" / f"{self.name}.json"
+        return self.out / "trials" / f"{self.name}.json"
 
     def record(self) -> dict[str, Any] | None:
-        """What is known of the cell: its results, or why it failed; None if it was not run.
+        """Load the record: results, or the reason of a failure; None before the first run.
 
         Raises:
             RunError: the record is damaged.
@@ -154,23 +154,23 @@ class Trial:
         return read_record(self.path) if self.path.exists() else None
 
     def is_finished(self) -> bool:
-        """Whether nothing is left to do: all tasks are probed, and fine-tuned by as many runs as are wanted."""
-        return not self.unscored() and not self.untagged() and "failed" not in (self.record() or {})
+        """Whether all tasks are probed and fine-tuned with the configured number of seeds."""
+        return not self.unscored_tasks() and not self.needs_tag_probe() and "failed" not in (self.record() or {})
 
-    def unscored(self) -> list[str]:
-        """The tasks that are not probed yet, or fine-tuned by fewer runs than are wanted."""
+    def unscored_tasks(self) -> list[str]:
+        """Return the tasks that are not probed yet, or are fine-tuned with fewer seeds than configured."""
         record = self.record() or {}
         probed = record.get("probed", {})
         runs = {task: len(found["values"]) for task, found in record.get("finetuned", {}).items()}
-        wanted = self.scoring.finetune_seeds
-        return [task for task in self.scoring.tasks if task not in probed or runs.get(task, 0) < wanted]
+        num_seeds = self.eval_config.finetune_seeds
+        return [task for task in self.eval_config.tasks if task not in probed or runs.get(task, 0) < num_seeds]
 
-    def untagged(self) -> bool:
-        """Whether the probe of tags is wanted and not there yet."""
-        return self.scoring.tags is not None and "tags" not in (self.record() or {})
+    def needs_tag_probe(self) -> bool:
+        """Whether the tag probe is configured and not finished."""
+        return self.eval_config.tags is not None and "tags" not in (self.record() or {})
 
     def fail(self, reason: str) -> None:
-        """Record that the cell failed, in one line; what an earlier call has scored stays."""
+        """Record the reason of a failure, in one line; scores of earlier calls are kept."""
         self.write({**(self.record() or {}), "failed": reason})
 
     def write(self, record: dict[str, Any]) -> None:
@@ -184,14 +184,14 @@ FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions"
 
 
 @contextmanager
-def alone(trial: Trial) -> Iterator[None]:
-    """Wait for a process that still works on the cell: one whose study was killed takes a while to save and stop."""
+def lock_trial(trial: Trial) -> Iterator[None]:
+    """Lock the trial; wait for the process of a killed study, which takes a while to save and stop."""
     with exclusive(trial.path, trial.lock, log.warning, wait=True):
         yield
 
 
 def run_trial(trial: Trial) -> None:
-    """Do what is left to do of a cell. Its parts resume by themselves.
+    """Run the unfinished parts of a trial: pre-training, probes, fine-tuning. Each of them resumes.
 
     Raises:
         ElectraError: see `electra.errors`.
@@ -207,31 +207,31 @@ def run_trial(trial: Trial) -> None:
         "probed": probes,
         **({"tags": before["tags"]} if "tags" in before else {}),
     }
-    tasks, untagged = trial.unscored(), trial.untagged()
+    tasks, tags = trial.unscored_tasks(), trial.needs_tag_probe()
     trial.write(record)
-    if untagged:
-        record["tags"] = asdict(probed_tags(trial))
+    if tags:
+        record["tags"] = asdict(probe_trial_tags(trial))
         trial.write(record)
-    for task in tasks:  # written after each, so that a task that fails takes no other's score along
-        if trial.scoring.finetune_seeds:
-            finetuned[task] = finetuned_score(trial, task)
+    for task in tasks:  # written after each task, so that a failure loses no other score
+        if trial.eval_config.finetune_seeds:
+            finetuned[task] = finetune_trial(trial, task)
         if task not in probes:
-            probes[task] = asdict(probed(trial, task))
+            probes[task] = asdict(probe_task(trial, task))
         trial.write(record)
 
 
-def finetuned_score(trial: Trial, task: str) -> dict[str, Any]:
-    """Median and values of the task's main metric on dev over the fine-tuning seeds."""
+def finetune_trial(trial: Trial, task: str) -> dict[str, Any]:
+    """Fine-tune on a task; return median and values of its main metric on dev over the fine-tuning seeds."""
     config = FinetuneConfig(
         task=task,
         model=str(trial.run),
-        data=trial.scoring.glue,
+        data=trial.eval_config.glue,
         seed=trial.config.seed,
         max_length=finetuning_length(trial.config),
         runtime=trial.config.runtime,
     )
     out = trial.out / "finetuned" / trial.variant / f"seed-{trial.config.seed}" / task
-    summary = finetune(config, out, trial.scoring.finetune_seeds)
+    summary = finetune(config, out, trial.eval_config.finetune_seeds)
     for model in out.glob("seed-*/model"):  # as large as the encoder, for every task
         shutil.rmtree(model)
     score = get_main_score(summary)
@@ -243,24 +243,24 @@ def finetuning_length(config: PretrainConfig) -> int:
     return min(TextClassification.max_length, config.model.max_positions)
 
 
-def probed_tags(trial: Trial) -> TagsProbed:
-    """The linear probe of words' tags."""
-    assert trial.scoring.tags is not None
+def probe_trial_tags(trial: Trial) -> TagProbeScores:
+    """Fit the linear probe of word tags."""
+    assert trial.eval_config.tags is not None
     return probe_tags(
         find_model_directory(str(trial.run)),
-        trial.scoring.tags,
+        trial.eval_config.tags,
         max_length=trial.config.seq_len,
         device=trial.config.runtime,
     )
 
 
-def probed(trial: Trial, task: str) -> Probed:
-    """The linear probe of a task."""
+def probe_task(trial: Trial, task: str) -> ProbeScores:
+    """Fit the linear probe of a task."""
     return probe(
         find_model_directory(str(trial.run)),
-        trial.scoring.glue,
+        trial.eval_config.glue,
         task,
         max_length=trial.config.seq_len,
-        most=trial.scoring.probe_examples,
+        most=trial.eval_config.probe_examples,
         device=trial.config.runtime,
     )

@@ -1,4 +1,4 @@
-"""The same run with networks of another width."""
+"""Configurations of the same run with networks of another width."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from electra.pretraining.objectives.networks import GeneratorConfig
 
 
 def with_generator(config: PretrainConfig, hidden: int) -> GeneratorConfig:
-    """The generator in another width; its initial kernels are fitted to it where the main network's are to theirs."""
+    """Return the generator of another width; its initializer range is scaled where the discriminator's is not BERT's."""
     factor = hidden / config.model.hidden_size
-    kernels = config.model.initializer_range * fit(config.model, factor)
+    kernels = config.model.initializer_range * initializer_scale(config.model, factor)
     return replace(config.generator, size=factor, initializer_range=kernels)
 
 
-def fit(model: EncoderConfig, factor: float) -> float:
-    """What fits initial kernels to `factor` times the width, by their deviation: 1 where a model has BERT's at any width."""
+def initializer_scale(model: EncoderConfig, factor: float) -> float:
+    """Factor of the initializer range at `factor` times the width; 1 for models with BERT's range, which is fixed."""
     return factor**-0.5 if model.initializer_range != EncoderConfig().initializer_range else 1.0
 
 
@@ -33,7 +33,9 @@ def with_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
     }
     if model.embedding_size == model.hidden_size:
         sizes["embedding_size"] = hidden
-    model = replace(model, **sizes, initializer_range=model.initializer_range * fit(model, factor))
+    model = replace(model, **sizes, initializer_range=model.initializer_range * initializer_scale(model, factor))
     if generator.initializer_range is not None:
-        generator = replace(generator, initializer_range=generator.initializer_range * fit(config.model, factor))
+        generator = replace(
+            generator, initializer_range=generator.initializer_range * initializer_scale(config.model, factor)
+        )
     return replace(config, model=model, generator=generator)

@@ -1,4 +1,4 @@
-"""A corpus: documents out of files, folders, hub data sets and built-in text, as one stream."""
+"""Corpus: one stream of documents from files, folders, hub data sets and built-in text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from electra.errors import TextError, UsageError
 from electra.external import refuse_special_file
 from electra.text import hub
 from electra.text.builtin import builtin_text
-from electra.text.files import FORMATS, KNOWN_ENDINGS, file_format, files_below, unreadable
-from electra.text.formats import Documents, Encoding, Piece, read_jsonl, read_parquet, read_txt
+from electra.text.files import files_below, unreadable
+from electra.text.formats import Documents, Encoding, Piece, ReadOptions, describe_formats, find_reader
 
 __all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece"]
 
@@ -34,7 +34,7 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text to read, in the order of `sources`; the same files give the same stream every time.
+    """Text to read, in the order of `sources`; the same files always yield the same documents.
 
     Folders are read recursively in sorted order, without what is hidden in them; a file that is named twice,
     by itself or by its folder, is read once, where it comes first. The files are listed once per Corpus, at
@@ -50,7 +50,7 @@ class Corpus:
     """The field of .jsonl records, the column of .parquet files and hub data sets, that holds a document's
     text."""
     encoding_errors: Encoding = "strict"
-    """What becomes of bytes that are not UTF-8: an error, or U+FFFD."""
+    """Raise TextError for bytes that are not UTF-8, or replace them by U+FFFD."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -65,7 +65,7 @@ class Corpus:
                 raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
 
     def __iter__(self) -> Iterator[Piece]:
-        """Raises TextError at the first thing that cannot be read; what it named is in the message."""
+        """Yield the documents in pieces. Raises TextError, with file and line, where something cannot be read."""
         before = 0
         for file in self._listing.files:
             for piece in self._read(file):
@@ -76,7 +76,7 @@ class Corpus:
                 yield piece._replace(bytes_read=before)
 
     def check(self) -> None:
-        """Raises TextError or UsageError where a source is not there, not readable or of no known kind.
+        """Check that every source exists, can be opened and has a known format. Raises TextError or UsageError.
 
         Files are opened but not read. Of a hub data set the description is fetched and its columns are
         checked.
@@ -107,7 +107,7 @@ class Corpus:
         return {file.name: file.stamp for file in self._listing.files}
 
     def skipped(self) -> tuple[Path, ...]:
-        """Files in the folders that were left out because their endings are not known."""
+        """Files of the folders that are not read because their format is unknown."""
         return self._listing.skipped
 
     @property
@@ -137,31 +137,25 @@ class Corpus:
         except OSError as error:
             raise unreadable(path, error) from error
         found = list(files_below(path)) if path.is_dir() else [path]
-        known = [file for file in found if file_format(file)]
+        known = [file for file in found if find_reader(file)]
         if not path.is_dir() and not known:
-            raise TextError(f"{path}: not a kind of text file that is known; these are {KNOWN_ENDINGS}")
+            raise TextError(f"{path}: unknown text format; the formats are {describe_formats()}")
         if not known:
             raise TextError(
-                f"{path}: no text in this folder: none of its {len(found):,} files is one of {KNOWN_ENDINGS}"
+                f"{path}: no text in this folder: none of its {len(found):,} files is one of {describe_formats()}"
             )
-        skipped.extend(file for file in found if not file_format(file))
+        skipped.extend(file for file in found if not find_reader(file))
         for file in known:
             refuse_special_file(file, TextError)
             yield source_file(str(file), file, self.documents)
 
     def _read(self, file: SourceFile) -> Iterator[Piece]:
-        match file_format(file.path):
-            case ".txt":
-                return read_txt(file.path, file.documents, self.encoding_errors)
-            case ".jsonl":
-                return read_jsonl(file.path, self.text_field, self.encoding_errors)
-            case ".parquet":
-                return read_parquet(file.path, self.text_field)
-            case ending:
-                raise AssertionError(f"{ending} is not one of {FORMATS}")
+        reader = find_reader(file.path)
+        assert reader is not None, f"{file.path} was listed without a reader"
+        return reader.read(file.path, ReadOptions(file.documents, self.text_field, self.encoding_errors))
 
 
 def source_file(name: str, path: Path, documents: Documents) -> SourceFile:
-    """A file as it is now."""
+    """Describe a file by its current size and times."""
     stat = path.stat()
     return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents)

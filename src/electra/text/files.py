@@ -1,4 +1,4 @@
-"""Files of text: their kinds, and their decompressed bytes in blocks of whole lines."""
+"""Read files as decompressed blocks of bytes or of whole lines; list the files of a folder."""
 
 import os
 import tempfile
@@ -13,9 +13,8 @@ from electra.errors import TextError
 from electra.external import refuse_special_file
 from electra.storage import writing
 
-FORMATS = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
-KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each plain, .gz or .zst"
+"""By suffix, the name that pyarrow has for a compression."""
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 10_000_000
@@ -39,15 +38,8 @@ class LineBlock(NamedTuple):
     """On disk, so far."""
 
 
-def file_format(path: Path) -> str | None:
-    """The entry of FORMATS that a file's name ends in, under any compression; None for other files."""
-    stem, compression = split_compression(path)
-    ending = os.path.splitext(stem)[1].lower()
-    return ending if compression in COMPRESSIONS and ending in FORMATS else None
-
-
 def split_compression(path: Path) -> tuple[str, str]:
-    """`corpus.txt.gz` to (`corpus.txt`, `.gz`); the second is empty where there is no compression."""
+    """Split `corpus.txt.gz` into `corpus.txt` and `.gz`; the second is empty for a file without compression."""
     stem, ending = os.path.splitext(path.name)
     return (stem, ending.lower()) if ending.lower() in COMPRESSIONS else (path.name, "")
 

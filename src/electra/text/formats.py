@@ -1,8 +1,10 @@
-"""One reader per kind of file: from the bytes of a file to the documents in it."""
+"""Text formats: READERS maps the suffix of a file to the function that reads its documents."""
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -10,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import TextError
-from electra.external import decode_json
-from electra.text.files import LineBlock, line_blocks, unpacked, unreadable
+from electra.external import decode_json, is_unicode, one_line, replace_surrogates
+from electra.text.files import LineBlock, line_blocks, split_compression, unpacked, unreadable
 
 Documents = Literal["blank-line", "file", "line"]
 Encoding = Literal["strict", "replace"]
 
 PIECE_CHARS = 1 << 20
-"""A longer document is given in several pieces, so that memory stays flat whatever its length."""
+"""A longer document is split into pieces, so that memory does not grow with its length."""
 
 RECORD_HINT = "; a .jsonl file has a record a line"
 
@@ -26,24 +28,46 @@ PARQUET_ROWS = 64
 
 
 class Piece(NamedTuple):
-    """A document, or a part of one longer than PIECE_CHARS that ends at a line's end."""
+    """A document, or a part of one longer than PIECE_CHARS, cut between lines."""
 
     lines: list[str]
     """A paragraph or a sentence each, in order; at least one; stripped and not empty."""
     ends_document: bool
-    """False: the document goes on in the next piece."""
+    """False if the document continues in the next piece."""
     bytes_read: int
-    """Of the file so far, on the disk (of the whole corpus, out of Corpus), for a display of progress."""
+    """Compressed bytes of the file read so far (of the corpus, for pieces that Corpus yields), to show progress."""
 
 
-def read_txt(path: Path, documents: Documents, errors: Encoding) -> Iterator[Piece]:
-    """The end of the file ends its last document."""
+@dataclass(frozen=True)
+class ReadOptions:
+    """What readers need to know besides the path; each reader uses the fields that concern its format."""
+
+    documents: Documents = "blank-line"
+    """What ends a document of a .txt file, besides its end: a blank line, nothing else, or every line."""
+    text_field: str = "text"
+    """The field or column of a record that holds its text."""
+    encoding_errors: Encoding = "strict"
+    """Raise TextError for bytes that are not UTF-8, or replace them by U+FFFD."""
+
+
+class Reader(NamedTuple):
+    """A text format; its suffix is its key in READERS."""
+
+    read: Callable[[Path, ReadOptions], Iterator[Piece]]
+    """Yields the documents of a file, which may be compressed: `electra.text.files` decompresses. Raises TextError."""
+    description: str
+    """A few words for messages."""
+
+
+def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
+    """Read lines of text; the end of the file ends its last document."""
+    documents, errors = options.documents, options.encoding_errors
     lines: list[str] = []
     chars = bytes_read = 0
     for block in line_blocks(path):
         bytes_read = block.bytes_read
         for line in _split_lines(_decode(path, block, errors)):
-            # A piece is given only once the next line shows whether its document goes on: none is ever empty.
+            # A piece is yielded only once the next line shows whether its document continues: no piece is empty.
             if not line:
                 if lines and documents == "blank-line":
                     yield Piece(lines, True, bytes_read)
@@ -60,8 +84,9 @@ def read_txt(path: Path, documents: Documents, errors: Encoding) -> Iterator[Pie
         yield Piece(lines, True, bytes_read)
 
 
-def read_jsonl(path: Path, text_field: str, errors: Encoding) -> Iterator[Piece]:
-    """A record a line; blank lines are passed over."""
+def read_jsonl(path: Path, options: ReadOptions) -> Iterator[Piece]:
+    """Read a JSON object per line; blank lines are skipped."""
+    text_field, errors = options.text_field, options.encoding_errors
     for block in line_blocks(path):
         records = _decode(path, block, errors).split("\n")
         for number, record in enumerate(records, block.first_line):
@@ -70,9 +95,9 @@ def read_jsonl(path: Path, text_field: str, errors: Encoding) -> Iterator[Piece]
                 yield from document_pieces(text, block.bytes_read)
 
 
-def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
-    """A record a row. A compressed file is unpacked into a temporary one first: the format is read from its
-    end."""
+def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
+    """Read a record per row. A compressed file is unpacked into a temporary file first: the format is read from its end."""
+    text_field = options.text_field
     with unpacked(path) as source:
         size, rows = path.stat().st_size, 0
         try:
@@ -88,12 +113,35 @@ def read_parquet(path: Path, text_field: str) -> Iterator[Piece]:
         except UnicodeDecodeError as error:
             raise TextError(f"{path}: after row {rows:,}: the text is not UTF-8") from error
         except (pa.ArrowException, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise TextError(f"{path}: not a Parquet file, or a damaged one ({reason})") from error
+            raise TextError(f"{path}: not a Parquet file, or a damaged one ({one_line(error)})") from error
+
+
+READERS: dict[str, Reader] = {
+    ".txt": Reader(read_txt, "plain text"),
+    ".jsonl": Reader(read_jsonl, "a JSON object per line"),
+    ".parquet": Reader(read_parquet, "a table with a text column"),
+}
+"""By suffix in lower case; a new format is a new entry."""
+
+
+def find_reader(path: Path) -> Reader | None:
+    """Return the reader for a file's suffix, under any compression; None for an unknown format."""
+    return READERS.get(text_suffix(path))
+
+
+def text_suffix(path: Path) -> str:
+    """Return the suffix of a file without that of its compression, in lower case."""
+    return os.path.splitext(split_compression(path)[0])[1].lower()
+
+
+def describe_formats() -> str:
+    """List the known formats for a message."""
+    formats = ", ".join(f"{suffix} ({reader.description})" for suffix, reader in READERS.items())
+    return f"{formats}, each plain, .gz or .zst"
 
 
 def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
-    """A record's text as one document; none at all where it is blank."""
+    """Split the text of a record, one document, into pieces; a blank text has none."""
     lines: list[str] = []
     chars = 0
     for line in _split_lines(text):
@@ -134,13 +182,11 @@ def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> st
     if text_field not in value:
         raise TextError(f"{place}: no field {text_field!r}; it has {listed(value)}: choose with --text-field")
     text = check_text(value[text_field], text_field, place)
-    try:
-        text.encode()  # JSON can spell half a surrogate pair, which no encoding can
-    except UnicodeEncodeError as error:
-        if errors == "strict":
-            raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character") from error
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    if is_unicode(text):
+        return text
+    if errors == "strict":
+        raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character")
+    return replace_surrogates(text)
 
 
 def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from electra.errors import TextError, UsageError
+from electra.external import one_line
 from electra.text.formats import Piece, check_text, document_pieces, listed
 
 PREFIX = "hf://"
@@ -13,7 +14,12 @@ BATCH_ROWS = 64
 
 
 def open_dataset(source: str, text_field: str) -> Any:
-    """The streaming `datasets.IterableDataset`, with its text column alone."""
+    """Open a data set as a streaming `datasets.IterableDataset` that has its text column only.
+
+    Raises:
+        UsageError: the name is malformed, or the package `datasets` is not installed.
+        TextError: the data set cannot be opened, or has no such column.
+    """
     match = re.fullmatch(r"hf://(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<split>[^:@]+))?", source)
     if match is None:
         raise UsageError(
@@ -29,14 +35,14 @@ def open_dataset(source: str, text_field: str) -> Any:
         dataset = datasets.load_dataset(match["name"], match["config"], split=match["split"] or "train", streaming=True)
         columns = dataset.column_names or list(next(iter(dataset.take(1)), {}))
     except Exception as error:  # what it raises is as varied as its file formats and file systems
-        raise TextError(f"{source}: cannot be opened: {_one_line(error)}") from error
+        raise TextError(f"{source}: cannot be opened: {type(error).__name__}: {one_line(error, 500)}") from error
     if text_field not in columns:
         raise TextError(f"{source}: no column {text_field!r}; it has {listed(columns)}: choose with --text-field")
     return dataset.select_columns([text_field])
 
 
 def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
-    """A document a row. Its size is not known: bytes_read is 0 throughout."""
+    """Read a document per row. The size is not known: bytes_read is always 0."""
     batches = open_dataset(source, text_field).iter(BATCH_ROWS)
     rows = 0
     while True:
@@ -45,11 +51,8 @@ def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
         except StopIteration:
             return
         except Exception as error:
-            raise TextError(f"{source}: reading failed after row {rows:,}: {_one_line(error)}") from error
+            reason = f"{type(error).__name__}: {one_line(error, 500)}"
+            raise TextError(f"{source}: reading failed after row {rows:,}: {reason}") from error
         for row, text in enumerate(texts, rows + 1):
             yield from document_pieces(check_text(text, text_field, f"{source}: row {row:,}"), 0)
         rows += len(texts)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

@@ -31,7 +31,7 @@ SUBSET_SEED = 20_200_326
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeScores:
     """The task's main metric on dev, in percent."""
 
     last: float
@@ -42,7 +42,7 @@ class Probed:
     """That layer; 0 are the embeddings."""
 
 
-def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, device: RuntimeConfig) -> Probed:
+def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, device: RuntimeConfig) -> ProbeScores:
     """Fit linear models to mean-pooled hidden states of `task`'s training examples, score them on dev.
 
     The last layer of a network is shaped by what it was trained to say: a masked language model's must know the
@@ -79,7 +79,7 @@ def probe(model: Path, glue: str, task: str, *, max_length: int, most: int, devi
     validated = [search(over, (middle,)).fit(each, train.labels).best_score_ for each in known]
     best = int(np.argmax(validated))
     last = score(len(known) - 1)
-    return Probed(last, last if best == len(known) - 1 else score(best), best)
+    return ProbeScores(last, last if best == len(known) - 1 else score(best), best)
 
 
 def frozen_encoder(model: Path) -> tuple[Encoder, Tokenizer]:
@@ -91,7 +91,7 @@ def frozen_encoder(model: Path) -> tuple[Encoder, Tokenizer]:
     return encoder.eval(), tokenizer
 
 
-def chosen_rows(number: int, most: int) -> Int64[np.ndarray, " M"]:
+def sample_indices(number: int, most: int) -> Int64[np.ndarray, " M"]:
     """At most so many of a number of rows, in their order, always the same ones."""
     return np.sort(np.random.Generator(np.random.PCG64(SUBSET_SEED)).permutation(number)[:most])
 
@@ -101,7 +101,7 @@ def subset(sentences: LabeledTexts, most: int) -> LabeledTexts:
     if len(sentences) <= most:
         return sentences
     assert sentences.labels is not None
-    rows = chosen_rows(len(sentences), most)
+    rows = sample_indices(len(sentences), most)
     second = sentences.second and [sentences.second[i] for i in rows]
     return replace(sentences, first=[sentences.first[i] for i in rows], second=second, labels=sentences.labels[rows])
 

@@ -23,7 +23,7 @@ from electra.finetuning.tagging.data import Sentence, find_splits, read_sentence
 from electra.finetuning.tagging.windows import split_into_windows
 from electra.model.encoder import Encoder
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
-from electra.studies.probing.probe import FOLDS, PENALTIES, ROWS, chosen_rows, frozen_encoder
+from electra.studies.probing.probe import FOLDS, PENALTIES, ROWS, frozen_encoder, sample_indices
 from electra.text.tokenizer import Tokenizer
 
 SENTENCES = 1_000
@@ -31,7 +31,7 @@ SENTENCES = 1_000
 
 
 @dataclass(frozen=True)
-class TagsProbed:
+class TagProbeScores:
     """Share of the words of the scored split whose tag is found, in percent."""
 
     layers: tuple[float, ...]
@@ -43,7 +43,7 @@ class TagsProbed:
     """The split that is scored: dev, or test where there is no dev."""
 
 
-def probe_tags(model: Path, folder: str, *, max_length: int, device: RuntimeConfig) -> TagsProbed:
+def probe_tags(model: Path, folder: str, *, max_length: int, device: RuntimeConfig) -> TagProbeScores:
     """Fit a ridge classifier to the hidden states of words, each where its first token stands.
 
     Args:
@@ -67,7 +67,7 @@ def probe_tags(model: Path, folder: str, *, max_length: int, device: RuntimeConf
         fitted = search().fit(of_known.astype(np.float64), tags, groups=groups)
         scores.append(100 * float(fitted.score(of_unknown.astype(np.float64), expected)))
         validated.append(fitted.best_score_)
-    return TagsProbed(tuple(scores), int(np.argmax(validated)), folder, split)
+    return TagProbeScores(tuple(scores), int(np.argmax(validated)), folder, split)
 
 
 def tagged_splits(folder: str) -> tuple[list[Sentence], str, list[Sentence]]:
@@ -88,7 +88,7 @@ def tagged_splits(folder: str) -> tuple[list[Sentence], str, list[Sentence]]:
             raise DataError(f"{sentence.place}: no tags; a probe of tags needs a column or a field of them")
     if len(splits["train"]) < FOLDS:
         raise DataError(f"{found['train']}: only {len(splits['train'])} sentences; cross-validation needs {FOLDS}")
-    known, unknown = ([each[i] for i in chosen_rows(len(each), SENTENCES)] for each in splits.values())
+    known, unknown = ([each[i] for i in sample_indices(len(each), SENTENCES)] for each in splits.values())
     return known, scored, unknown
 
 

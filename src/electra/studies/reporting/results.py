@@ -67,7 +67,7 @@ class Results:
     def collect(
         cls, study: Study, scale: str, tasks: tuple[str, ...], trials: Mapping[str, Sequence[Trial]]
     ) -> "Results":
-        """What the cells of each variant have recorded."""
+        """What the trials of each variant have recorded."""
         outcomes = []
         for variant in study.variants:
             records = {trial.config.seed: trial.record() for trial in trials[variant.name]}
@@ -88,7 +88,7 @@ class Results:
         """Whether any run was fine-tuned."""
         return any(record["finetuned"] for outcome in self.outcomes for record in outcome.records)
 
-    def unscored(self, record: Mapping[str, Any]) -> list[str]:
+    def unscored_tasks(self, record: Mapping[str, Any]) -> list[str]:
         """What others are scored by, and this run is not yet."""
         tags = ["tags"] if self.has_tags and "tags" not in record else []
         return [task for task in self.tasks if task not in record["probed"]] + tags
@@ -232,7 +232,7 @@ def csv_rows(results: Results) -> Iterator[dict[str, Any]]:
             heldout = {f"heldout_{name}": value for name, value in record["heldout"].items()}
             given = {name: score(record) for name, score in scores.items()}
             reason = outcome.failed.get(record["seed"])
-            finished = "scored in part" if results.unscored(record) else "done"
+            finished = "scored in part" if results.unscored_tasks(record) else "done"
             status = finished if reason is None else f"failed: {reason}"
             yield {**about, "seed": record["seed"], "status": status, **spent, **given, **heldout}
         scored = {record["seed"] for record in outcome.records}

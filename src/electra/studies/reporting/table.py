@@ -7,7 +7,7 @@ from electra.finetuning.benchmark.grid import COLUMNS
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_shapes
 from electra.studies.compute import look_up_share
-from electra.studies.paper.counts import parameters
+from electra.studies.paper.run_costs import count_parameters
 from electra.studies.reporting.results import (
     TOLERANCE,
     Number,
@@ -76,10 +76,10 @@ def summary_rows(results: Results) -> Rows:
                 mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
                 f"{look_up_share(config):.0%}",
                 f"{inference_flops(config.model, config.seq_len):.3g}",
-                f"{parameters(build_shapes(config).target) / 1e6:.3g}M",
+                f"{count_parameters(build_shapes(config).target) / 1e6:.3g}M",
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
                 mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
-                *(trial(outcome.spread(number)) for number in numbers.values()),
+                *(format_spread(outcome.spread(number)) for number in numbers.values()),
             ]
         )
     if any(outcome.variant.published is not None for outcome in results.outcomes):
@@ -106,7 +106,7 @@ def layer_digits(results: Results) -> int:
 def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1) -> Rows:
     """Numbers by their headings, a row for each variant."""
     return [["Model", *numbers]] + [
-        [outcome.variant.label, *(trial(outcome.spread(number), digits) for number in numbers.values())]
+        [outcome.variant.label, *(format_spread(outcome.spread(number), digits) for number in numbers.values())]
         for outcome in results.outcomes
     ]
 
@@ -147,7 +147,7 @@ def heldout_rows(results: Results) -> Rows:
     return number_rows(results, {name.replace("_", " "): heldout(name) for name in names}, digits=3)
 
 
-def trial(spread: Spread | None, digits: int = 1) -> str:
+def format_spread(spread: Spread | None, digits: int = 1) -> str:
     """`81.2 ± 0.4`, or `81.2` of one seed, or nothing."""
     if spread is None:
         return ""
@@ -211,7 +211,7 @@ def gaps(results: Results) -> Iterator[str]:
         if outcome.missing:
             yield f"Not run yet: {outcome.variant.label}, seed {', '.join(map(str, outcome.missing))}"
         for record in outcome.records:
-            if left := results.unscored(record):
+            if left := results.unscored_tasks(record):
                 yield f"Scored in part: {outcome.variant.label}, seed {record['seed']}; not yet on {', '.join(left)}"
 
 

@@ -1,4 +1,4 @@
-"""A function applied to a stream of items by several processes, with few of the items in memory at a time."""
+"""Worker processes: start one, or map a function over a stream of items with few of them in memory at a time."""
 
 import multiprocessing
 import os
@@ -19,7 +19,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class _Worker(NamedTuple):
+class Worker(NamedTuple):
+    """A process, and this side of its connection; the other side is the last argument of the function it runs."""
+
     process: BaseProcess
     connection: Connection
 
@@ -28,14 +30,19 @@ class _Failure(NamedTuple):
     error: Exception
 
 
+def available_cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def map_unordered(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """The results, as they are ready; one item per worker and one more are in memory.
+    """Yield the results as they are ready; one item per worker and one more are in memory.
 
-    With one worker, or one item, nothing is started. Workers are spawned, so that it does not matter what
-    threads the caller has; `function` and the items are pickled. However this ends (an error of `items` or of
-    `function`, Ctrl-C, a killed worker), the workers end at once; if the caller is killed, after their item.
+    With one worker, or one item, no process is started. `function` and the items are pickled. However this ends (an error
+    of `items` or of `function`, Ctrl-C, a killed worker), the workers end at once; if the caller is killed, after their
+    item.
 
     Raises:
         DataError: a worker was killed.
@@ -45,12 +52,12 @@ def map_unordered(
     if workers == 1 or len(ahead) < 2:
         yield from map(function, chain(ahead, stream))
         return
-    idle: list[_Worker] = []
-    busy: list[_Worker] = []
+    idle: list[Worker] = []
+    busy: list[Worker] = []
     try:
         for item in chain(ahead, stream):
             if not idle and len(idle) + len(busy) < workers:
-                idle.append(_start(function))
+                idle.append(start_worker(_apply, function))
             while not idle:
                 yield from _collect(busy, idle)
             worker = idle.pop()
@@ -66,7 +73,7 @@ def map_unordered(
             worker.connection.close()
 
 
-def _collect(busy: list[_Worker], idle: list[_Worker]) -> Iterator[Result]:
+def _collect(busy: list[Worker], idle: list[Worker]) -> Iterator[Result]:
     """Wait until at least one worker is done."""
     ready = wait([worker.connection for worker in busy])
     for worker in [worker for worker in busy if worker.connection in ready]:
@@ -81,14 +88,14 @@ def _collect(busy: list[_Worker], idle: list[_Worker]) -> Iterator[Result]:
         yield result
 
 
-def _send(worker: _Worker, item: object) -> None:
+def _send(worker: Worker, item: object) -> None:
     try:
         worker.connection.send(item)
     except (BrokenPipeError, ConnectionResetError):
         raise _killed(worker) from None
 
 
-def _killed(worker: _Worker) -> DataError:
+def _killed(worker: Worker) -> DataError:
     worker.process.join()
     code = worker.process.exitcode
     how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
@@ -98,19 +105,32 @@ def _killed(worker: _Worker) -> DataError:
     )
 
 
-def _start(function: Callable[[Item], Result]) -> _Worker:
+def start_worker(function: Callable[..., None], *args: object, daemon: bool = True, name: str | None = None) -> Worker:
+    """Start a process that calls `function(*args, connection)`.
+
+    The process is spawned, so that threads of the caller do not matter; arguments are pickled. It ignores Ctrl-C and a
+    closing terminal, which signal every process of a terminal: the parent handles them. Its end of the connection raises
+    EOFError when the parent has ended.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with without_main():
-        process = context.Process(target=_work, args=(function, theirs), daemon=True)
+    with _without_main():
+        process = context.Process(target=_run_worker, args=(function, *args, theirs), daemon=daemon, name=name)
         process.start()
     theirs.close()
-    return _Worker(process, ours)
+    return Worker(process, ours)
+
+
+def _run_worker(function: Callable[..., None], *args: object) -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker has one core
+    function(*args)
 
 
 @contextmanager
-def without_main() -> Iterator[None]:
-    """Hide the main script, of which the workers need nothing, from the processes started meanwhile.
+def _without_main() -> Iterator[None]:
+    """Hide the main script, which workers do not need, from the processes started meanwhile.
 
     A spawned process imports its parent's main script first: that fails for a script read from stdin, and
     starts everything again where there is no `__main__` guard.
@@ -123,10 +143,8 @@ def without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _work(function: Callable[[Item], Result], connection: Connection) -> None:
-    """What a worker does, until its parent is gone."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core's work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent says what it means
+def _apply(function: Callable[[Item], Result], connection: Connection) -> None:
+    """Apply the function to the items that the parent sends, until the parent has ended."""
     while True:
         try:
             item = connection.recv()

@@ -1,4 +1,4 @@
-"""The FLOPs and parameters of the paper's tables, computed, beside what is printed."""
+"""Tables 1, 2, 4 and 8: FLOPs and parameters computed, next to the printed ones."""
 
 import math
 from decimal import Decimal
@@ -10,8 +10,8 @@ from electra.console import console, show_rows
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, inference_flops, masked_lm_step_flops
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
-from electra.studies.paper.counts import parameters, short
-from electra.studies.paper.models import MODELS, NOT_COVERED, TABLES, PaperModel, PrintedTable, Row
+from electra.studies.paper.printed_tables import MODELS, NOT_COVERED, TABLES, PaperModel, PrintedTable, Row
+from electra.studies.paper.run_costs import count_parameters, short
 
 INFERENCE_LENGTH = 128
 """Tokens of the one sequence that Table 1's inference FLOPs are for."""
@@ -56,7 +56,7 @@ def figures(row: Row, table: PrintedTable) -> dict[str, float | int]:
 def main_parameters(model: PaperModel) -> int:
     """Parameters of our own network of these sizes, with its pre-training head; a generator's are not among them."""
     with torch.device("meta"):
-        return parameters(MaskedLM(model.sizes) if model.generator is None else Discriminator(model.sizes))
+        return count_parameters(MaskedLM(model.sizes) if model.generator is None else Discriminator(model.sizes))
 
 
 def agrees(computed: float | int, printed: str) -> bool:
@@ -95,7 +95,7 @@ def show_table(table: dict[str, Any]) -> None:
     """The table on the terminal; below it, why figures differ or are missing."""
     names = [name for name in FIGURES if any(name in row["figures"] for row in table["rows"])]
     rows = [["computed, printed", *(FIGURES[name] for name in names)]]
-    rows += [[row["model"], *(trial(name, row["figures"][name]) for name in names)] for row in table["rows"]]
+    rows += [[row["model"], *(format_figure(name, row["figures"][name]) for name in names)] for row in table["rows"]]
     console.print(f"{table['title']}; multiples of {table['reference']}", markup=False)
     show_rows(rows)
     models_of: dict[str, list[str]] = {}
@@ -116,7 +116,7 @@ CONVENTION = (
 )
 
 
-def trial(name: str, figure: dict[str, Any]) -> str:
+def format_figure(name: str, figure: dict[str, Any]) -> str:
     """A computed figure, and the printed one."""
     value, printed = figure["computed"], figure["printed"]
     if value is None:

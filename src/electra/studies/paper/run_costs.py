@@ -1,4 +1,4 @@
-"""What a pre-training run costs: FLOPs by network and part, and parameters. Nothing is trained, or held in memory."""
+"""FLOPs by network and part, and parameters, of a pre-training run, without training or allocating it."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
     costs, batch = model.row_costs(config.seq_len), config.training.batch_size
     forward = batch * sum(sum(cost.forward.values()) for cost in costs.values())
     step = batch * model.row_flops(config.seq_len)
-    main, everything = parameters(model.target), parameters(model)
+    main, everything = count_parameters(model.target), count_parameters(model)
     return {
         "preset": config.preset,
         "objective": config.objective,
@@ -46,8 +46,8 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
     }
 
 
-def parameters(network: nn.Module) -> int:
-    """How many numbers a network learns; those of shared modules count once."""
+def count_parameters(network: nn.Module) -> int:
+    """Count the parameters of a network; shared ones count once."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 

@@ -1,4 +1,4 @@
-"""What the paper prints of its studies: GLUE scores on dev. Where its figures alone have them, they are not guessed at."""
+"""GLUE dev scores that the paper prints for its studies, by table and section; none are read off figures."""
 
 from electra.studies.study import Published
 
@@ -6,7 +6,7 @@ OBJECTIVES = {"electra": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "ele
 """Table 5, of Base."""
 TABLE_5 = Published(
     "Table 5",
-    remark="Its scores are of Base. There ELECTRA, chosen tokens only, is called ELECTRA 15%, the share that is masked. On a "
+    remark="Its scores are of Base. There ELECTRA, masked tokens only, is called ELECTRA 15%, the share that is masked. On a "
     "random other 15 % it was slightly worse (footnote 7); here those are drawn apart from the masked ones and may meet them.",
 )
 

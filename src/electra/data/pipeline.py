@@ -1,0 +1,164 @@
+"""Data preparation with progress and log messages: text -> corpus -> tokenizer -> prepared data.
+
+`electra tokenizer`, `electra prepare`, pre-training and studies call these functions.
+"""
+
+import logging
+from pathlib import Path
+
+from electra.console import format_count, reading_progress
+from electra.data.manifest import is_prepared
+from electra.data.prepare import PrepareProgress, prepare
+from electra.data.shards import PreparedData
+from electra.errors import TokenizerError, UsageError
+from electra.storage import LOCK, exclusive
+from electra.text.corpus import Corpus, Documents, Encoding
+from electra.text.coverage import report_coverage
+from electra.text.formats import text_suffix
+from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
+from electra.text.vocabulary import train_tokenizer
+
+log = logging.getLogger(__name__)
+
+
+SHORT_DOCUMENT = 100
+"""Mean tokens of a document below which blank lines may separate paragraphs: Wikipedia articles have some hundred,
+paragraphs of novels 60."""
+
+
+def open_corpus(
+    text: tuple[str, ...],
+    documents: Documents,
+    text_field: str,
+    encoding_errors: Encoding,
+) -> Corpus:
+    """Open a corpus and check that all of it can be read.
+
+    Raises:
+        UsageError: a source is prepared data, whose files have the suffixes of text files.
+        TextError: a source cannot be read.
+    """
+    for source in filter(is_prepared, text):
+        raise UsageError(f"{source}: is prepared data, not text; electra pretrain takes it as --data {source}")
+    corpus = Corpus(text, documents, text_field, encoding_errors)
+    corpus.check()
+    return corpus
+
+
+def log_corpus(corpus: Corpus) -> None:
+    """Log the sources, sizes and skipped files of a corpus."""
+    size = corpus.total_bytes()
+    amount = "a data set of the hub" if size is None else f"{size / 1e6:,.1f} MB on disk"
+    log.info(f"text: {', '.join(corpus.sources)} ({amount}, {format_count(len(corpus.describe()), 'source')})")
+    if skipped := corpus.skipped():
+        log.warning(f"left out, not text of a known kind: {format_count(len(skipped), 'file')}, {skipped[0]} for one")
+
+
+def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> None:
+    """Train a tokenizer and save it in a directory of its own; an equal tokenizer there is left as it is.
+
+    Raises:
+        TokenizerError: the directory holds another tokenizer or other files.
+        RunError: another process writes the directory.
+        StorageError: the directory cannot be written; raised before the text is read.
+    """
+    existing_tokenizer(out)  # checked first, so that nothing is written into a wrong directory
+    with exclusive(out, out / LOCK, log.warning):
+        existing = existing_tokenizer(out)
+        log_corpus(corpus)
+        tokenizer = train_tokenizer_with_progress(corpus, vocab_size, cased, keep_accents)
+        if existing is None:
+            tokenizer.save(out)
+            log.info(f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)")
+        elif existing.fingerprint == tokenizer.fingerprint:
+            log.info(f"{out} already holds the same tokenizer")
+        else:
+            raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
+
+
+def existing_tokenizer(directory: Path) -> Tokenizer | None:
+    """Load the tokenizer of a directory; None for a new or empty directory.
+
+    Raises:
+        TokenizerError: the path is a file, or the directory holds other files.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise TokenizerError(f"{directory}: a file; a tokenizer needs a directory of its own")
+    names = {path.name for path in directory.glob("*") if not path.name.startswith(".")}
+    if others := sorted(names - set(FILES)):
+        raise TokenizerError(
+            f"{directory}: holds other files ({others[0]} for one); "
+            "a tokenizer needs a directory of its own: choose a new or empty one"
+        )
+    return load_tokenizer(directory) if names else None
+
+
+def train_tokenizer_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> Tokenizer:
+    """Train a WordPiece tokenizer and show progress."""
+    with reading_progress("reading text for a vocabulary", corpus.total_bytes()) as show:
+        tokenizer = train_tokenizer(corpus, vocab_size, cased, keep_accents, lambda read: show(read, ""))
+    fewer = tokenizer.vocab_size < vocab_size
+    log.info(
+        f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} tokens"
+        + f" (the text has no more than that, {vocab_size:,} were asked for)" * fewer
+    )
+    return tokenizer
+
+
+def prepare_with_progress(
+    corpus: Corpus, tokenizer: Tokenizer, out: Path, *, seq_len: int, workers: int | None, seed: int
+) -> PreparedData:
+    """Prepare a corpus, show progress, and log the numbers of documents, examples and tokens."""
+    last: PrepareProgress | None = None
+
+    def on_progress(progress: PrepareProgress) -> None:
+        nonlocal last
+        last = progress
+        show(progress.bytes_read, f"{progress.tokens / 1e6:.1f} M tokens")
+
+    with reading_progress("preparing", corpus.total_bytes()) as show:
+        data = prepare(
+            corpus,
+            tokenizer,
+            out,
+            seq_len=seq_len,
+            workers=workers,
+            seed=seed,
+            on_progress=on_progress,
+        )
+    if last is None:
+        log.info(f"{out} already holds this text, prepared; it is reused")
+    elif last.found_chunks:
+        log.info(f"resumed preparation: {last.found_chunks:,} of {last.chunks:,} chunks were finished before")
+    source = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
+    log.info(
+        f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
+        f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {source} are held out)"
+    )
+    if hint := short_document_hint(data, corpus):
+        log.info(hint)
+    log_coverage(data, ", ".join(corpus.sources))
+    return data
+
+
+def short_document_hint(data: PreparedData, corpus: Corpus) -> str | None:
+    """Suggest --documents file if the documents of .txt files are so short that they may be paragraphs; None otherwise."""
+    files = [name for name, size in corpus.describe() if size is not None and text_suffix(Path(name)) == ".txt"]
+    mean = (data.train.tokens + data.heldout.tokens) / data.manifest.documents
+    if corpus.documents != "blank-line" or not 0 < len(files) < data.manifest.documents or mean >= SHORT_DOCUMENT:
+        return None
+    return (
+        f"documents have {mean:.0f} tokens on average, and in .txt files a blank line ends a document: if blank lines are "
+        "between the paragraphs of one text, prepare with --documents file"
+    )
+
+
+def log_coverage(data: PreparedData, text: str) -> None:
+    """Log how well the vocabulary covers prepared text, if its manifest has the counts."""
+    if data.manifest.coverage is not None:
+        report_coverage(
+            data.manifest.coverage,
+            text,
+            "train one on it (leave --tokenizer out, or use electra tokenizer) or a larger one; with --init, take a model of "
+            "this language",
+        )

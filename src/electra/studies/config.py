@@ -1,0 +1,112 @@
+"""Configuration of a study, and the file study.json in which its directory keeps it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, FiniteFloat
+from typing_extensions import TypedDict
+
+from electra.config.checks import check_choice, check_limits
+from electra.errors import RunError, UsageError
+from electra.runtime.setup import RuntimeConfig
+from electra.schema import read_json
+from electra.storage import holds_files, write_atomically
+from electra.studies.catalog import STUDIES
+from electra.studies.scales import SCALES
+from electra.studies.study import Published, Study
+from electra.text.corpus import BUILTIN
+
+STUDY = "study.json"
+
+
+class StudyRecord(TypedDict):
+    """The key of study.json that is read; the others are compared with the configuration."""
+
+    budget: Annotated[FiniteFloat, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Options of `electra.study`, where they are explained."""
+
+    name: str
+    data: str
+    glue: str
+    out: Path
+    scale: str
+    seeds: int
+    hours: float | None
+    tasks: tuple[str, ...]
+    variants: tuple[str, ...]
+    finetune_seeds: int
+    workers: int
+    rates: Mapping[str, float] = field(default_factory=dict)
+    tags: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("NAME", self.name, STUDIES)
+        check_choice("--scale", self.scale, SCALES)
+        for name, least in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
+        check_limits(self, "--", seeds=10**4, finetune_seeds=10**4, workers=10**4, hours=10**6)
+        if self.hours is not None and not self.hours > 0:
+            raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UsageError("--device is cuda, but PyTorch sees no GPU here; use auto or cpu")
+
+    @cached_property  # timing a step sets the threads of this process to those of a trial
+    def runtime(self) -> RuntimeConfig:
+        """Device, precision and threads of a trial: trials that run at the same time share the cores."""
+        threads = None if self.workers == 1 else max(1, torch.get_num_threads() // self.workers)
+        return RuntimeConfig(self.device, self.precision, threads)
+
+
+def study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
+    """Everything the results of a study depend on, as study.json stores it."""
+    return {
+        "study": config.name,
+        "scale": config.scale,
+        "data": absolute_source(config.data),
+        "glue": absolute_source(config.glue),
+        "rates": dict(config.rates),
+        "equal": study.equal,
+        "budget": study.budget,
+        "hours": config.hours,
+    }
+
+
+def save_study(config: StudyConfig, study: Study) -> None:
+    """Write study.json."""
+    write_atomically(config.out / STUDY, (json.dumps(study_record(config, study), indent=2) + "\n").encode())
+
+
+def absolute_source(place: str) -> str:
+    """Make a path absolute; leave `builtin` and names on the hub as they are."""
+    return place if place == BUILTIN or place.startswith("hf://") else str(Path(place).absolute())
+
+
+def load_budget(config: StudyConfig) -> float | None:
+    """Load the budget of the study that `out` holds; None for a new or empty directory.
+
+    Raises:
+        RunError: the directory holds another study or other files.
+    """
+    path = config.out / STUDY
+    if not path.exists():
+        if holds_files(config.out) or config.out.is_file():
+            raise RunError(f"{config.out}: not empty and not a study; choose another --out")
+        return None
+    saved = read_json(path, StudyRecord, RunError)
+    now = study_record(config, Study("", "", (), Published("")))
+    for name in ("study", "scale", "data", "glue", "rates", *(["hours"] if config.hours is not None else [])):
+        if saved.get(name, now[name]) != now[name]:
+            raise RunError(f"{config.out}: its {name} is {saved.get(name)}, not {now[name]}; choose another --out")
+    return saved["budget"]
