@@ -25,11 +25,13 @@ from electra.finetuning.config import TASKS, FinetuneConfig
 from electra.finetuning.export import save_finetuned
 from electra.finetuning.hub import model_directory
 from electra.finetuning.model import FinetunedModel
+from electra.finetuning.model_card import build_model_card
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.recipe import layerwise_rates
 from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
 from electra.model.encoder import described, enable_cpu_kernels, initialize
+from electra.model.model_card import write_model_card
 from electra.runtime import Runtime, start_runtime, stop_on_signal
 from electra.seeding import Stream, seed_everything
 from electra.storage import LOCK, exclusive, write_atomically, writing
@@ -241,6 +243,7 @@ def finish(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "hardware": described(run.model, run.runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    write_model_card(out / "model", build_model_card(results, out / "model", run.model))
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     remove_leftovers(out)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
