@@ -7,7 +7,8 @@ Ours is the training loop itself (loader, mask, generator, sample, discriminator
 without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
 the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
 that is. They take turns of `--steps` steps, each in a process of its own; medians over the rounds. (In one process the peers'
-logits, freed and fetched again from the system by every step, made them slower: LOG.md.) A turn begins with one step that does
+logits, freed and fetched again from the system by every step, made them slower: docs/research/log.)
+A turn begins with one step that does
 not count, in which memory that was free meanwhile is fetched again. Peak memory is that of the process, with its imports and
 what compiling takes, or that of the GPU.
 
