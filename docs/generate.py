@@ -1,7 +1,7 @@
 """Pages that are generated from the code when the site is built: an mkdocs hook."""
 
+import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,20 +27,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def help_text(*words: str) -> str:
-    """What `electra WORDS --help` prints."""
+LIST_HELP = """
+import contextlib, io, json, re, sys
+from electra.cli import main
+
+def help_text(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
+        main([*words, "--help"])
+    return output.getvalue().strip()
+
+overview = help_text()
+verbs = re.findall(r"^  ([a-z][a-z-]*)  ", overview, re.MULTILINE)
+print(json.dumps({"": overview, **{verb: help_text(verb) for verb in verbs}}))
+"""
+
+
+def help_texts() -> dict[str, str]:
+    """Verb -> what `electra VERB --help` prints; the overview under the empty name.
+
+    One process of its own prints all of them: imports take seconds, and the width of a terminal is read once.
+    """
     paths = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "electra", *words, "--help"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    command = [sys.executable, "-c", LIST_HELP]
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return dict(json.loads(output))
 
 
 def command_line() -> str:
     """A section for each verb, with its help."""
-    overview = help_text()
-    verbs = re.findall(r"^  ([a-z][a-z-]*)  ", overview, re.MULTILINE)
-    sections = [f"## electra {verb}\n\n```text\n{help_text(verb)}\n```\n" for verb in verbs]
-    return f"# Command line\n\n```text\n{overview}\n```\n\n" + "\n".join(sections)
+    overview, *verbs = help_texts().items()
+    sections = [f"## electra {verb}\n\n```text\n{text}\n```\n" for verb, text in verbs]
+    return f"# Command line\n\n```text\n{overview[1]}\n```\n\n" + "\n".join(sections)
 
 
 def configuration() -> str:

@@ -54,7 +54,7 @@ def format_model_card(card: ModelCard) -> str:
 
 ## Training
 
-{format_table("", card.facts)}
+{format_table("property", card.facts)}
 ## {card.metrics_title}
 
 {format_table("metric", card.metrics)}
@@ -71,20 +71,20 @@ model = {card.architecture}.from_pretrained("PATH")
 
 ## License
 
-To be filled in, here and in the fields `license` and `license_name` above. It depends on the training data{", and on the model that training started from" if "initialized from" in card.facts else ""}.
+To be filled in, here and in the fields `license` and `license_name` above. It depends on the training data, and on the
+model that training started from, if any.
 """
 
 
 def format_table(heading: str, rows: Mapping[str, str]) -> str:
     """A Markdown table of two columns."""
     body = "".join(f"| {escape(name)} | {escape(value)} |\n" for name, value in rows.items())
-    return f"| {heading} | |\n|---|---|\n{body}"
+    return f"| {heading} | value |\n|---|---|\n{body}"
+
+
+SPECIAL = str.maketrans({**{character: f"\\{character}" for character in "\\|*_`[]"}, "<": "&lt;", ">": "&gt;"})
 
 
 def escape(text: str) -> str:
-    """Text in one line, without characters that Markdown or HTML give a meaning (paths and names come from users)."""
-    for character in "\\|<>*_`[]":
-        text = text.replace(
-            character, f"\\{character}" if character not in "<>" else f"&{'lt' if character == '<' else 'gt'};"
-        )
-    return " ".join(text.split())
+    """Text in one line, its Markdown and HTML characters escaped: paths and names come from users."""
+    return " ".join(text.translate(SPECIAL).split())
