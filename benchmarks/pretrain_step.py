@@ -7,15 +7,15 @@ Ours is the training loop itself (loader, mask, generator, sample, discriminator
 without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
 the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
 that is. They take turns of `--steps` steps, each in a process of its own; medians over the rounds. (In one process the peers'
-logits, freed and fetched again from the system by every step, made them slower: LOG.md.) A turn begins with one step that does
-not count, in which memory that was free meanwhile is fetched again. Peak memory is that of the process, with its imports and
-what compiling takes, or that of the GPU.
+logits, freed and fetched again from the system by every step, made them slower: docs/research/log.)
+A turn begins with one step that does not count, in which memory that was free meanwhile is fetched again. Peak memory is
+that of the process, with its imports and what compiling takes, or that of the GPU.
 
 The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.matmul_rate`), measured in
 every round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a
-backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of the places at which a token stands. The table shows the
-share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with one-hot
-vectors, which no one computes, so it is not a share of the machine.
+backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are not padding. The table
+shows the share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with
+one-hot vectors, which no one computes, so it is not a share of the machine.
 `--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels
 false`. Either count has the generator's last
 layer whole, though ours works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours leaves

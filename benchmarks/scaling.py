@@ -3,8 +3,8 @@
     python benchmarks/scaling.py
 
 Reads what `pretrain_step.py` and `loader.py` have measured for Small on a CPU (`--results`). GPUs are not measured: their
-rates are the manufacturer's, and the share of them that is reached is the project's mark. `docs/scaling.md` explains the
-formulae and has the tables.
+rates are the manufacturer's, and the share of them that is reached is the project's mark. `docs/research/scaling.md` explains
+the formulae and has the tables.
 """
 
 import argparse

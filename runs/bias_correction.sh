@@ -4,7 +4,7 @@
 #   runs/bias_correction.sh ENCODER DATA OUT [SEEDS]
 #
 # DATA holds glue/ (GLUE's layout: CoLA, MRPC, RTE, STS-B) and chunk/ (CoNLL-2000: train.txt, test.txt). One thread.
-# Stopped, the same command goes on. OUT.csv has a row for each score. What came out, and of which encoder: docs/results.md.
+# Stopped, the same command goes on. OUT.csv has a row for each score. What came out, and of which encoder: docs/research/results.md.
 set -euo pipefail
 encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue and chunk}; out=${3:?a folder for the results}
 seeds=${4:-5}

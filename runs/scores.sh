@@ -5,7 +5,7 @@
 #
 # DATA holds glue/ (GLUE's layout), squad/ (train and dev of version 1.1) and chunk/ (CoNLL-2000: train.txt, test.txt).
 # One thread each, two at a time; 45 minutes on an Intel Xeon with AVX-512. What came out, with Adam's bias correction, which
-# was the default then: docs/results.md.
+# was the default then: docs/research/results.md.
 set -euo pipefail
 encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue, squad and chunk}; out=${3:?a folder for the results}
 tasks="cola sst2 mrpc stsb rte"

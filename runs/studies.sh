@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The studies of docs/results.md: runs/studies.sh TEXT GLUE OUT [SCALE] [TAGS]
+# The studies of docs/research/results.md: runs/studies.sh TEXT GLUE OUT [SCALE] [TAGS]
 #
 # TEXT: a file or folder of text. GLUE: a folder in GLUE's layout. OUT: where the studies go. TAGS: a folder of sentences whose
 # words have tags (CoNLL-2000), for a probe of these. Two runs at a time with a thread each; every command goes on where it was

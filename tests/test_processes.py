@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from electra.errors import DataError
-from electra.processes import map_unordered
+from electra.runtime.workers import map_unordered
 
 FACTORIALS = """
 import math
-from electra.processes import map_unordered
+from electra.runtime.workers import map_unordered
 print(sum(map_unordered(math.factorial, range(9), 2)))
 """
 
@@ -79,7 +79,7 @@ def test_main_scripts_without_a_guard(tmp_path: Path) -> None:
 def test_workers_end_with_their_parent(number: signal.Signals) -> None:
     pause = 60 if number == signal.SIGINT else 1  # Ctrl-C does not wait for what is under way
     code = (
-        "import multiprocessing, signal, time\nfrom electra.processes import map_unordered\n"
+        "import multiprocessing, signal, time\nfrom electra.runtime.workers import map_unordered\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs start with it ignored
         "def items():\n"
         f"    yield from [{pause}] * 2\n"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"errors"},
     {"external"},
-    {"config", "runtime", "console", "processes", "storage", "seeding", "schema", "plotting"},
+    {"config", "runtime", "console", "storage", "seeding", "schema", "plotting"},
     {"text", "model", "train"},
     {"execution"},
     {"data"},

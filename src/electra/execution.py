@@ -5,7 +5,7 @@ import logging
 from torch import nn
 
 from electra.model.cpu import enable_cpu_kernels, has_cpu_kernels
-from electra.runtime.processes import main_process_first
+from electra.runtime.distributed import main_process_first
 from electra.runtime.setup import Runtime
 
 log = logging.getLogger(__name__)

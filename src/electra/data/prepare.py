@@ -26,7 +26,7 @@ from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_j
 from electra.data.shards import PreparedData, write_unigrams
 from electra.data.tokenization import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
 from electra.errors import DataError, StorageError, TextError, UsageError
-from electra.processes import available_cores, map_unordered
+from electra.runtime.workers import available_cores, map_unordered
 from electra.storage import LOCK, exclusive
 from electra.text.cached_encoder import LineEncoder
 from electra.text.corpus import Corpus

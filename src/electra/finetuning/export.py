@@ -1,13 +1,14 @@
-"""A fine-tuned model as a Hugging Face directory, with `task.json` for inference."""
+"""A fine-tuned model as a Hugging Face directory, with `task.json` for inference and a model card."""
 
 import json
 import logging
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.task import Task, TaskSpec
 from electra.model.checkpoints import save_pretrained
+from electra.model.model_card import ModelCard
 from electra.storage import write_atomically, write_tensors
 from electra.text.tokenizer import Tokenizer
 
@@ -34,3 +35,43 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, spec: Tas
     tokenizer.save(directory, model.encoder.config.max_positions)
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
     log.info(f"model saved in {directory} ({architecture})")
+
+
+def build_model_card(results: dict[str, Any], directory: Path, model: FinetunedModel) -> ModelCard:
+    """The card of the model in `directory`, from what `results.json` will hold."""
+    [architecture] = json.loads((directory / "config.json").read_text())["architectures"]
+    encoder, hyperparameters = model.encoder.config, results["hyperparameters"]
+    examples = ", ".join(f"{split} {data['examples']:,}" for split, data in results["data"].items())
+    minutes, seconds = divmod(round(results["seconds"]), 60)
+    start = results["start"]
+    return ModelCard(
+        title=f"ELECTRA, fine-tuned: {results['task']}",
+        description=f"A text encoder fine-tuned on the task {results['task']}. `electra predict` reads this directory.",
+        architecture=architecture,
+        facts={
+            "initialized from": PurePath(start).name if PurePath(start).is_absolute() else start,
+            "examples": examples,
+            "encoder": f"{encoder.num_layers} layers, width {encoder.hidden_size:,}, {encoder.num_heads} heads, "
+            f"feed-forward {encoder.ffn_size:,}, {encoder.vocab_size:,} tokens",
+            "parameters": f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f} M",
+            "budget": f"{hyperparameters['epochs']:g} epochs, {results['steps']:,} steps, {minutes} min {seconds} s",
+            "peak learning rate": f"{hyperparameters['learning_rate']:g}",
+            "seed": str(results["seed"]),
+            "selected": results["selected"],
+            "hardware": results["hardware"],
+        },
+        metrics={
+            f"{split}: {name}": f"{value:.2f}"
+            for split, metrics in results["metrics"].items()
+            for name, value in metrics.items()
+        },
+        metrics_title="Scores",
+        pipeline_tag=PIPELINES.get(architecture),
+    )
+
+
+PIPELINES = {
+    "ElectraForSequenceClassification": "text-classification",
+    "ElectraForTokenClassification": "token-classification",
+    "ElectraForQuestionAnswering": "question-answering",
+}

@@ -23,7 +23,7 @@ from electra.errors import DivergedError, RunError, UsageError
 from electra.execution import describe_execution, enable_kernels
 from electra.finetuning.batching import BatchLoader
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.export import save_finetuned
+from electra.finetuning.export import build_model_card, save_finetuned
 from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.observer import BestEpoch, FinetuneObserver
@@ -32,6 +32,7 @@ from electra.finetuning.recipe import layerwise_rates
 from electra.finetuning.registry import check_options
 from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
 from electra.model.encoder import initialize
+from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.seeding import Stream, seed_everything
@@ -243,6 +244,7 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "hardware": describe_execution(run.model, run.runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    write_model_card(out / "model", build_model_card(results, out / "model", run.model))
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     remove_leftovers(out)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())

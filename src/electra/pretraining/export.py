@@ -3,7 +3,7 @@
 import logging
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from electra.errors import RunError
 from electra.execution import describe_execution, enable_kernels
 from electra.model.checkpoints import PRETRAINED_LENGTH, save_pretrained
 from electra.model.encoder import EncoderConfig
+from electra.model.model_card import ModelCard, write_model_card
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
+from electra.pretraining.reporting.model_card import build_model_card
 from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import longest_trained_length
@@ -60,7 +62,6 @@ def finish(
     at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
     findings = check_vocabulary(data.manifest.coverage) + findings + at_the_end
     shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), runtime)
-    save_networks(directory, model, tokenizer, longest_trained_length(config, data.manifest.seq_len))
     summary = {
         "step": state.step,
         "seconds": state.seconds,
@@ -71,9 +72,16 @@ def finish(
         "hardware": describe_execution(model, runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    run_facts = facts(config, model, data, summary)
+    metrics = dict(table(evaluation.metrics, model.spec.objective.all_metrics))
+
+    def card(name: str, architecture: str) -> ModelCard:
+        return build_model_card(name, architecture, config, run_facts, metrics)
+
+    save_networks(directory, model, tokenizer, card, longest_trained_length(config, data.manifest.seq_len))
     report = Report(
         title=f"{config.objective}, {model.spec.main.num_layers} x {model.spec.main.hidden_size}: {directory.path.name}",
-        facts=facts(config, model, data, summary),
+        facts=run_facts,
         rows=list(read_metrics(directory.path / "metrics.jsonl")),
         metrics=model.spec.objective.all_metrics,
         evaluation=evaluation,
@@ -139,9 +147,16 @@ def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) ->
 
 
 def save_networks(
-    directory: RunDirectory, model: PretrainingModel, tokenizer: Tokenizer, length: int | None = None
+    directory: RunDirectory,
+    model: PretrainingModel,
+    tokenizer: Tokenizer,
+    card: Callable[[str, str], ModelCard],
+    length: int | None = None,
 ) -> None:
-    """Write the Hugging Face directories of the networks, trained on sequences of up to `length` tokens if known."""
+    """Write the Hugging Face directories of the networks, trained on sequences of up to `length` tokens if known.
+
+    `card` builds a network's model card from its name and architecture.
+    """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
     main = "discriminator" if model.discriminates else "masked_lm"
     networks = {main: (model.target.network, model.target.architecture)}
@@ -153,6 +168,7 @@ def save_networks(
             shutil.rmtree(aside, ignore_errors=True)
             save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
             tokenizer.save(aside, network.config.max_positions)
+            write_model_card(aside, card(name, architecture))
             shutil.rmtree(path, ignore_errors=True)
             aside.rename(path)
 

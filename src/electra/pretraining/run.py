@@ -27,7 +27,7 @@ from electra.pretraining.reporting.observer import RunObserver
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.two_stage import earlier, stages, sum_states
 from electra.pretraining.warm_start import check_init, continue_from, load_stage_one
-from electra.runtime.processes import all_or_none, main_process_first
+from electra.runtime.distributed import all_or_none, main_process_first
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.text.corpus import BUILTIN

@@ -15,8 +15,8 @@ import torch
 from electra.console import show_log
 from electra.errors import ElectraError
 from electra.external import one_line
-from electra.processes import start_worker
 from electra.runtime.signals import stop_on_signal
+from electra.runtime.workers import start_worker
 from electra.studies.trial import Trial, lock_trial, run_trial
 
 log = logging.getLogger(__name__)

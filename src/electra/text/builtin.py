@@ -18,7 +18,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from electra.errors import StorageError, TextError
-from electra.processes import available_cores
+from electra.runtime.workers import available_cores
 from electra.storage import write_atomically
 from electra.text import prose
 
@@ -97,8 +97,8 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _on_all_cores(files: list[Path]) -> Iterable[list[str]]:
-    # A script of the standard library alone rather than `electra.processes`: it starts faster than a spawned process that
-    # imports this package, and takes all files of a worker at once.
+    # A script of the standard library alone rather than `electra.runtime.workers`: it starts faster than a spawned process
+    # that imports this package, and takes all files of a worker at once.
     workers = available_cores()
     shares = [files[worker::workers] for worker in range(workers)]
     with ThreadPoolExecutor(workers) as threads:

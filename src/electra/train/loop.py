@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from electra.config.checks import check_limits
 from electra.errors import DivergedError, RunError, UsageError
+from electra.runtime.distributed import all_or_none
 from electra.runtime.memory import memory_kept
-from electra.runtime.processes import all_or_none
 from electra.runtime.setup import Runtime
 from electra.train.backward import Backward
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -175,7 +175,6 @@ def learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> fl
 
 
 def backward_of(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:
-    """Kernel by kernel, or by graphs."""
     return GraphedBackward(module, runtime, CudaRecorder()) if training.graphs else Backward(module, runtime)
 
 

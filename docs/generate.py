@@ -1,0 +1,73 @@
+"""Pages that are generated from the code when the site is built: an mkdocs hook."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+DOCS = Path(__file__).parent
+PACKAGE = DOCS.parent / "src" / "electra"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages and the drawing of the packages."""
+    sys.path.insert(0, str(DOCS))
+    from package_graph import draw
+
+    for path, content in (
+        ("reference/cli.md", command_line()),
+        ("reference/configuration.md", configuration()),
+        ("concepts/packages.svg", draw(PACKAGE)),
+    ):
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+LIST_HELP = """
+import contextlib, io, json, re, sys
+from electra.cli import main
+
+def help_text(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
+        main([*words, "--help"])
+    return output.getvalue().strip()
+
+overview = help_text()
+verbs = re.findall(r"^  ([a-z][a-z-]*)  ", overview, re.MULTILINE)
+print(json.dumps({"": overview, **{verb: help_text(verb) for verb in verbs}}))
+"""
+
+
+def help_texts() -> dict[str, str]:
+    """Verb -> what `electra VERB --help` prints; the overview under the empty name.
+
+    One process of its own prints all of them: imports take seconds, and the width of a terminal is read once.
+    """
+    paths = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": paths}
+    command = [sys.executable, "-c", LIST_HELP]
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return dict(json.loads(output))
+
+
+def command_line() -> str:
+    """A section for each verb, with its help."""
+    overview, *verbs = help_texts().items()
+    sections = [f"## electra {verb}\n\n```text\n{text}\n```\n" for verb, text in verbs]
+    return f"# Command line\n\n```text\n{overview[1]}\n```\n\n" + "\n".join(sections)
+
+
+def configuration() -> str:
+    """The resolved configuration of every preset, as a config file has it."""
+    from electra.config.parser import to_yaml
+    from electra.presets import PRESETS
+
+    head = (
+        "# Configuration\n\nA config file (`--config`) is YAML with these names; on the command line they are dotted options. "
+        "A preset is\napplied first, then the config file, then options. [Command line](cli.md) describes each option.\n"
+    )
+    return head + "".join(f"\n## {name}\n\n```yaml\n{to_yaml(build())}```\n" for name, build in PRESETS.items())

@@ -1,0 +1,40 @@
+"""Model cards of the networks of a pre-training run."""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from electra.model.model_card import ModelCard
+from electra.pretraining.config import PretrainConfig
+
+DESCRIPTIONS = {
+    "discriminator": "A text encoder pre-trained by replaced token detection (ELECTRA): for every token it predicts "
+    "whether a generator replaced it. Fine-tune this model.",
+    "generator": "The generator of an ELECTRA run: a small masked language model whose samples replace tokens of the "
+    "discriminator's input. Use it to fill masks, or to continue pre-training.",
+    "masked_lm": "A text encoder pre-trained as a masked language model.",
+}
+
+
+def build_model_card(
+    name: str, architecture: str, config: PretrainConfig, facts: Mapping[str, str], metrics: Mapping[str, str]
+) -> ModelCard:
+    """The card of one network of a run (`discriminator`, `generator` or `masked_lm`).
+
+    `facts` and `metrics` are descriptions and formatted values.
+    """
+    # Cards are published: local paths would reveal user and machine, so a source is given by its last part.
+    sources = [*config.text, *([config.data] if config.data else [])]
+    initial = {"initialized from": source_name(config.init)} if config.init else {}
+    return ModelCard(
+        title=f"ELECTRA {name.replace('_', ' ')}",
+        description=DESCRIPTIONS.get(name, ""),
+        architecture=architecture,
+        facts={"objective": config.objective, **facts, "text": ", ".join(map(source_name, sources)), **initial},
+        metrics=metrics,
+        pipeline_tag="fill-mask" if architecture == "ElectraForMaskedLM" else None,
+    )
+
+
+def source_name(source: str) -> str:
+    """A data set of the hub by its address, a file or folder by its name."""
+    return source if source.startswith("hf://") else PurePath(source).name

@@ -1,0 +1,37 @@
+"""The drawing of the packages and the generated pages."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import electra
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_drawing_has_every_package_and_only_real_imports() -> None:
+    graph, package = load("package_graph"), Path(electra.__file__).parent
+    imports = graph.package_imports(package)
+    drawing = ElementTree.fromstring(graph.draw(package))
+    space = "{http://www.w3.org/2000/svg}"
+    assert {text.text for text in drawing.iter(f"{space}text")} == set(imports)
+    places = {text.text: float(text.attrib["y"]) for text in drawing.iter(f"{space}text")}
+    edges = [path.attrib["data-edge"].split() for path in drawing.iter(f"{space}path")]
+    assert edges
+    for name, other in edges:
+        assert other in imports[name]
+        assert places[name] < places[other]
+
+
+def test_readme_is_short() -> None:
+    assert len((DOCS.parent / "README.md").read_text().splitlines()) <= 150
