@@ -1,13 +1,17 @@
 """Pages that are generated from the code when the site is built: an mkdocs hook."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "electra"
@@ -15,6 +19,8 @@ PACKAGE = DOCS.parent / "src" / "electra"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages and the drawing of the packages."""
+    from mkdocs.structure.files import File
+
     sys.path.insert(0, str(DOCS))
     from package_graph import draw
 
@@ -37,7 +43,7 @@ def help_text(*words):
     return output.getvalue().strip()
 
 overview = help_text()
-verbs = re.findall(r"^  ([a-z][a-z-]*)  ", overview, re.MULTILINE)
+verbs = re.findall(r"^  ([a-z][a-z-]*) +[A-Z]", overview, re.MULTILINE)
 print(json.dumps({"": overview, **{verb: help_text(verb) for verb in verbs}}))
 """
 
@@ -63,7 +69,7 @@ def command_line() -> str:
 
 def configuration() -> str:
     """The resolved configuration of every preset, as a config file has it."""
-    from electra.config.parser import to_yaml
+    from electra.config.files import to_yaml
     from electra.presets import PRESETS
 
     head = (

@@ -1,11 +1,14 @@
 """The drawing of the packages and the generated pages."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import electra
+from electra.cli import COMMANDS
+from electra.presets import PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -31,6 +34,20 @@ def test_drawing_has_every_package_and_only_real_imports() -> None:
     for name, other in edges:
         assert other in imports[name]
         assert places[name] < places[other]
+
+
+def test_generated_pages_have_every_verb_and_preset() -> None:
+    pages = load("generate")
+    command_line, configuration = pages.command_line(), pages.configuration()
+    for verb in COMMANDS:
+        assert f"\n## electra {verb}\n" in command_line
+    for preset in PRESETS:
+        assert f"\n## {preset}\n" in configuration
+
+
+def test_the_python_reference_has_every_public_function() -> None:
+    listed = re.findall(r"^::: electra\.commands\.(\w+)$", (DOCS / "reference/api.md").read_text(), re.MULTILINE)
+    assert set(listed) == {name for name in electra.__all__ if name.islower() and not name.startswith("_")}
 
 
 def test_readme_is_short() -> None:
