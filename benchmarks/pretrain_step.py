@@ -147,12 +147,12 @@ def peer(case: Case, name: str) -> PeerStep:
     """The peer called `name`, with networks of the sizes of ours."""
     from peer import PeerConfig, PeerStep  # only here: our side does not import transformers
 
-    setting = case.model().setting
+    spec = case.model().spec
     config = PeerConfig(
-        setting.main,
-        generator_sizes(setting.main, setting.generator),
-        setting.masking.fraction,
-        setting.vocabulary,
+        spec.main,
+        generator_sizes(spec.main, spec.generator),
+        spec.masking.fraction,
+        spec.vocabulary,
         case.config.seq_len,
         chosen_only=name == CHOSEN_ONLY,
         backend=case.backend if name == COMPILED else None,

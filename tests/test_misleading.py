@@ -40,7 +40,7 @@ def test_text_that_the_vocabulary_cannot_spell_is_not_healthy(
     assert heldout["generator_accuracy_without_unk"] < heldout["generator_accuracy"]
     report = (run / "report.html").read_text()
     assert "<b>the vocabulary does not fit the text</b> (from the start)" in report
-    assert "at those that are not [UNK]" in report
+    assert "where the original is not [UNK]" in report
     cli.main(["evaluate", str(run)])
     assert "not [UNK]" in capsys.readouterr().out
 

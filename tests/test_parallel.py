@@ -47,7 +47,7 @@ def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means
     """Dropout, masks and samples included: micro-batch i of a step draws the same whoever computes it."""
     tiny_run["training"]["means"] = means
     said = two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
-    assert said.count("Report:") == 1, "one process speaks"
+    assert said.count("report: ") == 1, "one process logs"
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
     assert_alike(tmp_path, list(range(1, 13)))
 
@@ -64,7 +64,7 @@ def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, ti
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second process waits until the first stage is saved."""
     tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}
-    assert two_processes(tiny_run, tmp_path).count("Report:") == 2, "one process speaks, of each stage"
+    assert two_processes(tiny_run, tmp_path).count("report: ") == 2, "one process logs, for each stage"
 
 
 def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_run: dict) -> None:

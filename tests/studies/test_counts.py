@@ -39,7 +39,7 @@ def test_parts_and_directions_sum_to_the_whole(preset: str, objective: str) -> N
     assert counted["forward_flops"] == counted["backward_flops"] == counted["batch_size"] * row
     assert counted["train_flops"] == 2 * counted["steps"] * counted["forward_flops"]
     sizes = counted["parameters"]
-    assert sizes["main network"] + sizes["beside"] == sizes["all"]
+    assert sizes["main encoder"] + sizes["beside"] == sizes["all"]
 
 
 def test_a_generator_that_does_not_learn_has_no_backward_pass() -> None:
@@ -51,7 +51,7 @@ def test_a_generator_that_does_not_learn_has_no_backward_pass() -> None:
 @pytest.mark.parametrize(("preset", "millions"), {"small": 14, "base": 110, "large": 335}.items())
 def test_parameters(preset: str, millions: int) -> None:
     """The paper's 14M, 110M and 335M."""
-    size = counts(PRESETS[preset]())["parameters"]["main network"]
+    size = counts(PRESETS[preset]())["parameters"]["main encoder"]
     assert size / 1e6 == pytest.approx(millions, abs=0.6)
 
 
@@ -70,7 +70,7 @@ def test_overrides() -> None:
     assert (longer["seq_len"], longer["masked"]) == (512, 77)
     assert longer["train_flops"] > 4 * default["train_flops"], "attention grows with the square"
     bert = electra.flops(objective="mlm")
-    assert list(bert["networks"]) == ["main network"]
+    assert list(bert["networks"]) == ["main encoder"]
     assert bert["train_flops"] < default["train_flops"]
     assert bert["parameters"]["beside"] == 0
 
@@ -85,7 +85,7 @@ def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
             assert (short(flops) if flops else "-") in line
     assert "1,000,000 updates of 256 sequences of 512 tokens, 77 of them masked" in shown
     assert f"training: {short(counted['train_flops'])} FLOPs" in shown
-    assert "parameters: 109.5 M of the main network, and 9.9 M of the generator beside it" in shown
+    assert "parameters: 109.5 M of the main encoder, and 9.9 M of the generator beside it" in shown
     cli.main(["flops", "--preset", "tiny"])
     assert "parameters: 0.27 M of the main network, and 0.03 M of the generator beside it" in capsys.readouterr().out
 

@@ -148,5 +148,5 @@ def test_without_a_gpu(text: Path, tmp_path: Path, tiny_run: dict) -> None:
 
 def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     options = merged(tiny_run, {"training": {"graphs": True}, "length_warmup": {"steps": 4, "length": 8}})
-    with pytest.raises(UsageError, match=r"--training\.graphs wants micro-batches of few shapes"):
+    with pytest.raises(UsageError, match=r"--training\.graphs needs micro-batches of few shapes"):
         electra.pretrain(str(text), out=str(tmp_path / "run"), **options)

@@ -19,8 +19,8 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
 
     Returns:
         "networks": forward of one sequence of `seq_len` tokens, by network and part; "inference_flops": the same through
-        the main network's encoder and a small head; "forward_flops" and "backward_flops" of one update; "train_flops"
-        of all of them. "parameters": of the main network, of whatever stands beside it, and of both. "masked": how
+        the main encoder and a small head; "forward_flops" and "backward_flops" of one update; "train_flops"
+        of all of them. "parameters": of the main encoder, of everything else, and of both. "masked": how
         many positions of a sequence are chosen.
     """
     assert config.steps is not None, "a budget in hours has no FLOPs before it is spent"
@@ -37,7 +37,7 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
         "batch_size": batch,
         "steps": config.steps,
         "masked": num_masked_of(config.seq_len, config.masking.fraction),
-        "parameters": {"main network": main, "beside": everything - main, "all": everything},
+        "parameters": {"main encoder": main, "beside": everything - main, "all": everything},
         "networks": {network: cost.forward for network, cost in costs.items()},
         "inference_flops": inference_flops(config.model, config.seq_len),
         "forward_flops": forward,
@@ -78,6 +78,6 @@ def show_counts(counted: dict[str, Any]) -> None:
     for line in (
         f"training: {short(counted['train_flops'])} FLOPs, {forward} of them forward and {backward} backward",
         f"inference: {short(counted['inference_flops'])} FLOPs for one sequence of {length} tokens",
-        f"parameters: {size['main network']} of the main network{beside}",
+        f"parameters: {size['main encoder']} of the main encoder{beside}",
     ):
         console.print(line, markup=False)
