@@ -22,7 +22,7 @@ def tiny() -> PretrainConfig:
 
     Short sequences, a small vocabulary and many small steps: attention has to find neighbors by their positions before
     anything else can be learnt, and that takes thousands of steps. Initial kernels scaled to the width, and a loss weight
-    that leaves the shared embeddings to the generator, shorten this phase (LOG.md). No dropout:
+    that leaves the shared embeddings to the generator, shorten this phase (docs/research/log). No dropout:
     no example is repeated often enough to overfit.
     """
     return PretrainConfig(

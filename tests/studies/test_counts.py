@@ -87,7 +87,7 @@ def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
     assert f"training: {short(counted['train_flops'])} FLOPs" in shown
     assert "parameters: 109.5 M of the main encoder, and 9.9 M of the generator beside it" in shown
     cli.main(["flops", "--preset", "tiny"])
-    assert "parameters: 0.27 M of the main network, and 0.03 M of the generator beside it" in capsys.readouterr().out
+    assert "parameters: 0.27 M of the main encoder, and 0.03 M of the generator beside it" in capsys.readouterr().out
 
 
 def test_short() -> None:

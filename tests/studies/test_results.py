@@ -83,13 +83,13 @@ def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
 
 
 def test_the_summary_counts_the_model_as_the_training_loop_does(tmp_path: Path) -> None:
-    """Table 1's inference FLOPs and parameters are those of the main network, whatever stands beside it."""
+    """Table 1's inference FLOPs and parameters are those of the main encoder, whatever stands beside it."""
     results = results_of("tying", tmp_path, good)
     config = results.study.variants[0].config
     counted = counts(config)
     rows = dict(line.strip("| ").split(" | ", 1) for line in to_markdown(results).splitlines() if line.startswith("| "))
     assert {float(each) for each in rows["Infer FLOPs"].split(" | ")} == {float(f"{counted['inference_flops']:.3g}")}
-    size = f"{counted['parameters']['main network'] / 1e6:.3g}M"
+    size = f"{counted['parameters']['main encoder'] / 1e6:.3g}M"
     assert rows["Params"].split(" | ") == [size] * 3
 
 

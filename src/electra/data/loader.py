@@ -58,11 +58,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class LengthWarmup:
-    """Short sequences in the first updates, in which attention finds its neighbors sooner (LOG.md).
+    """Short sequences in the first updates, in which attention finds its neighbors sooner (docs/research/log).
 
     After the sequence length warm-up of Li, Zhang and He, "The Stability-Efficiency Dilemma" (NeurIPS 2022). Examples are
     cut into pieces, so that an update reads as many tokens as it does later. Held-out figures gain by it, STS-B loses
-    (docs/results.md).
+    (docs/research/results.md).
     """
 
     steps: int = 0

@@ -45,7 +45,7 @@ class EncoderConfig:
     1 / sqrt(hidden_size)."""
     embedding_initializer_range: float | None = None
     """Deviation of the initial embeddings alone; by default initializer_range. What is learnt of a token is added to
-    where it starts, so in a short training small ones end with more of it (LOG.md)."""
+    where it starts, so in a short training small ones end with more of it (docs/research/log)."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)

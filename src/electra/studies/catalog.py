@@ -30,7 +30,8 @@ def objectives(scale: Scale) -> Study:
         Variant(name, label, with_objective(scale.config, name), published=glue_scores.OBJECTIVES.get(name))
         for name, label in labels.items()
     ]
-    # Not in the paper: a generator that costs nothing, and a task that a small network learns soonest (docs/results.md).
+    # Not in the paper: a generator that costs nothing, and a task that a small network learns soonest
+    # (docs/research/results.md).
     frequencies = replace(scale.config, generator=replace(scale.config.generator, kind="unigram"))
     unigram = Variant("electra-unigram", "ELECTRA, unigram generator", frequencies)
     control = Variant("untrained", "one update", scale.config, share=0.0)

@@ -43,8 +43,8 @@ SMALL_TASKS = ("cola", "sst2", "mrpc", "stsb", "rte")
 def tiny_scale() -> Scale:
     """About five minutes a run on a CPU core.
 
-    The tiny preset's network, with words enough for GLUE. LOG.md says how the rest was found: short sequences first,
-    embeddings that start small, and a generator that is weak enough to be found out.
+    The tiny preset's network, with words enough for GLUE. docs/research/log has how the rest was found: short sequences
+    first, embeddings that start small, and a weak generator.
     """
     base = tiny()
     config = replace(

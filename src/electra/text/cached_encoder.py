@@ -2,7 +2,7 @@
 
 Nothing that BERT's tokenizer does to a text reaches over a space or an ASCII punctuation mark. So the ids of a line are those
 of its parts, one after the other; and text repeats its words, which are found in a table many times faster than they are
-normalized and split again (LOG.md).
+normalized and split again (docs/research/log).
 """
 
 import re

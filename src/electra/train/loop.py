@@ -41,7 +41,7 @@ class TrainingConfig:
     """Checkpoints kept, the newest ones."""
     compile: bool = False
     """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU. On a CPU nothing is gained
-    (LOG.md). Not measured on a GPU yet."""
+    (docs/research/log). Not measured on a GPU yet."""
     graphs: bool = False
     """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host. One is
     recorded whenever micro-batches have a new shape, which takes seconds of the run, so they are padded to one of a few

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 FEW_UPDATES = 500
-"""Updates below which nothing is learned but which tokens are frequent (LOG.md: context takes thousands)."""
+"""Updates below which nothing is learned but which tokens are frequent (docs/research/log: context takes thousands)."""
 MEASURED_STEPS, MEASURED_SECONDS, MEASURED_SHARE = 3, 1.0, 0.05
 """How much is measured after the first step to estimate the updates: so many steps and seconds, or this share of the run."""
 

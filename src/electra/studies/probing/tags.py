@@ -27,7 +27,7 @@ from electra.studies.probing.probe import FOLDS, PENALTIES, ROWS, frozen_encoder
 from electra.text.tokenizer import Tokenizer
 
 SENTENCES = 1_000
-"""Of each split at most, some 24,000 words: five times as many for training change nothing that shows (LOG.md)."""
+"""Of each split at most, some 24,000 words: five times as many for training change nothing that shows (docs/research/log)."""
 
 
 @dataclass(frozen=True)
