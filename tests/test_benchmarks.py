@@ -290,7 +290,7 @@ def test_a_result_names_its_commit_and_changes_of_code(tmp_path: Path, monkeypat
     monkeypatch.setattr(measuring, "HERE", tmp_path / "benchmarks")
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     assert measuring.commit() is None
-    files = [tmp_path / name for name in ("benchmarks/results/a.json", "docs/research/scaling.md", "benchmarks/a.py")]
+    files = [tmp_path / name for name in ("benchmarks/results/a.json", "README.md", "benchmarks/a.py")]
     for file in files:
         file.write_text("a")
     git("init", "-q")
