@@ -20,7 +20,7 @@ import torch
 import transformers
 from measuring import Mark, interleaved, options, ratio, report
 from peer import hf_config
-from quiet_loop import Silent, Unsaved
+from quiet_loop import Unsaved
 from transformers import (
     DataCollatorWithPadding,
     ElectraForSequenceClassification,
@@ -37,7 +37,8 @@ from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.presets import small
 from electra.runtime.setup import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
-from electra.train.loop import Recipe, TrainingConfig, train
+from electra.train.config import Recipe, TrainingConfig
+from electra.train.loop import train
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
 
@@ -61,7 +62,7 @@ def ours(task: TextClassification, examples: EncodedExamples, sizes: EncoderConf
     )
     start = time.perf_counter()
     # Trainer does not save either
-    train(model, loader.iterate, recipe, runtime, Unsaved(), Silent(), lambda: False)
+    train(model, loader.iterate, recipe, runtime, Unsaved(), [], lambda: False)
     return time.perf_counter() - start
 
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from corpora import names_of, prepared
 from measuring import Mark, answer, asked, interleaved, options, peak_memory, ratio, report, turns_of
-from quiet_loop import Silent, Unsaved
+from quiet_loop import Unsaved
 
 from electra.console import console
 from electra.data.loader import Batch, BatchLoader
@@ -54,7 +54,8 @@ from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.runtime.speed import matmul_rate
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import load_tokenizer
-from electra.train.loop import TrainingConfig, train
+from electra.train.config import TrainingConfig
+from electra.train.loop import train
 
 if TYPE_CHECKING:
     from peer import PeerStep
@@ -140,7 +141,7 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
                 matmul = statistics.fmean([before, matmul_rate(case.runtime)])
                 done({"seconds": seconds, "tokens": tokens, "places": places, "flops": flops, "matmul": matmul})
 
-    train(model, batches_from, case.config.recipe(), case.runtime, Unsaved(), Silent(), lambda: False)
+    train(model, batches_from, case.config.recipe(), case.runtime, Unsaved(), [], lambda: False)
 
 
 def peer(case: Case, name: str) -> PeerStep:

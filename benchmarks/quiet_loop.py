@@ -1,4 +1,4 @@
-"""Our training loop without what is not measured: nothing is said, and nothing is saved."""
+"""Checkpoints for benchmarks of the training loop: nothing is saved."""
 
 from pathlib import Path
 
@@ -7,21 +7,11 @@ from torch import nn, optim
 from electra.train.checkpoint import Checkpoints, TrainingState
 
 
-class Silent:
-    """An observer that says nothing."""
-
-    def started(self, state: TrainingState) -> None: ...
-
-    def stepped(self, state: TrainingState) -> None: ...
-
-    def logged(self, state: TrainingState, metrics: dict[str, float]) -> None: ...
-
-
 class Unsaved(Checkpoints):
     """Checkpoints that are never written; there is none to begin with."""
 
     def __init__(self) -> None:
-        super().__init__(Path("no checkpoints"), 1, print)
+        super().__init__(Path("no checkpoints"), 1)
 
     def paths(self) -> list[Path]:
         return []

@@ -94,7 +94,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
     [
         ("lost", ["RunError: the newest checkpoint is step-00000012 in process 0 on ", ", none in process 1 on "]),
         ("over", ["RunError: a finished run in --out is True in process 0 on ", ", False in process 1 on "]),
-        ("broken", ["RunError: the step to go on from is 12 in process 0 on ", ", 8 in process 1 on "]),
+        ("broken", ["RunError: the step to resume from is 12 in process 0 on ", ", 8 in process 1 on "]),
         ("data", ["RunError: the prepared data is ", "all processes need the same options, data and run directory"]),
         ("text", ["TextError: ", "text: cannot be read: No such file or directory"]),
         ("options", ["RunError: --seed is 0 in process 0 on ", ", 1 in process 1 on "]),

@@ -136,4 +136,4 @@ def test_settings_of_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
     for name, content in (("step-00000001", "{}"), ("step-00000002", "no json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.json").write_text(content)
-    assert Checkpoints(tmp_path, 3, print).recorded_settings() == {}
+    assert Checkpoints(tmp_path, 3).recorded_settings() == {}

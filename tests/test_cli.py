@@ -14,7 +14,7 @@ import yaml
 from support.command_line import error
 
 import electra
-from electra import cli
+from electra import cli, commands
 from electra.commands.pretraining import resolve_pretraining
 from electra.config import suggestions
 from electra.presets import PRESETS
@@ -26,7 +26,7 @@ from electra.pretraining.config import PretrainConfig
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[PretrainConfig]:
     """The configurations that `pretrain` is called with, instead of running them."""
     seen: list[PretrainConfig] = []
-    monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
+    monkeypatch.setattr(run, "pretrain", lambda config, out, callbacks: seen.append(config) or {})
     return seen
 
 
@@ -249,7 +249,7 @@ def test_mistakes(
         ("finetune sst2 --model_name_or_path m --out o", "--model-name-or-path; did you mean --model?"),
         ("pretrain a --out r --overwrite-output-dir", "--overwrite-output-dir; nothing is overwritten"),
         ("pretrain --dataset a --out r", "--dataset; text is named without an option"),
-        ("glue --model m --data g --out o --report_to wandb", "--report-to; metrics are written to metrics.jsonl"),
+        ("glue --model m --data g --out o --report_to wandb", "--report-to; --log-to tensorboard, wandb or trackio names where metrics go"),
         ("pretrain a --out r --runtime.device cuda:1", "got cuda:1; to choose a GPU, set CUDA_VISIBLE_DEVICES=1 and use cuda"),
     ],
 )  # fmt: skip
@@ -266,8 +266,8 @@ def test_every_answer_names_options_that_exist() -> None:
         names |= set(re.findall(r"--[a-z0-9.-]+", text.getvalue()))
     for ours in suggestions.RENAMED.values():
         assert {suggestions.format_flag(name) for name in ours} <= names
-    for _, commands, options, answer in suggestions.ANSWERS:
-        assert set(commands) <= set(cli.COMMANDS)
+    for _, verbs, options, answer in suggestions.ANSWERS:
+        assert set(verbs) <= set(cli.COMMANDS)
         named = {suggestions.format_flag(name) for name in options} | set(re.findall(r"--[a-z0-9.-]+", answer))
         assert named - {"--nproc-per-node"} <= names
 
@@ -335,9 +335,8 @@ def test_the_public_names() -> None:
     assert sorted(electra.__all__) == electra.__all__
     for name in electra.__all__:
         assert getattr(electra, name) is not None
-    functions = {
-        name.replace("_", "-") for name in electra.__all__ if callable(getattr(electra, name)) and name.islower()
-    }
+    functions = {name.replace("_", "-") for name in commands.__all__}
+    assert set(electra.__all__) == {*commands.__all__, "Callback", "ElectraError", "__version__", "show_log"}
     assert set(cli.COMMANDS) == functions - {"load"}
     unknown = "nothing"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

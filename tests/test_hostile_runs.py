@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.checkpoints import checkpoints_in, trained_module
 from support.command_line import error
 from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, contents, edit, refused, write
 from support.toy import TINY_RUN
@@ -18,7 +19,7 @@ from support.toy_tasks import finetune_settings, save_model, write_jsonl
 import electra
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.ensemble import read_logits
-from electra.finetuning.observer import BestEpoch
+from electra.finetuning.best_epoch import BestEpoch
 from electra.finetuning.run import finetune
 from electra.pretraining.config import saved_config
 from electra.pretraining.run_directory import RunDirectory
@@ -75,8 +76,7 @@ def test_lines_that_are_no_metrics_are_left_out(case: str, tmp_path: Path, capsy
     file = tmp_path / "metrics.jsonl"
     good = [json.dumps(ROW), json.dumps(ROW | {"step": 2, "loss": float("nan")})]
     file.write_bytes(good[0].encode() + b"\n" + LINES[case] + b"\n" + good[1].encode() + b"\n")
-    log = MetricsLog(tmp_path, 5)
-    log.close()
+    MetricsLog(tmp_path).on_train_begin(torch.nn.Linear(2, 2), TrainingState(5))
     said = capsys.readouterr().out
     assert f"{file}:2: " in said
     assert "left out" in said
@@ -125,15 +125,6 @@ def test_saved_configurations(case: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         saved_config(tmp_path / "config.yaml")
     refused(raised.value, str(tmp_path / "config.yaml"))
-
-
-def model_and_moments() -> tuple[torch.nn.Module, torch.optim.AdamW]:
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
-    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
-    module(torch.randn(5, 4)).square().mean().backward()
-    optimizer.step()
-    return module, optimizer
 
 
 def reseal(path: Path) -> None:
@@ -210,35 +201,34 @@ TENSORS = {
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[Checkpoints, list[str]]:
-    warnings: list[str] = []
-    kept = Checkpoints(tmp_path / "checkpoints", 3, warnings.append)
+def saved(tmp_path: Path) -> Checkpoints:
+    kept = checkpoints_in(tmp_path)
     for step in (1, 2):
         sums = {"loss": torch.tensor(1.0, dtype=torch.float64)}
-        kept.save(*model_and_moments(), TrainingState(step, 1.0, 2.0, 3.0, sums))
-    return kept, warnings
+        kept.save(*trained_module(), TrainingState(step, 1.0, 2.0, 3.0, sums))
+    return kept
 
 
 @pytest.mark.parametrize("case", RECORDS)
-def test_checkpoints_whose_record_is_wrong_are_passed_over(case: str, saved: tuple[Checkpoints, list[str]]) -> None:
-    kept, warnings = saved
-    RECORDS[case](kept.paths()[-1])
-    assert kept.restore(*model_and_moments()).step == 1
-    (warning,) = warnings
+def test_checkpoints_whose_record_is_wrong_are_passed_over(
+    case: str, saved: Checkpoints, caplog: pytest.LogCaptureFixture
+) -> None:
+    RECORDS[case](saved.paths()[-1])
+    assert saved.restore(*trained_module()).step == 1
+    (warning,) = caplog.messages
     assert "step-00000002: damaged (" in warning
     assert "\n" not in warning
 
 
 @pytest.mark.parametrize("case", TENSORS)
-def test_checkpoints_with_the_right_checksums(case: str, saved: tuple[Checkpoints, list[str]]) -> None:
-    kept, _ = saved
-    path = kept.paths()[-1]
+def test_checkpoints_with_the_right_checksums(case: str, saved: Checkpoints) -> None:
+    path = saved.paths()[-1]
     TENSORS[case](path)
     before = contents(path)
-    module, optimizer = model_and_moments()
+    module, optimizer = trained_module()
     weights = {name: parameter.clone() for name, parameter in module.named_parameters()}
     with pytest.raises(RunError) as raised:
-        kept.restore(module, optimizer)
+        saved.restore(module, optimizer)
     refused(raised.value, str(path))
     assert contents(path) == before
     assert all(torch.equal(weights[name], parameter) for name, parameter in module.named_parameters())
@@ -346,8 +336,8 @@ BEST: dict[str, Damage] = {
 
 @pytest.mark.parametrize("case", BEST)
 def test_the_best_epoch(case: str, tmp_path: Path) -> None:
-    best = BestEpoch(tmp_path, torch.nn.Linear(2, 2), lambda: 1.0)
-    best(3)
+    best = BestEpoch(tmp_path, torch.nn.Linear(2, 2), lambda: 1.0, steps=3, steps_per_epoch=3)
+    best.on_step_end(TrainingState(3))
     assert best.restore() == 3
     BEST[case](tmp_path)
     with pytest.raises(RunError) as raised:

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from support.callbacks import AtStep
 from support.toy import TINY_RUN
 from support.traces import trace, weights
 
 import electra
 from electra.errors import RunError
 from electra.presets import tiny
-from electra.pretraining import run as run_module
-from electra.pretraining.reporting.observer import RunObserver
 from electra.train import loop
 from electra.train.metrics_log import read_metrics
 
@@ -46,21 +45,15 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import electra
 from support import toy
-from electra.pretraining.reporting.observer import RunObserver
+from support.callbacks import AtStep, kill
 from electra.train import checkpoint
-def die(*_): os.kill(os.getpid(), 9)
-stepped = RunObserver.stepped
-def at(self, state):
-    stepped(self, state)
-    if state.step == {step}: die()
-if {step}: RunObserver.stepped = at
 if {writing}:
     write = checkpoint.Checkpoints._write
     def half(self, aside, module, optimizer, state):
         write(self, aside, module, optimizer, state)
-        if state.step == {writing}: die()
+        if state.step == {writing}: kill(module)
     checkpoint.Checkpoints._write = half
-electra.pretrain({text!r}, out={out!r}, **toy.TINY_RUN)
+electra.pretrain({text!r}, out={out!r}, callbacks=[AtStep({step}, kill)], **toy.TINY_RUN)
 """
 
 
@@ -149,24 +142,17 @@ def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict, c
 
 
 def test_nan_ends_the_run_with_advice(
-    text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
     """The weights themselves become NaN between two logs, with a checkpoint due: none of it is saved."""
-    stepped = RunObserver.stepped
 
-    def break_at_5(self, state):
-        stepped(self, state)
-        if state.step == 5:
-            with torch.no_grad():
-                models[0].target.network.head.dense.weight.fill_(float("nan"))
+    def fill_with_nan(model: torch.nn.Module) -> None:
+        with torch.no_grad():
+            model.target.network.head.dense.weight.fill_(float("nan"))
 
-    models = []
-    build = run_module.build_model
-    monkeypatch.setattr(run_module, "build_model", lambda *a: models.append(build(*a)) or models[0])
-    monkeypatch.setattr(RunObserver, "stepped", break_at_5)
     tiny_run["training"] |= {"log_every": 3}
     with pytest.raises(electra.errors.DivergedError, match="the gradients are not finite numbers any more"):
-        electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
+        electra.pretrain(str(text), out=tmp_path / "run", callbacks=[AtStep(5, fill_with_nan)], **tiny_run)
     assert "not a number" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000004"]
 

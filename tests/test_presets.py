@@ -54,7 +54,7 @@ def test_reference(preset) -> None:
     plain, quirky = preset(), reference(preset())
     assert quirky.masking.with_replacement
     assert not quirky.optimizer.bias_correction
-    assert quirky.schedule.multiply
+    assert quirky.schedule.kind == "linear-product"
     assert quirky.training.means == "local"
     assert (quirky.masking.mlm_mask, quirky.masking.mlm_random) == (0.85, 0.0)
     back = replace(

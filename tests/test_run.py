@@ -82,7 +82,7 @@ def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) ->
 
     unigrams = torch.from_numpy(PreparedData.open(finished / "data").unigrams)
     model = build_model(saved_config(finished / "config.yaml"), load_tokenizer(finished / "tokenizer"), unigrams)
-    Checkpoints(finished / "checkpoints", 3, print).restore(model)
+    Checkpoints(finished / "checkpoints", 3).restore(model)
     model.eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "discriminator")
     for sentences in (["the cat sees mice ."], ["the cat sees mice .", "the owl hunts ."]):

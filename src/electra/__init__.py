@@ -1,8 +1,8 @@
 """ELECTRA: pre-train a text encoder by replaced token detection, from a folder of text to a Hugging Face checkpoint.
 
 The public names are the commands (`electra.pretrain` and so on, the same as on the command line), `load` for a fine-tuned
-model that predicts many times, and the errors. They are imported when they are first used, so that `import electra` costs
-nothing.
+model that predicts many times, `Callback` to follow a training run, `show_log` to show what is logged, and the errors. They
+are imported when they are first used, so that `import electra` costs nothing.
 """
 
 from importlib import import_module
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
         study,
         tokenizer,
     )
+    from electra.console import show_log
     from electra.errors import ElectraError
+    from electra.train.callbacks import Callback
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
     "ElectraError",
     "__version__",
     "evaluate",
@@ -41,14 +44,17 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "show_log",
     "study",
     "tokenizer",
 ]
+MODULES = {"Callback": "electra.train.callbacks", "ElectraError": "electra.errors", "show_log": "electra.console"}
+"""Modules of the names that are no commands."""
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("electra.errors" if name == "ElectraError" else "electra.commands"), name)
+        return getattr(import_module(MODULES.get(name, "electra.commands")), name)
     raise AttributeError(f"module 'electra' has no attribute {name!r}")
 
 

@@ -28,6 +28,7 @@ from electra.errors import StorageError
 from electra.external import printable
 
 Result = TypeVar("Result")
+log = logging.getLogger(__name__)
 
 
 def is_main_process() -> bool:
@@ -121,8 +122,8 @@ def complain(line: str) -> None:
 
 console = Terminal(quiet=not is_main_process(), highlight=False, soft_wrap=True)
 
-# Seconds between two lines where the output is no terminal that a bar could live on.
 LINE_EVERY = 15.0
+"""Seconds between two log records about the progress of work, where there are no bars."""
 
 
 class ConsoleHandler(logging.Handler):
@@ -149,6 +150,13 @@ def show_log(level: int = logging.INFO) -> None:
         root.addHandler(ConsoleHandler())
 
 
+def shows_bars() -> bool:
+    """Whether progress bars are shown: on a terminal, where `show_log` was called for more than warnings."""
+    root = logging.getLogger("electra")
+    shown = any(isinstance(handler, ConsoleHandler) for handler in root.handlers)
+    return console.is_terminal and shown and root.isEnabledFor(logging.INFO)
+
+
 def format_count(number: int, thing: str) -> str:
     """`1 file`, `2 files`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
@@ -166,9 +174,9 @@ def show_rows(rows: Sequence[Sequence[str]]) -> None:
 def reading_progress(description: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
     """Show how far work is that reads `total` bytes or texts; yields a function of what is read so far and a detail.
 
-    A bar on a terminal; elsewhere a line now and then.
+    A bar on a terminal; elsewhere a log record now and then.
     """
-    if not console.is_terminal:
+    if not shows_bars():
         last = time.monotonic()
 
         def line(read: int, detail: str) -> None:
@@ -176,7 +184,7 @@ def reading_progress(description: str, total: int | None) -> Iterator[Callable[[
             if time.monotonic() - last > LINE_EVERY:
                 last = time.monotonic()
                 share = f"{read / total:.0%}" if total else f"{read / 1e6:,.0f} MB"
-                console.print(f"  {description} {share} {detail}", markup=False)
+                log.info(f"{description}: {share} {detail}")
 
         yield line
         return
@@ -191,7 +199,7 @@ def reading_progress(description: str, total: int | None) -> Iterator[Callable[[
 
 
 def training_progress() -> Progress:
-    """The bar of a training run: share of the budget, what `detail` says, time left."""
+    """The bar of a training run: share of the budget, `detail`, time left."""
     return Progress(
         TextColumn("[bold]{task.description}[/bold]"),
         BarColumn(bar_width=20),

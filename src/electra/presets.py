@@ -13,7 +13,7 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.train.loop import TrainingConfig
+from electra.train.config import TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 
 
@@ -148,5 +148,5 @@ def reference(config: PretrainConfig) -> PretrainConfig:
         masking=replace(config.masking, with_replacement=True, mlm_mask=0.85, mlm_random=0.0),
         training=replace(config.training, means="local"),
         optimizer=replace(config.optimizer, bias_correction=False),
-        schedule=replace(config.schedule, multiply=True),
+        schedule=replace(config.schedule, kind="linear-product"),
     )

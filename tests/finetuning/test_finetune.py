@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.callbacks import AtStep, CrashError, crash
 from support.toy_tasks import TINY, save_model, write_glue, write_jsonl
 
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, from_options
-from electra.finetuning.observer import FinetuneObserver
 from electra.finetuning.preparation import Hyperparameters, resolve_hyperparameters
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.registry import TASKS, check_options
@@ -77,14 +77,10 @@ def test_pairs(model, glue, tmp_path, task: str, metric: str) -> None:
     assert set(summary["metrics"]) == ({"dev", "dev_mismatched"} if task == "mnli" else {"dev"})
 
 
-class Interrupted(Exception):
-    """Stands for kill -9: nothing is cleaned up after it."""
-
-
 @pytest.mark.parametrize("select", ["last", "best"])
 def test_killed_run_ends_as_an_uninterrupted_one(model, glue, tmp_path, monkeypatch, capsys, select: str) -> None:
     settings = config(model, glue, select=select)
-    build_recipe, stepped = run.build_recipe, FinetuneObserver.stepped
+    build_recipe = run.build_recipe
 
     def often(*arguments):
         recipe = build_recipe(*arguments)
@@ -93,18 +89,10 @@ def test_killed_run_ends_as_an_uninterrupted_one(model, glue, tmp_path, monkeypa
     monkeypatch.setattr(run, "build_recipe", often)
     whole = finetune(settings, tmp_path / "whole")
     for killed_at in (2, 5, 11):
-
-        def killed(self, state, killed_at=killed_at):
-            stepped(self, state)
-            if state.step == killed_at:
-                raise Interrupted
-
-        monkeypatch.setattr(FinetuneObserver, "stepped", killed)
-        with pytest.raises(Interrupted):
-            finetune(settings, tmp_path / "killed")
-    monkeypatch.setattr(FinetuneObserver, "stepped", stepped)
+        with pytest.raises(CrashError):
+            finetune(settings, tmp_path / "killed", callbacks=[AtStep(killed_at, crash)])
     resumed = finetune(settings, tmp_path / "killed")
-    assert "going on from step 9 of 16" in capsys.readouterr().out
+    assert "resuming from step 9 (" in capsys.readouterr().out
     assert resumed["metrics"] == whole["metrics"]
     assert resumed["selected"] == whole["selected"]
     ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "killed")
@@ -149,13 +137,7 @@ def test_best_epoch_is_selected_by_option(model, glue, tmp_path, monkeypatch) ->
     settings = config(model, glue, select="best")
     one = finetune(replace(settings, epochs=1.0, select="last"), tmp_path / "one")
     assert one["selected"] == ["last epoch"]
-    score = run.BestEpoch.__call__
-
-    def scripted(self, step: int) -> None:
-        self.score = lambda: next(falling)
-        score(self, step)
-
-    monkeypatch.setattr(run.BestEpoch, "__call__", scripted)
+    monkeypatch.setattr(run.Run, "dev_score", lambda self: next(falling))
     best = finetune(settings, tmp_path / "best")
     assert best["selected"] == ["best on dev, after step 4 of 16"]
     last = finetune(replace(settings, select="last"), tmp_path / "last")

@@ -23,7 +23,7 @@ import electra
 from electra.finetuning import run as finetuning
 from electra.finetuning.qa.config import SpanConfig
 from electra.runtime.setup import RuntimeConfig
-from electra.train.loop import Recipe
+from electra.train.config import Recipe
 from electra.train.metrics_log import read_metrics
 from electra.train.schedule import Budget
 
@@ -46,7 +46,7 @@ REFERENCE = {
     "masking": {"with_replacement": True, "mlm_mask": 0.85, "mlm_random": 0.0},
     "training": {"means": "local"},
     "optimizer": {"bias_correction": False},
-    "schedule": {"multiply": True},
+    "schedule": {"kind": "linear-product"},
 }
 """What `electra.presets.reference` sets."""
 

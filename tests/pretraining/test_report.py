@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
-from rich.progress import TaskProgressColumn
+from torch import nn
 
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.detection_metrics import BINS
 from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor
 from electra.pretraining.reporting.diagnostics import Finding, Health
-from electra.pretraining.reporting.observer import RunObserver, clock_time
 from electra.pretraining.reporting.plots import draw
 from electra.pretraining.reporting.report import table, when
-from electra.runtime.setup import Runtime
 from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget
 
@@ -71,26 +70,13 @@ def test_when_something_was_wrong(last: int | None, expected: str) -> None:
     assert when(Finding(200, "p", "a", last), last_step=900) == expected
 
 
-def test_a_problem_is_found_once_and_its_end_is_kept(tmp_path: Path, runtime: Runtime) -> None:
-    observer = RunObserver(tmp_path, Budget(steps=3000), Health(100), 1.0, runtime, lambda step: tmp_path)
-    guessing, learnt = ROW | {"sampled_accuracy": 0.01}, ROW | {"sampled_accuracy": 0.5}
-    rows = {1500: guessing, 1550: guessing, 1600: learnt, 1650: guessing, 1700: learnt}
-    new = {step: len(observer.judge(step, step / 3000, row)) for step, row in rows.items()}
+def test_a_problem_is_found_once_and_its_end_is_kept(tmp_path: Path) -> None:
+    monitor = HealthMonitor(tmp_path, Budget(steps=3000), Health(100))
+    guessing, learned = ROW | {"sampled_accuracy": 0.01}, ROW | {"sampled_accuracy": 0.5}
+    rows = {1500: guessing, 1550: guessing, 1600: learned, 1650: guessing, 1700: learned}
+    new = {step: len(monitor.check(step, step / 3000, row)) for step, row in rows.items()}
     assert new == {1500: 1, 1550: 0, 1600: 0, 1650: 1, 1700: 0}
-    assert [(finding.step, finding.last_step) for finding in observer.findings] == [(1500, 1550), (1650, 1650)]
-
-
-def test_until_the_first_row_of_metrics_the_display_shows_the_speed(tmp_path: Path, runtime: Runtime) -> None:
-    observer = RunObserver(tmp_path, Budget(steps=100), Health(100), 1.0, runtime, lambda step: tmp_path)
-    observer.started(TrainingState(10, seconds=2.0, tokens=1000.0))
-    try:
-        observer.stepped(TrainingState(11, seconds=2.5, tokens=1600.0))
-        (task,) = observer.progress.tasks
-        assert task.fields["detail"] == "step 11 1,200 tokens/s"
-        bar = next(column for column in observer.progress.columns if isinstance(column, TaskProgressColumn))
-        assert bar.render(task).plain.strip() == "11% done"
-    finally:
-        observer.close()
+    assert [(finding.step, finding.last_step) for finding in monitor.findings] == [(1500, 1550), (1650, 1650)]
 
 
 def steps_of(pace: float, number: int, first: float = 0.0) -> list[TrainingState]:
@@ -114,28 +100,21 @@ def test_few_updates_that_fit_are_warned_of_once(
     budget: Budget,
     states: list[TrainingState],
     warning: str | None,
-    tmp_path: Path,
-    runtime: Runtime,
-    capsys: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    observer = RunObserver(tmp_path, budget, Health(100), 1.0, runtime, lambda step: tmp_path)
-    observer.started(TrainingState())
+    callback = BudgetWarning(budget)
+    callback.on_train_begin(nn.Linear(2, 2), TrainingState())
     for state in states:
-        observer.stepped(state)
-    observer.close()
-    lines = [line for line in capsys.readouterr().out.splitlines() if "will fit into" in line]
-    assert len(lines) == (warning is not None)
-    assert all(line.startswith(f"! {warning}") for line in lines)
+        callback.on_step_end(state)
+    assert len(caplog.messages) == (warning is not None)
+    assert all(line.startswith(str(warning)) for line in caplog.messages)
 
 
-def test_a_run_that_goes_on_is_not_warned_again(
-    tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture
-) -> None:
-    observer = RunObserver(tmp_path, Budget(hours=0.1), Health(100), 1.0, runtime, lambda step: tmp_path)
-    observer.started(TrainingState(5, 45.0))
-    observer.stepped(TrainingState(6, 54.0))
-    observer.close()
-    assert "will fit into" not in capsys.readouterr().out
+def test_a_resumed_run_is_not_warned_again(caplog: pytest.LogCaptureFixture) -> None:
+    callback = BudgetWarning(Budget(hours=0.1))
+    callback.on_train_begin(nn.Linear(2, 2), TrainingState(5, 45.0))
+    callback.on_step_end(TrainingState(6, 54.0))
+    assert not caplog.messages
 
 
 def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
@@ -165,21 +144,6 @@ def test_a_bert_has_pictures_too() -> None:
     assert legend(figures["training"].axes[0]) == ["masked LM"]
 
 
-@pytest.fixture
-def runtime() -> Runtime:
-    import torch
-
-    return Runtime(torch.device("cpu"), torch.float32)
-
-
 def test_shares_are_shown_in_percent_and_all_else_as_it_is() -> None:
     values = dict.fromkeys(("accuracy", "reward", "policy_loss", "auc"), 0.5)
     assert [value for _, value in table(values, METRICS)] == ["0.500", "0.500", "50.0%", "0.500"]
-
-
-def test_time_that_is_left() -> None:
-    assert [clock_time(seconds) for seconds in (2054.4, 90_000.0, 1e300)] == [
-        "0:34:14",
-        "1 day, 1:00:00",
-        "more than a century",
-    ]

@@ -8,40 +8,28 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.checkpoints import checkpoints_in, trained_module
 from torch import nn
 
 from electra import storage
 from electra.errors import RunError, StorageError
-from electra.train.checkpoint import Checkpoints, TrainingState
+from electra.train.checkpoint import TrainingState
+from electra.train.optimizer import OptimizerConfig, build_optimizer
 
-
-def stepped(seed: int = 0) -> tuple[nn.Module, torch.optim.AdamW]:
-    """A module and an optimizer with something to remember."""
-    torch.manual_seed(seed)
-    module = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
-    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
-    for _ in range(3):
-        module(torch.randn(5, 4)).square().mean().backward()
-        optimizer.step()
-    return module, optimizer
-
-
-def checkpoints(directory: Path, keep: int = 3) -> tuple[Checkpoints, list[str]]:
-    warnings: list[str] = []
-    return Checkpoints(directory / "checkpoints", keep, warnings.append), warnings
+TESTS = str(Path(__file__).parents[1])
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
-    kept, warnings = checkpoints(tmp_path)
-    module, optimizer = stepped()
+def test_everything_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = checkpoints_in(tmp_path)
+    module, optimizer = trained_module()
     sums = {"loss": torch.tensor(1.5, dtype=torch.float64), "scores": torch.arange(4.0)}
     kept.save(module, optimizer, TrainingState(3, 1.25, 60.0, 1e9, sums))
     other = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
-    theirs = torch.optim.AdamW(other.parameters(), fused=True)
+    theirs = build_optimizer(other.named_parameters(), OptimizerConfig())
     state = kept.restore(other, theirs)
     assert (state.step, state.seconds, state.tokens, state.flops) == (3, 1.25, 60.0, 1e9)
     assert state.sums.keys() == sums.keys()
@@ -52,28 +40,30 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         one(torch.randn(5, 4)).square().mean().backward()
         two.step()
     assert same(module, other), "the next update is the same, so the moments are"
-    assert not warnings
+    assert not caplog.messages
 
 
 def test_nothing_there_is_a_fresh_start(tmp_path: Path) -> None:
-    kept, _ = checkpoints(tmp_path)
-    assert kept.restore(*stepped()) == TrainingState()
+    kept = checkpoints_in(tmp_path)
+    assert kept.restore(*trained_module()) == TrainingState()
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
-    kept, _ = checkpoints(tmp_path, keep=2)
+    kept = checkpoints_in(tmp_path, keep=2)
     for step in (1, 2, 4, 30):
-        kept.save(*stepped(), TrainingState(step))
+        kept.save(*trained_module(), TrainingState(step))
     assert [path.name for path in kept.paths()] == ["step-00000004", "step-00000030"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_a_damaged_one_is_recognized_and_the_one_before_is_used(tmp_path: Path, name: str, damage: str) -> None:
-    kept, warnings = checkpoints(tmp_path)
-    first, optimizer = stepped()
+def test_a_damaged_one_is_recognized_and_the_one_before_is_used(
+    tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = checkpoints_in(tmp_path)
+    first, optimizer = trained_module()
     kept.save(first, optimizer, TrainingState(1))
-    kept.save(*stepped(seed=1), TrainingState(2))
+    kept.save(*trained_module(seed=1), TrainingState(2))
     file = kept.paths()[-1] / name
     content = bytearray(file.read_bytes())
     if damage == "gone":
@@ -83,33 +73,35 @@ def test_a_damaged_one_is_recognized_and_the_one_before_is_used(tmp_path: Path, 
     else:
         content[20] ^= 1
         file.write_bytes(content)
-    module, optimizer = stepped(seed=2)
+    module, optimizer = trained_module(seed=2)
     state = kept.restore(module, optimizer)
     assert state.step == 1
     assert same(module, first)
-    assert len(warnings) == 1
-    assert "step-00000002: damaged" in warnings[0]
-    assert "it is not used" in warnings[0]
+    (warning,) = caplog.messages
+    assert "step-00000002: damaged" in warning
+    assert "it is not used" in warning
 
 
-def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(tmp_path: Path) -> None:
-    kept, warnings = checkpoints(tmp_path)
+def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = checkpoints_in(tmp_path)
     for step in (1, 2):
-        kept.save(*stepped(), TrainingState(step))
+        kept.save(*trained_module(), TrainingState(step))
     for path in kept.paths():
         (path / "model.safetensors").unlink()
     with pytest.raises(RunError, match="every checkpoint is damaged"):
-        kept.restore(*stepped())
-    assert len(warnings) == 2
+        kept.restore(*trained_module())
+    assert len(caplog.messages) == 2
 
 
 @pytest.mark.parametrize("name", ["", "step-00000002", "step-00000002/state.json", "step-00000002/model.safetensors"])
 def test_one_that_may_not_be_read_is_not_called_damaged(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept, warnings = checkpoints(tmp_path)
+    kept = checkpoints_in(tmp_path)
     for step in (1, 2):
-        kept.save(*stepped(), TrainingState(step))
+        kept.save(*trained_module(), TrainingState(step))
     locked = kept.directory / name
 
     def refuse(path: Path, *_) -> None:
@@ -120,8 +112,8 @@ def test_one_that_may_not_be_read_is_not_called_damaged(
         allowed = getattr(Path, method)
         monkeypatch.setattr(Path, method, lambda path, *a, f=allowed, **k: refuse(path) or f(path, *a, **k))
     with pytest.raises(RunError, match=f"{locked}.*: no permission to read it; nothing is known to be damaged"):
-        kept.restore(*stepped())
-    assert not warnings
+        kept.restore(*trained_module())
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
@@ -129,8 +121,8 @@ def test_who_may_read_the_weights_is_for_the_umask_to_say(tmp_path: Path, mask: 
     before = os.umask(mask)
     try:
         storage.write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
-        kept, _ = checkpoints(tmp_path)
-        kept.save(*stepped(), TrainingState(1))
+        kept = checkpoints_in(tmp_path)
+        kept.save(*trained_module(), TrainingState(1))
     finally:
         os.umask(before)
     files = [tmp_path / "a.safetensors", *kept.paths()[0].iterdir()]
@@ -138,44 +130,54 @@ def test_who_may_read_the_weights_is_for_the_umask_to_say(tmp_path: Path, mask: 
 
 
 def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:
-    kept, _ = checkpoints(tmp_path, keep=1)
-    kept.save(*stepped(), TrainingState(9))
+    kept = checkpoints_in(tmp_path, keep=1)
+    kept.save(*trained_module(), TrainingState(9))
     (kept.paths()[0] / "model.safetensors").write_bytes(b"")
-    kept.save(*stepped(), TrainingState(5))
+    kept.save(*trained_module(), TrainingState(5))
     assert [path.name for path in kept.paths()] == ["step-00000005"]
-    assert kept.restore(*stepped()).step == 5
+    assert kept.restore(*trained_module()).step == 5
 
 
-def test_killed_while_writing_leaves_the_one_before(tmp_path: Path) -> None:
+def test_killed_while_writing_leaves_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A process is killed -9 in the middle of a write; what it left is neither used nor in the way."""
     script = f"""
 import os, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_checkpoint import *
-kept, _ = checkpoints(Path({str(tmp_path)!r}))
-kept.save(*stepped(), TrainingState(1))
+sys.path.insert(0, {TESTS!r})
+from pathlib import Path
+import torch
+from torch import nn
+from support.checkpoints import checkpoints_in, trained_module
+from electra.errors import StorageError
+from electra.train.checkpoint import TrainingState
+kept = checkpoints_in(Path({str(tmp_path)!r}))
+kept.save(*trained_module(), TrainingState(1))
 import electra.train.checkpoint as c
 c.checksum = lambda path: os.kill(os.getpid(), 9)
-kept.save(*stepped(), TrainingState(2))
+kept.save(*trained_module(), TrainingState(2))
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
-    kept, warnings = checkpoints(tmp_path)
+    kept = checkpoints_in(tmp_path)
     assert any(path.name.startswith(".writing") for path in kept.directory.iterdir())
-    assert kept.restore(*stepped()).step == 1
-    kept.save(*stepped(), TrainingState(2))
+    assert kept.restore(*trained_module()).step == 1
+    kept.save(*trained_module(), TrainingState(2))
     assert [path.name for path in kept.paths()] == ["step-00000001", "step-00000002"]
     assert not any(path.name.startswith(".writing") for path in kept.directory.iterdir())
-    assert not warnings
+    assert not caplog.messages
 
 
-def test_a_write_that_fails_half_way(tmp_path: Path) -> None:
+def test_a_write_that_fails_half_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The system refuses to make a file larger than 4 kB, as a full disk would; the last checkpoint stays."""
     script = f"""
 import resource, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_checkpoint import *
-kept, _ = checkpoints(Path({str(tmp_path)!r}))
-kept.save(*stepped(), TrainingState(1))
+sys.path.insert(0, {TESTS!r})
+from pathlib import Path
+import torch
+from torch import nn
+from support.checkpoints import checkpoints_in, trained_module
+from electra.errors import StorageError
+from electra.train.checkpoint import TrainingState
+kept = checkpoints_in(Path({str(tmp_path)!r}))
+kept.save(*trained_module(), TrainingState(1))
 big = nn.Linear(100, 100)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
@@ -187,33 +189,33 @@ except StorageError as error:
     assert "step-00000002" in done.stdout
     assert "cannot be written" in done.stdout
     assert len(done.stdout.splitlines()) == 1
-    kept, warnings = checkpoints(tmp_path)
+    kept = checkpoints_in(tmp_path)
     assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
-    assert kept.restore(*stepped()).step == 1
-    assert not warnings
+    assert kept.restore(*trained_module()).step == 1
+    assert not caplog.messages
 
 
 def test_a_full_disk_is_said_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, _ = checkpoints(tmp_path)
-    kept.save(*stepped(), TrainingState(1))
+    kept = checkpoints_in(tmp_path)
+    kept.save(*trained_module(), TrainingState(1))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
     with pytest.raises(
         StorageError, match=r"a checkpoint needs 0 MB, 0 MB are free.*make room and run the same command"
     ):
-        kept.save(*stepped(), TrainingState(2))
+        kept.save(*trained_module(), TrainingState(2))
     assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_no_permission(tmp_path: Path) -> None:
-    kept, _ = checkpoints(tmp_path)
+    kept = checkpoints_in(tmp_path)
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="cannot be written"):
-        kept.save(*stepped(), TrainingState(1))
+        kept.save(*trained_module(), TrainingState(1))
 
 
 def test_another_model(tmp_path: Path) -> None:
-    kept, _ = checkpoints(tmp_path)
-    kept.save(*stepped(), TrainingState(1))
+    kept = checkpoints_in(tmp_path)
+    kept.save(*trained_module(), TrainingState(1))
     with pytest.raises(RunError, match="step-00000001: holds the parameters of another model"):
         kept.restore(nn.Linear(3, 3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.callbacks import AtStep, CrashError, crash
 from support.computing_again import ComputeAgain
 from support.traces import trace
 
@@ -103,16 +104,8 @@ def test_a_run_may_go_on_with_graphs(
     monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])
     out = tmp_path / "run"
     electra.pretrain(str(text), out=str(tmp_path / "whole"), **tiny_run)
-    save = loop.save
-
-    def killed(module, optimizer, state, runtime, checkpoints):
-        save(module, optimizer, state, runtime, checkpoints)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "save", killed)
-        with pytest.raises(KeyboardInterrupt):
-            electra.pretrain(str(text), out=str(out), **tiny_run)
+    with pytest.raises(CrashError):
+        electra.pretrain(str(text), out=str(out), callbacks=[AtStep(5, crash)], **tiny_run)
     electra.pretrain(str(text), out=str(out), **merged(tiny_run, {"training": {"graphs": True}}))
     assert trace(out) == trace(tmp_path / "whole")
 

@@ -1,12 +1,28 @@
 """AdamW: what decays, and the variant without bias correction, against the update rule written out."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from support.callbacks import AtStep, CrashError, crash
+from support.checkpoints import checkpoints_in, trained_module
+from support.traces import trace
 from torch import nn
 
+import electra
+from electra.errors import RunError, UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.networks import Discriminator
-from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, no_decay, set_learning_rate
+from electra.train.checkpoint import TrainingState
+from electra.train.optimizer import (
+    OPTIMIZERS,
+    OptimizerConfig,
+    OptimizerKind,
+    build_optimizer,
+    clip_gradients,
+    no_decay,
+    set_learning_rate,
+)
 
 
 def test_biases_and_layer_norms_do_not_decay() -> None:
@@ -57,3 +73,31 @@ def test_one_clip_for_all_gradients() -> None:
     a.grad, b.grad = torch.tensor([3.0]), torch.tensor([4.0])
     assert float(clip_gradients([a, b], OptimizerConfig(clip_norm=1.0))) == pytest.approx(5.0)
     assert (float(a.grad), float(b.grad)) == pytest.approx((0.6, 0.8), rel=1e-4)
+
+
+def test_an_optimizer_from_outside_trains_and_resumes(
+    text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGD with momentum; its state is another one than AdamW's."""
+    kind = OptimizerKind(
+        lambda groups, config: torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.beta1),
+        lambda config, rate, step, decays: {"lr": rate},
+        frozenset({"momentum_buffer"}),
+    )
+    monkeypatch.setitem(OPTIMIZERS, "sgd", kind)
+    options = tiny_run | {"optimizer": {"kind": "sgd"}}
+    electra.pretrain(text, out=tmp_path / "whole", **options)
+    with pytest.raises(CrashError):
+        electra.pretrain(text, out=tmp_path / "run", callbacks=[AtStep(7, crash)], **options)
+    electra.pretrain(text, out=tmp_path / "run", **options)
+    assert trace(tmp_path / "run") == trace(tmp_path / "whole")
+    module, adamw = trained_module()
+    checkpoints_in(tmp_path).save(module, adamw, TrainingState(1))
+    sgd = build_optimizer(module.named_parameters(), OptimizerConfig(kind="sgd"))
+    with pytest.raises(RunError, match="exp_avg.*no state of a parameter"):
+        checkpoints_in(tmp_path).restore(module, sgd)
+
+
+def test_an_unknown_optimizer() -> None:
+    with pytest.raises(UsageError, match="optimizer.kind: expected adamw, got lion"):
+        OptimizerConfig(kind="lion")

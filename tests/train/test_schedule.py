@@ -6,9 +6,10 @@ import pytest
 
 from electra.errors import UsageError
 from electra.presets import reference, small
-from electra.train.loop import Recipe, TrainingConfig, learning_rate
+from electra.train.config import Recipe, TrainingConfig
+from electra.train.loop import learning_rate
 from electra.train.optimizer import OptimizerConfig
-from electra.train.schedule import Budget, ScheduleConfig
+from electra.train.schedule import SCHEDULES, Budget, Schedule, ScheduleConfig
 
 
 def recipe(budget: Budget, **schedule: object) -> Recipe:
@@ -56,7 +57,7 @@ def test_by_flops_the_rate_follows_them_alone() -> None:
 
 
 def test_reference_multiplies_warm_up_and_decay() -> None:
-    run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, multiply=True)
+    run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind="linear-product")
     expected = [(1 - t / 1000) * min(1.0, t / 100) for t in range(1000)]
     assert [rate(run, t) for t in range(1000)] == pytest.approx(expected)
     assert expected[0] == 0.0
@@ -83,3 +84,14 @@ def test_a_budget_is_one_of_three(given: dict) -> None:
 def test_a_warm_up_that_is_no_share() -> None:
     with pytest.raises(UsageError, match=r"schedule\.max_warmup is 1\.5"):
         ScheduleConfig(max_warmup=1.5)
+
+
+def test_a_schedule_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEDULES, "constant", Schedule(lambda done, warmup: min(1.0, done / warmup)))
+    run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind="constant")
+    assert [rate(run, t) for t in (0, 49, 500, 999)] == pytest.approx([0.005, 0.495, 1.0, 1.0])
+
+
+def test_an_unknown_schedule() -> None:
+    with pytest.raises(UsageError, match="schedule.kind: expected linear or linear-product, got cosine"):
+        ScheduleConfig(kind="cosine")

@@ -1,18 +1,26 @@
 """Fine-tuning and prediction: finetune, glue, predict, load."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from electra.external import output_path
 from electra.storage import PathLike, owner_only
+from electra.train.callbacks import Callback
 
 if TYPE_CHECKING:
     from electra.inference.predict import Predictor
 
 
 def finetune(
-    task: str, *, model: PathLike, out: PathLike, seeds: int = 1, private: bool = False, **options: Any
+    task: str,
+    *,
+    model: PathLike,
+    out: PathLike,
+    seeds: int = 1,
+    private: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **options: Any,
 ) -> dict[str, Any]:
     """Fine-tune an encoder on a task by the paper's protocol and score it. Run again with the same `out`, it resumes.
 
@@ -24,6 +32,7 @@ def finetune(
         seeds: Number of runs, with consecutive seeds from `seed` on.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
+        callbacks: From Python, objects of subclasses of `electra.Callback` that follow the training of every seed.
         options: Fields of `electra.finetuning.config.FinetuneConfig`.
 
     Returns:
@@ -33,7 +42,7 @@ def finetune(
     from electra.finetuning.run import finetune as run
 
     with owner_only(private):
-        return run(from_options(task, {"model": model, **options}), output_path(out), seeds)
+        return run(from_options(task, {"model": model, **options}), output_path(out), seeds, callbacks)
 
 
 def glue(

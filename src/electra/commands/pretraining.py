@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from electra.pretraining.config import BUDGETS, PretrainConfig
 from electra.pretraining.unused_options import without_effect
 from electra.pretraining.warm_start import read_initial_sizes
 from electra.storage import PathLike, owner_only
+from electra.train.callbacks import Callback
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ def pretrain(
     preset: str | None = None,
     config: PathLike | None = None,
     private: bool = False,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> dict[str, Any]:
     """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same `out`, it resumes.
@@ -124,6 +126,7 @@ def pretrain(
         config: Config file.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
+        callbacks: From Python, objects of subclasses of `electra.Callback` that follow the training.
         options: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
             in `optimizer={"learning_rate": 1e-4}` or `**{"optimizer.learning_rate": 1e-4}`.
 
@@ -140,7 +143,7 @@ def pretrain(
         log.warning(line)
     log_preset(built)
     with owner_only(private):
-        return run(built, directory)
+        return run(built, directory, callbacks)
 
 
 def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, out: Path) -> PretrainConfig:

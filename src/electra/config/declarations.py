@@ -52,12 +52,13 @@ def sections_of(config: type) -> dict[str, str]:
 def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
     """The parameters of a function as options by name; those that are not keyword-only are positional arguments.
 
-    The help texts are the `Args` section of its docstring.
+    Parameters of other types than `option_of` has, such as callbacks, are for Python only and are left out. The help texts
+    are the `Args` section of its docstring.
     """
     types, help_texts = get_type_hints(function), argument_docstrings(function)
     options = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
+        if parameter.kind is parameter.VAR_KEYWORD or not is_option(types[name]):
             continue
         required = parameter.default is parameter.empty
         options[name] = dataclasses.replace(
@@ -72,8 +73,7 @@ def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
 
 def option_of(name: str, annotation: Any) -> Option:
     """An option of a type: one of `PLAIN` or a Literal, a tuple or iterable of these, or None besides. A path is a str."""
-    kinds = members(annotation)
-    flat = [each for kind in kinds for each in (members(get_args(kind)[0]) if is_series(kind) else [kind])]
+    kinds, flat = members(annotation), flat_members(annotation)
     literals = [value for kind in flat if get_origin(kind) is Literal for value in get_args(kind)]
     plain = str if literals or any(map(is_path, flat)) else next(kind for kind in PLAIN if kind in flat)
     return Option(
@@ -83,6 +83,17 @@ def option_of(name: str, annotation: Any) -> Option:
         many=any(map(is_series, kinds)),
         choices=(lambda: literals) if literals else None,
     )
+
+
+def is_option(annotation: Any) -> bool:
+    """Whether `option_of` has an option of this type."""
+    return any(each in PLAIN or is_path(each) or get_origin(each) is Literal for each in flat_members(annotation))
+
+
+def flat_members(annotation: Any) -> list[Any]:
+    """The members of a union, and in the place of a series those of its elements."""
+    kinds = members(annotation)
+    return [each for kind in kinds for each in (members(get_args(kind)[0]) if is_series(kind) else [kind])]
 
 
 def members(annotation: Any) -> Sequence[Any]:

@@ -119,7 +119,7 @@ def parse_number(text: str) -> int | float | None:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan")) if FLOAT.fullmatch(text) else None
 
 
-def choice(default: str, choices: Callable[[], Iterable[str]]) -> Any:
+def choice(default: str | tuple[str, ...], choices: Callable[[], Iterable[str]]) -> Any:
     """A field of a configuration whose allowed values are looked up, the keys of a dictionary for instance."""
     return field(default=default, metadata={"choices": choices})
 

@@ -115,8 +115,8 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
     (
         ("wandb", "report_to", "tensorboard", "logging_dir"),
         (*PRETRAIN, *FINETUNE),
-        (),
-        "metrics are written to metrics.jsonl and, for TensorBoard, to events/ in --out",
+        ("log_to",),
+        "{} tensorboard, wandb or trackio names where metrics go, beside metrics.jsonl in --out",
     ),
     (
         ("text", "dataset", "corpus", "input"),

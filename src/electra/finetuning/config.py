@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from electra.config.checks import check_limits, check_local
-from electra.config.options import fixed
+from electra.config.checks import check_choice, check_limits, check_local
+from electra.config.options import choice, fixed
 from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.runtime.setup import RuntimeConfig
+from electra.train.trackers import TRACKERS
 
 MIN_LENGTH = 5
 """Tokens that every model reads at least: `[CLS] a [SEP] b [SEP]`."""
@@ -76,6 +77,8 @@ class FinetuneConfig:
     """Question answering: chunks, head and answers."""
     from_scratch: bool = False
     """Start from random weights of the model's sizes, as a baseline for pre-training."""
+    log_to: tuple[str, ...] = choice(("tensorboard",), lambda: TRACKERS)
+    """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
 
@@ -96,6 +99,8 @@ class FinetuneConfig:
             self, "--", epochs=10**6, learning_rate=100, layerwise_decay=1, batch_size=10**7, weight_decay=1000
         )
         check_limits(self, "--", seed=2**63 - 1, split_seed=2**63 - 1, max_length=10**7)
+        for name in self.log_to:
+            check_choice("--log-to", name, TRACKERS)
         if self.max_length is not None and self.max_length < MIN_LENGTH:
             raise UsageError(f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 

@@ -7,7 +7,7 @@ import platform
 import shutil
 import signal
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 import electra
-from electra.config.files import to_yaml
+from electra.config.files import flat, to_yaml
 from electra.console import format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.execution import describe_execution, enable_kernels
 from electra.finetuning.batching import BatchLoader
+from electra.finetuning.best_epoch import BestEpoch
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.export import build_model_card, save_finetuned
 from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.observer import BestEpoch, FinetuneObserver
 from electra.finetuning.preparation import Prepared, prepare
 from electra.finetuning.recipe import layerwise_rates
 from electra.finetuning.registry import check_options
@@ -37,10 +37,15 @@ from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.seeding import Stream, seed_everything
 from electra.storage import LOCK, exclusive, write_atomically, writing
+from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints
-from electra.train.loop import Recipe, TrainingConfig, train
+from electra.train.config import Recipe, TrainingConfig
+from electra.train.loop import train
+from electra.train.metrics_log import MetricsLog
 from electra.train.optimizer import OptimizerConfig
+from electra.train.progress import Progress
 from electra.train.schedule import Budget, ScheduleConfig
+from electra.train.trackers import build_trackers, require_trackers
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +73,7 @@ class Run:
         return task.score("dev", self.outputs("dev"))[task.main_metric]
 
 
-def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any]:
+def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     """Fine-tune with `seeds` seeds from `config.seed` on, each in its own directory; returns the summary.
 
     `out/results.json` holds medians, spreads and every seed's scores. Called again, it resumes.
@@ -78,21 +83,24 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
         SystemExit: a signal asked to stop; the run is saved, and the same call resumes it.
     """
     check_options(config)
+    require_trackers(config.log_to)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
     with exclusive(out, out / LOCK, log.warning):
-        summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds)))
+        summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds), callbacks))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
 
-def run_seeds(config: FinetuneConfig, out: Path, seeds: Iterable[int]) -> list[dict[str, Any]]:
+def run_seeds(
+    config: FinetuneConfig, out: Path, seeds: Iterable[int], callbacks: Sequence[Callback] = ()
+) -> list[dict[str, Any]]:
     """The results of a run for each seed. Their common inputs are read once, and not at all if all are finished."""
     config = with_absolute_paths(config)
     directory = find_model_directory(config.model)
     inputs = RunInputs.from_config(config, directory)
     prepared = cache(lambda: prepare(config, directory))
-    return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared) for seed in seeds]
+    return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared, callbacks) for seed in seeds]
 
 
 def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -124,7 +132,13 @@ def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
     return {**shared, **each, "metrics": spread}
 
 
-def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Callable[[], Prepared]) -> dict[str, Any]:
+def run_seed(
+    config: FinetuneConfig,
+    out: Path,
+    inputs: RunInputs,
+    prepared: Callable[[], Prepared],
+    callbacks: Sequence[Callback],
+) -> dict[str, Any]:
     """One run, in `out`: a model directory, predictions, `results.json` written last."""
     inputs.check(out, config)
     if (out / "results.json").exists():
@@ -145,7 +159,7 @@ def run_seed(config: FinetuneConfig, out: Path, inputs: RunInputs, prepared: Cal
         # The directory is written only from here on, when options and data have been checked.
         write_atomically(out / "inputs.json", inputs.to_json())
         write_atomically(out / "config.yaml", to_yaml(config).encode())
-        return score_and_save(run, train_model(run, recipe, loader))
+        return score_and_save(run, train_model(run, recipe, loader, callbacks))
 
 
 def build_run(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Runtime) -> Run:
@@ -178,7 +192,7 @@ def build_recipe(run: Run) -> Recipe:
     )
 
 
-def train_model(run: Run, recipe: Recipe, loader: BatchLoader) -> dict[str, Any]:
+def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequence[Callback]) -> dict[str, Any]:
     """Train to the end, select the weights, and return entries for the results.
 
     Raises:
@@ -191,13 +205,27 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader) -> dict[str, Any]
         f"{format_count(steps, 'step')} of {config.batch_size} "
         f"(rate {hyperparameters.learning_rate:g}, layer-wise decay {hyperparameters.layerwise_decay:g}, seed {config.seed})"
     )
-    best = BestEpoch(run.out, run.model, run.dev_score) if config.select == "best" else None
-    observer = FinetuneObserver(run.out, config.task, steps, loader.steps_per_epoch, best)
-    checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints, log.warning)
+    best = (
+        BestEpoch(run.out, run.model, run.dev_score, steps, loader.steps_per_epoch) if config.select == "best" else None
+    )
+    progress = Progress(
+        config.task,
+        recipe.budget,
+        lambda state: f"step {state.step:,} of {steps:,}, epoch {state.step / loader.steps_per_epoch:.1f},",
+        lambda metrics: f"loss {metrics['loss']:.3f} · {metrics['tokens_per_second']:,.0f} tokens/s",
+    )
+    all_callbacks = [
+        *([best] if best else []),
+        *callbacks,
+        MetricsLog(run.out),
+        *build_trackers(config.log_to, run.out, flat(asdict(config))),
+        progress,
+    ]
+    checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints)
     with stop_on_signal() as stop_signal:
         try:
             state = train(
-                run.model, loader.iterate, recipe, run.runtime, checkpoints, observer, lambda: stop_signal() != 0
+                run.model, loader.iterate, recipe, run.runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0
             )
         except DivergedError as error:
             place = str(error).split(":")[0]
@@ -205,8 +233,6 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader) -> dict[str, Any]
                 f"{run.out}: {place}: the gradients are no longer finite; choose another --out and a lower "
                 "--learning-rate or a longer --warmup"
             ) from None
-        finally:
-            observer.close()
         if state.step < steps:
             log.warning(f"Stopped at step {state.step:,} and saved; the same command resumes it.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))

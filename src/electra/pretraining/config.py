@@ -17,9 +17,10 @@ from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.pretraining.validation import check_generator, check_procedure, check_task
 from electra.runtime.setup import RuntimeConfig
-from electra.train.loop import Recipe, TrainingConfig
+from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
+from electra.train.trackers import TRACKERS
 
 BUDGETS = tuple(each.name for each in fields(Budget))
 """Options of which one sets the length of training."""
@@ -68,6 +69,8 @@ class PretrainConfig:
     """Processes that prepare the data; by default one per core."""
     seed: int = 0
     """Seed of initial weights, data order, masks, samples and dropout."""
+    log_to: tuple[str, ...] = choice(("tensorboard",), lambda: TRACKERS)
+    """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     loss_weight: float | None = None
     """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An
     objective without a generator (mlm) has a single, unweighted loss."""
@@ -100,6 +103,8 @@ class PretrainConfig:
         check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
         check_usage(self.seq_len, self.workers)
         check_choice("--objective", self.objective, OBJECTIVES)
+        for name in self.log_to:
+            check_choice("--log-to", name, TRACKERS)
         if self.seq_len > self.model.max_positions:
             raise UsageError(
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "

@@ -128,7 +128,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
-        state = Checkpoints(directory.checkpoints, 1, log.warning).restore(model)
+        state = Checkpoints(directory.checkpoints, 1).restore(model)
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
         enable_kernels(model, runtime)

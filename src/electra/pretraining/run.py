@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,8 +23,8 @@ from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import load_inputs
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, Utilization, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health
-from electra.pretraining.reporting.observer import RunObserver
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.two_stage import earlier, stages, sum_states
 from electra.pretraining.warm_start import check_init, continue_from, load_stage_one
@@ -32,20 +33,27 @@ from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.text.corpus import BUILTIN
 from electra.text.tokenizer import Tokenizer
+from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
+from electra.train.metrics_log import MetricsLog
 from electra.train.parallel import check_alike
+from electra.train.progress import Progress
+from electra.train.trackers import build_trackers, require_trackers
 
 log = logging.getLogger(__name__)
 
 
-def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
+def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     """Run `config` in the directory `out`, or what is left of it to do; returns the run's summary.
+
+    `callbacks` follow the training, in two stages that of both; see `electra.train.callbacks`.
 
     Raises:
         ElectraError: see `electra.errors`; the message says what to do.
         SystemExit: a signal asked to stop; the run is saved, and the same call goes on.
     """
+    require_trackers(config.log_to)
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
     with start_runtime(config.runtime) as runtime:
@@ -54,7 +62,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
             check_graphs(config, runtime)
         check_alike(facts, runtime)
         if (summary := directory.finished()) is None:
-            return run(config, directory, runtime)
+            return run(config, directory, runtime, callbacks)
         with main_process_first(runtime):
             directory.check(config)
         log.info(f"{out} is finished: step {summary['step']:,} (choose another --out for another run)")
@@ -62,7 +70,9 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         return summary
 
 
-def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> dict[str, Any]:
+def run(
+    config: PretrainConfig, directory: RunDirectory, runtime: Runtime, callbacks: Sequence[Callback]
+) -> dict[str, Any]:
     """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
     with ExitStack() as claim:
         with main_process_first(runtime):
@@ -81,7 +91,8 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
         last, before = config, TrainingState()
         if config.procedure != "joint":
             first, last = stages(config, model, data)
-            before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, runtime))
+            summary = directory.first_stage.finished() or run(first, directory.first_stage, runtime, callbacks)
+            before = earlier(summary)
             with main_process_first(runtime):  # it is the one that saves what all take over
                 load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
         log.info(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
@@ -93,7 +104,7 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
         elif enable_kernels(model, runtime):
             log.info("attention by the C++ kernel (--runtime.kernels false: by PyTorch)")
         try:
-            state, findings = train_model(last, rows, directory, model, data, tokenizer, runtime)
+            state, findings = train_model(last, rows, directory, model, data, tokenizer, runtime, callbacks)
         except torch.OutOfMemoryError:
             raise DeviceError(
                 f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
@@ -104,7 +115,7 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
 def recorded_micro_batch_size(directory: RunDirectory, runtime: Runtime) -> int:
     """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
     with all_or_none(runtime):
-        recorded = Checkpoints(directory.checkpoints, 1, log.warning).recorded_settings().get("micro_batch_size", 0)
+        recorded = Checkpoints(directory.checkpoints, 1).recorded_settings().get("micro_batch_size", 0)
     return int(runtime.all_reduce_max(float(recorded))[0])
 
 
@@ -115,7 +126,7 @@ PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
 def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     """What all processes of a run must have in common before they begin."""
     options = {format_flag(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
-    newest = [path.name for path in Checkpoints(directory.checkpoints, 1, log.warning).paths()[-1:]]
+    newest = [path.name for path in Checkpoints(directory.checkpoints, 1).paths()[-1:]]
     return {
         **options,
         "the newest checkpoint": newest[0] if newest else "none",
@@ -146,6 +157,7 @@ def train_model(
     data: PreparedData,
     tokenizer: Tokenizer,
     runtime: Runtime,
+    callbacks: Sequence[Callback],
 ) -> tuple[TrainingState, list[Finding]]:
     """Train to the end of the budget; returns where that is, and what was unusual on the way.
 
@@ -164,22 +176,25 @@ def train_model(
         rank=runtime.rank,
         world_size=runtime.world_size,
     )
-    checkpoints = Checkpoints(
-        directory.checkpoints, recipe.training.keep_checkpoints, log.warning, {"micro_batch_size": rows}
-    )
+    checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, {"micro_batch_size": rows})
     health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.exclude_original_token)
-    share = model.utilized_share(data.manifest.seq_len)
-    observer = RunObserver(directory.path, recipe.budget, health, share, runtime, checkpoints.path)
+    monitor = HealthMonitor(directory.path, recipe.budget, health)
+    all_callbacks = [
+        Utilization(model.utilized_share(data.manifest.seq_len), runtime),
+        *callbacks,
+        MetricsLog(directory.path),
+        *build_trackers(config.log_to, directory.path, flat(asdict(config))),
+        monitor,
+        BudgetWarning(recipe.budget),
+        Progress("training", recipe.budget, lambda state: f"step {state.step:,}", format_headline),
+    ]
     announce(config, rows, loader, runtime)
     with stop_on_signal() as stop_signal:
-        try:
-            state = train(model, loader.iterate, recipe, runtime, checkpoints, observer, lambda: stop_signal() != 0)
-        finally:
-            observer.close()
+        state = train(model, loader.iterate, recipe, runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0)
         if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
             log.warning(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
-    return state, observer.findings
+    return state, monitor.findings
 
 
 def announce(config: PretrainConfig, rows: int, loader: BatchLoader, runtime: Runtime) -> None:

@@ -37,6 +37,7 @@ FREE = (
     "runtime.",
     "workers",
     "encoding_errors",
+    "log_to",
     "training.log_every",
     "training.checkpoint_",
     "training.keep_checkpoints",

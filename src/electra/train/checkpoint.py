@@ -2,7 +2,7 @@
 
     checkpoints/step-00000300/
         model.safetensors      every parameter, once, under its name in the module
-        optimizer.safetensors  AdamW's moments and the running sums of the metrics
+        optimizer.safetensors  the optimizer's state and the running sums of the metrics
         state.json             step, seconds, tokens, FLOPs, settings; size and SHA-256 of the two files above, and of itself
 
 `state.json` is written last and carries the checksums, so a directory is whole or recognizably not. The data order and
@@ -12,8 +12,9 @@ the random state are functions of the step (see `electra.seeding`) and need no f
 import errno
 import hashlib
 import json
+import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,9 @@ from torch import Tensor, nn
 from electra.errors import RunError
 from electra.schema import check_file, read_object, read_tensors, validate
 from electra.storage import sync, write_tensors, writing
-from electra.train.checkpoint_schema import CheckpointRecord, check_moments, check_numbers
+from electra.train.checkpoint_schema import CheckpointRecord, check_numbers, check_optimizer_state
+
+log = logging.getLogger(__name__)
 
 PREFIX = "step-"
 FORMAT = 2
@@ -59,12 +62,9 @@ class Checkpoints:
     `settings` are recorded with each: what the configuration leaves to the machine and a resumed run has to keep.
     """
 
-    def __init__(
-        self, directory: Path, keep: int, warn: Callable[[str], None], settings: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, keep: int, settings: Mapping[str, int] | None = None) -> None:
         self.directory = directory
         self.keep = keep
-        self.warn = warn
         self.settings = dict(settings or {})
 
     def path(self, step: int) -> Path:
@@ -149,7 +149,7 @@ class Checkpoints:
         for path in reversed(paths):
             if (damage := damaged(path)) is None:
                 return load(path, module, optimizer)
-            self.warn(f"{path}: damaged ({damage}); it is not used")
+            log.warning(f"{path}: damaged ({damage}); it is not used")
         if paths:
             raise RunError(
                 f"{self.directory}: every checkpoint is damaged; delete this folder to train from step 0 again"
@@ -177,7 +177,8 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
     check_numbers(path / "model.safetensors", weights)
     remembered = read_tensors(path / "optimizer.safetensors", RunError)
     check_numbers(path / "optimizer.safetensors", remembered)
-    check_moments(path / "optimizer.safetensors", remembered, parameters)
+    if optimizer is not None:
+        check_optimizer_state(path / "optimizer.safetensors", remembered, parameters, optimizer)
     record = read_state(path)
     state = TrainingState(record["step"], record["seconds"], record["tokens"], record["flops"])
     with torch.no_grad():

@@ -7,12 +7,10 @@ from typing import Annotated
 import torch
 from pydantic import Field, FiniteFloat
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from typing_extensions import TypedDict
 
 from electra.errors import RunError
-
-MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
-"""What AdamW remembers of a parameter."""
 
 Amount = Annotated[FiniteFloat, Field(ge=0)]
 
@@ -50,20 +48,23 @@ def check_numbers(file: Path, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def check_moments(file: Path, tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> None:
-    """Raise a `RunError` if these are not AdamW's moments of the parameters, all three of each, and sums."""
-    kinds: dict[str, set[str]] = {}
+def check_optimizer_state(
+    file: Path, tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter], optimizer: Optimizer
+) -> None:
+    """Raise a `RunError` if these are not the optimizer's state of each parameter, and sums."""
+    kinds = {parameter: group["state"] for group in optimizer.param_groups for parameter in group["params"]}
+    found: dict[str, set[str]] = {}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
         if kind == "sums":
             continue
-        if kind not in MOMENTS or name not in parameters:
-            raise RunError(f"{file}: holds {key!r}, which is no moment of a parameter of this model")
+        if name not in parameters or kind not in kinds[parameters[name]]:
+            raise RunError(f"{file}: holds {key!r}, which is no state of a parameter of this model")
         expected = () if kind == "step" else tuple(parameters[name].shape)
         if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
-            found = f"{tuple(tensor.shape)} of {tensor.dtype}"
-            raise RunError(f"{file}: {key} is {found}, expected {expected} of {torch.float32}")
-        kinds.setdefault(name, set()).add(kind)
-    for name, found_kinds in kinds.items():
-        if missing := MOMENTS - found_kinds:
+            shape = f"{tuple(tensor.shape)} of {tensor.dtype}"
+            raise RunError(f"{file}: {key} is {shape}, expected {expected} of {torch.float32}")
+        found.setdefault(name, set()).add(kind)
+    for name, kinds_found in found.items():
+        if missing := kinds[parameters[name]] - kinds_found:
             raise RunError(f"{file}: {min(missing)}/{name} is missing")

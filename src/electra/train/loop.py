@@ -1,60 +1,28 @@
 """The training loop. It drives any module that returns a loss, for a number of steps or by the clock."""
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from electra.config.checks import check_limits
-from electra.errors import DivergedError, RunError, UsageError
+from electra.errors import DivergedError, RunError
 from electra.runtime.distributed import all_or_none
 from electra.runtime.memory import memory_kept
 from electra.runtime.setup import Runtime
 from electra.train.backward import Backward
+from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
+from electra.train.config import Recipe, TrainingConfig
 from electra.train.graphs import CudaRecorder, GraphedBackward
-from electra.train.optimizer import OptimizerConfig, build_optimizer, clip_gradients, same_rate, set_learning_rate
+from electra.train.optimizer import build_optimizer, clip_gradients, set_learning_rate
 from electra.train.parallel import check_alike, global_counts, global_sums
-from electra.train.schedule import Budget, ScheduleConfig, learning_rate_factor, multiplied_factor
+from electra.train.schedule import SCHEDULES
 
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """Batches, and how often the loop logs and saves."""
-
-    batch_size: int = 128
-    """Sequences of one update, over all processes."""
-    micro_batch_size: int | None = None
-    """Sequences that pass the model at once; more of them accumulate gradients. By default what suits the device."""
-    means: Literal["global", "local"] = "global"
-    """Losses are means over the whole batch, or (as the original code) means of each micro-batch's means."""
-    log_every: int = 50
-    """Updates between two rows of metrics."""
-    checkpoint_every: int = 1000
-    """Updates between two checkpoints."""
-    checkpoint_minutes: float = 10.0
-    """Minutes between two checkpoints, if that is sooner."""
-    keep_checkpoints: int = 3
-    """Checkpoints kept, the newest ones."""
-    compile: bool = False
-    """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU. On a CPU nothing is gained
-    (docs/research/log). Not measured on a GPU yet."""
-    graphs: bool = False
-    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host. One is
-    recorded whenever micro-batches have a new shape, which takes seconds of the run, so they are padded to one of a few
-    lengths. Several GPUs exchange gradients after the passes, not during them. Not measured yet."""
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
-        if not self.checkpoint_minutes > 0:
-            raise UsageError(f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0")
-        check_limits(self, "training.", batch_size=10**7, micro_batch_size=10**7, log_every=10**12)
-        check_limits(self, "training.", checkpoint_every=10**12, checkpoint_minutes=10**9, keep_checkpoints=10**9)
+log = logging.getLogger(__name__)
 
 
 class Trainable(Protocol):
@@ -73,41 +41,13 @@ class Trainable(Protocol):
         """Floating point operations of forward and backward for a micro-batch."""
 
 
-@runtime_checkable
-class Observer(Protocol):
-    """Who is told how the run goes. Called in every process; only the main one should speak."""
-
-    def started(self, state: TrainingState) -> None:
-        """The first step is about to begin."""
-
-    def stepped(self, state: TrainingState) -> None:
-        """An update was made."""
-
-    def logged(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """The metrics of all steps since the last call."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """All that decides how a module is trained."""
-
-    budget: Budget
-    training: TrainingConfig
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    seed: tuple[int, ...]
-    """The run's seed, and what else is to be part of the key of its random numbers."""
-    rate_factor: Callable[[str], float] = same_rate
-    """By a parameter's name, what multiplies its learning rate."""
-
-
 def train(
     module: nn.Module,
     batches_from: Callable[[int], Iterable[list[Any]]],
     recipe: Recipe,
     runtime: Runtime,
     checkpoints: Checkpoints,
-    observer: Observer,
+    callbacks: Sequence[Callback],
     stop_asked: Callable[[], bool],
 ) -> TrainingState:
     """Train `module`, a `Trainable`, until the budget is spent or `stop_asked()`; resumes where a run stopped.
@@ -122,23 +62,25 @@ def train(
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
     with all_or_none(runtime):
         state = checkpoints.restore(module, optimizer)
-    check_alike({"the step to go on from": state.step}, runtime)
+    check_alike({"the step to resume from": state.step}, runtime)
+    if state.step:
+        log.info(f"resuming from step {state.step:,} ({checkpoints.path(state.step)})")
     if not runtime.is_main:
         state.sums = zeros(state.sums)
     backward = backward_of(module, recipe.training, runtime)
+    callbacks = callbacks if runtime.is_main else ()
     module.train()
-    observer.started(state)
     clock, window = Clock(state.seconds), Window(state)
     saved_step, saved_at, rate = state.step, state.seconds, 0.0
 
-    with memory_kept(runtime.device):
+    with memory_kept(runtime.device), announce_begin_and_end(callbacks, module, state):
         for micro_batches in batches_from(state.step):
             # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
             agreed, stop = runtime.all_reduce_max(clock.seconds(), float(stop_asked()))
             state.seconds = agreed
             over = recipe.budget.done(state.step, agreed, state.flops) >= 1
             if over and state.step > window.step:  # a run by the clock seldom ends with a full window
-                window.log(observer, module, state, rate, runtime)
+                window.log(callbacks, module, state, rate, runtime)
             if over or stop:
                 break
             before = state.flops
@@ -151,27 +93,36 @@ def train(
             add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
             state.step += 1
             state.seconds = clock.seconds()
-            observer.stepped(state)
+            for callback in callbacks:
+                callback.on_step_end(state)
 
             if state.step % recipe.training.log_every == 0:
-                window.log(observer, module, state, rate, runtime)
+                window.log(callbacks, module, state, rate, runtime)
             overdue = agreed - saved_at >= 60 * recipe.training.checkpoint_minutes
             if overdue or state.step % recipe.training.checkpoint_every == 0:
-                save(module, optimizer, state, runtime, checkpoints)
+                save(module, optimizer, state, runtime, checkpoints, callbacks)
                 saved_step, saved_at = state.step, agreed
 
-    if state.step != saved_step:
-        save(module, optimizer, state, runtime, checkpoints)
+        if state.step != saved_step:
+            save(module, optimizer, state, runtime, checkpoints, callbacks)
     return state
+
+
+@contextmanager
+def announce_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: TrainingState) -> Iterator[None]:
+    """Call `on_train_begin` of each callback, and at the end, also after an exception, `on_train_end` of those called."""
+    with ExitStack() as ends:
+        for callback in callbacks:
+            ends.callback(callback.on_train_end, state)
+            callback.on_train_begin(module, state)
+        yield
 
 
 def learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
     """The rate of the update after `step` updates, `seconds` and FLOPs of training."""
-    warmup, peak = recipe.schedule.warmup(recipe.budget.steps), recipe.optimizer.learning_rate
-    if recipe.schedule.multiply:
-        return peak * multiplied_factor(recipe.budget.done(step, seconds, flops), warmup)
-    # Seen from the middle of the step, so that neither the first nor the last update has rate zero.
-    return peak * learning_rate_factor(recipe.budget.done(step + 0.5, seconds, flops), warmup)
+    schedule = SCHEDULES[recipe.schedule.kind]
+    done = recipe.budget.done(step + schedule.at, seconds, flops)
+    return recipe.optimizer.learning_rate * schedule.factor(done, recipe.schedule.warmup(recipe.budget.steps))
 
 
 def backward_of(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:
@@ -245,13 +196,16 @@ def save(
     state: TrainingState,
     runtime: Runtime,
     checkpoints: Checkpoints,
+    callbacks: Sequence[Callback],
 ) -> None:
     """Write a checkpoint from the main process, which takes over the metric sums of the others."""
     check_finite(state)
     sums = global_sums(state.sums, runtime)
     state.sums = sums if runtime.is_main else zeros(sums)
     if runtime.is_main:
-        checkpoints.save(module, optimizer, state)
+        path = checkpoints.save(module, optimizer, state)
+        for callback in callbacks:
+            callback.on_save(state, path)
 
 
 class Clock:
@@ -275,9 +229,13 @@ class Window:
         """Begin a window here."""
         self.step, self.seconds, self.tokens, self.flops = state.step, state.seconds, state.tokens, state.flops
 
-    def log(self, observer: Observer, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> None:
-        """Tell the observer the metrics since the last log, and begin anew."""
-        observer.logged(state, self.metrics(module, state, rate, runtime))
+    def log(
+        self, callbacks: Sequence[Callback], module: nn.Module, state: TrainingState, rate: float, runtime: Runtime
+    ) -> None:
+        """Give the callbacks the metrics since the last log, and begin anew."""
+        metrics = self.metrics(module, state, rate, runtime)
+        for callback in callbacks:
+            callback.on_log(state, metrics)
         check_finite(state)
         state.sums.clear()
 

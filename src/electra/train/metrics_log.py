@@ -1,20 +1,22 @@
-"""Metrics on disk: one JSON object a line in `metrics.jsonl`, and TensorBoard events beside it."""
+"""The metrics of a run in `metrics.jsonl`: one JSON object per line."""
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import Field
+from torch import nn
 from typing_extensions import TypedDict
 
 from electra.console import format_count
 from electra.errors import RunError
 from electra.schema import check_file, parse_json
 from electra.storage import write_atomically, writing
+from electra.train.callbacks import Callback
+from electra.train.checkpoint import TrainingState
 
 log = logging.getLogger(__name__)
 
@@ -35,33 +37,27 @@ class MetricsRow(TypedDict):
     flops: float
 
 
-class MetricsLog:
-    """Appends rows of numbers to `metrics.jsonl` and to TensorBoard events in the same directory.
+class MetricsLog(Callback):
+    """Appends rows of metrics to `metrics.jsonl` in a directory.
 
-    On resuming at `step`, what an interrupted run wrote beyond it is dropped, so that no step stands there twice.
+    On resuming, the rows of steps after the checkpoint are dropped, because the run makes them again.
     """
 
-    def __init__(self, directory: Path, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # 1 s of imports that no other command needs
-
+    def __init__(self, directory: Path) -> None:
         self.path = directory / "metrics.jsonl"
+
+    def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+        """Drop the rows after `state.step`."""
+        if state.step == 0 and self.path.exists():
+            log.info("starting at step 0 again (the run was stopped before its first checkpoint)")
         with writing(self.path):
-            kept = [row for row in read_metrics(self.path) if row["step"] <= step]
+            kept = [row for row in read_metrics(self.path) if row["step"] <= state.step]
             write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept).encode())
-            self.events = SummaryWriter(str(directory / "events"), purge_step=step + 1)
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of one step."""
+    def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Append a row."""
         with writing(self.path), self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
-        with writing(self.path.parent / "events"):
-            for name, value in metrics.items():
-                self.events.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Flush TensorBoard's events; where the disk is full they are lost, which the error under way says already."""
-        with suppress(OSError):
-            self.events.close()
+            file.write(json.dumps({"step": state.step, **metrics}) + "\n")
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:

@@ -3,11 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_choice, check_limits
+from electra.config.options import choice
 from electra.errors import UsageError
 
 
@@ -15,6 +18,8 @@ from electra.errors import UsageError
 class OptimizerConfig:
     """AdamW (paper, Table 6)."""
 
+    kind: str = choice("adamw", lambda: OPTIMIZERS)
+    """Name of the optimizer."""
     learning_rate: float = 5e-4
     """Peak learning rate."""
     beta1: float = 0.9
@@ -31,6 +36,7 @@ class OptimizerConfig:
     """Correct the moments for starting at zero; the original code does not."""
 
     def __post_init__(self) -> None:
+        check_choice("optimizer.kind", self.kind, OPTIMIZERS)
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
@@ -56,19 +62,34 @@ def build_optimizer(
     parameters: Iterable[tuple[str, nn.Parameter]],
     config: OptimizerConfig,
     rate_factor: Callable[[str], float] = same_rate,
-) -> torch.optim.AdamW:
-    """torch's own AdamW, in its fused form, over named parameters; `rate_factor(name)` multiplies the rate of each."""
+) -> Optimizer:
+    """The optimizer of `config.kind` over named parameters; `rate_factor(name)` multiplies the learning rate of each."""
     members: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in parameters:
         members[rate_factor(name), not no_decay(name)].append(parameter)
-    groups = [{"params": group, "rate_factor": factor, "decays": decays} for (factor, decays), group in members.items()]
+    kind = OPTIMIZERS[config.kind]
+    groups = [
+        {"params": group, "rate_factor": factor, "decays": decays, "state": kind.state}
+        for (factor, decays), group in members.items()
+    ]
+    return kind.build(groups, config)
+
+
+def set_learning_rate(optimizer: Optimizer, config: OptimizerConfig, rate: float, step: int) -> None:
+    """Set the learning rate of update number `step` (from 1) in every group of parameters."""
+    for group in optimizer.param_groups:
+        group.update(OPTIMIZERS[config.kind].group_settings(config, rate * group["rate_factor"], step, group["decays"]))
+
+
+def build_adamw(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
+    """torch's AdamW in its fused form."""
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
     )
 
 
-def set_learning_rate(optimizer: torch.optim.AdamW, config: OptimizerConfig, rate: float, step: int) -> None:
-    """Set the rate of update number `step` (from 1).
+def adamw_settings(config: OptimizerConfig, rate: float, step: int, decays: bool) -> dict[str, float]:
+    """Learning rate, epsilon and decay for update number `step` (from 1).
 
     Without bias correction the update is rate * m / (sqrt(v) + eps). torch's AdamW computes it when its rate, epsilon
     and decay are scaled by the corrections that it applies.
@@ -77,9 +98,25 @@ def set_learning_rate(optimizer: torch.optim.AdamW, config: OptimizerConfig, rat
     if not config.bias_correction:
         root = (1 - config.beta2**step) ** 0.5
         eps, scale = config.eps / root, (1 - config.beta1**step) / root
-    for group in optimizer.param_groups:
-        decay = config.weight_decay / scale if group["decays"] else 0.0
-        group.update(lr=rate * scale * group["rate_factor"], eps=eps, weight_decay=decay)
+    return {"lr": rate * scale, "eps": eps, "weight_decay": config.weight_decay / scale if decays else 0.0}
+
+
+@dataclass(frozen=True)
+class OptimizerKind:
+    """An optimizer of the table."""
+
+    build: Callable[[list[dict[str, Any]], OptimizerConfig], Optimizer]
+    """From groups of parameters."""
+    group_settings: Callable[[OptimizerConfig, float, int, bool], dict[str, float]]
+    """From configuration, learning rate, number of the update and whether the group decays, what to set in a group."""
+    state: frozenset[str]
+    """Names in `optimizer.state[parameter]`; `step` is a scalar, all else has the parameter's shape."""
+
+
+OPTIMIZERS: dict[str, OptimizerKind] = {
+    "adamw": OptimizerKind(build_adamw, adamw_settings, frozenset({"step", "exp_avg", "exp_avg_sq"})),
+}
+"""Optimizers by name."""
 
 
 def clip_gradients(parameters: Iterable[Tensor], config: OptimizerConfig) -> Tensor:

@@ -1,25 +1,29 @@
 """The learning rate as a pure function of how much of the run is done."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_choice, check_limits
+from electra.config.options import choice
 from electra.console import format_count
 from electra.errors import UsageError
+from electra.train.checkpoint import TrainingState
 
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Linear warm-up to the peak, then linear to zero (paper, Table 6)."""
+    """Warm-up and decay of the learning rate (paper, Table 6)."""
 
     warmup_steps: int = 10_000
     """Updates of warm-up, if the run has a number of steps."""
     max_warmup: float = 0.1
     """Largest share of a run that warms up; a run by the clock or by FLOPs warms up for just this share."""
-    multiply: bool = False
-    """Multiply warm-up and decay from the first step on, as the original code does, so that the peak is missed. Where the
-    run has a number of steps, all warmup_steps count, also in a shorter run, which then never reaches the peak."""
+    kind: str = choice("linear", lambda: SCHEDULES)
+    """Linear warm-up to the peak, then linear decay to zero (linear); or both multiplied from the first step on, as in the
+    original code (linear-product), which misses the peak. There max_warmup does not limit warmup_steps."""
 
     def __post_init__(self) -> None:
+        check_choice("schedule.kind", self.kind, SCHEDULES)
         if self.warmup_steps < 0:
             raise UsageError(f"schedule.warmup_steps is {self.warmup_steps}; it must not be negative")
         check_limits(self, "schedule.", warmup_steps=10**12)
@@ -29,12 +33,12 @@ class ScheduleConfig:
     def warmup(self, steps: int | None) -> float:
         """The warm-up of a run of `steps` updates (None: a run by the clock or by FLOPs) as a share of the run.
 
-        It is more than 1 where `multiply` keeps warm-up steps that exceed the run.
+        It is more than 1 where a schedule does not limit warm-up steps that exceed the run.
         """
         if steps is None:
             return self.max_warmup
         share = self.warmup_steps / steps
-        return share if self.multiply else min(share, self.max_warmup)
+        return min(share, self.max_warmup) if SCHEDULES[self.kind].limits_warmup else share
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,36 @@ class Budget:
             return step / self.steps
         return seconds / (3600 * self.hours) if self.hours is not None else flops / (self.flops or 1.0)
 
+    def share(self, state: TrainingState) -> float:
+        """The share of the run that is over at `state`, at most 1."""
+        return min(1.0, self.done(state.step, state.seconds, state.flops))
 
-def learning_rate_factor(done: float, warmup: float) -> float:
-    """The share of the peak learning rate when the share `done` of a run is over."""
+
+def linear(done: float, warmup: float) -> float:
+    """Linear warm-up, then linear decay to zero."""
     return done / warmup if done < warmup else max(0.0, (1 - done) / (1 - warmup))
 
 
-def multiplied_factor(done: float, warmup: float) -> float:
-    """The original code's form: warm-up times decay; its peak is 1 - warmup, and the first update has rate 0."""
+def linear_product(done: float, warmup: float) -> float:
+    """The original code's warm-up times decay; its peak is 1 - warmup, and the first update has rate 0."""
     return (1 - done) * min(1.0, done / warmup) if warmup else 1 - done
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A learning rate schedule."""
+
+    factor: Callable[[float, float], float]
+    """The share of the peak rate, from the share of the run that is over and the share of it that is warm-up."""
+    at: float = 0.5
+    """Where in an update the share of the run is taken: 0.5 is its middle, so that neither the first nor the last update
+    has rate zero; 0 its start."""
+    limits_warmup: bool = True
+    """`max_warmup` limits `warmup_steps`."""
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "linear": Schedule(linear),
+    "linear-product": Schedule(linear_product, at=0.0, limits_warmup=False),
+}
+"""Learning rate schedules by name."""

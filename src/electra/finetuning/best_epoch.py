@@ -1,0 +1,63 @@
+"""The weights of the epoch with the best dev score."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from electra.errors import RunError
+from electra.schema import check_file, read_tensors
+from electra.storage import write_tensors
+from electra.train.callbacks import Callback
+from electra.train.checkpoint import TrainingState
+
+
+class BestEpoch(Callback):
+    """Keeps the weights of the epoch that scored best on dev in a file, from where a resumed run goes on comparing."""
+
+    def __init__(
+        self, directory: Path, model: nn.Module, score: Callable[[], float], steps: int, steps_per_epoch: int
+    ) -> None:
+        self.path = directory / "best.safetensors"
+        self.model = model
+        self.score = score
+        self.steps = steps
+        self.steps_per_epoch = steps_per_epoch
+
+    def on_step_end(self, state: TrainingState) -> None:
+        """At the end of an epoch and of training, score the model, and keep its weights if none were better."""
+        if state.step % self.steps_per_epoch and state.step != self.steps:
+            return
+        value = self.score()
+        self.model.train()
+        known = self.known()
+        if known is None or value > known[1] or state.step == known[0]:
+            weights = {name: parameter.detach().contiguous() for name, parameter in self.model.named_parameters()}
+            partial = self.path.with_suffix(".partial")
+            write_tensors(partial, weights, {"step": str(state.step), "score": repr(value)})
+            partial.replace(self.path)
+
+    def known(self) -> tuple[int, float] | None:
+        """Step and score of the weights in the file, if there is one. Raises RunError where it is damaged."""
+        if not self.path.exists():
+            return None
+        check_file(self.path, RunError)
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                metadata = file.metadata()
+            return int(metadata["step"]), float(metadata["score"])
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+            raise RunError(
+                f"{self.path}: damaged ({' '.join(str(error).split())[:200]}); choose another --out"
+            ) from None
+
+    def restore(self) -> int:
+        """Load the best weights into the model; returns their step."""
+        known = self.known()
+        assert known is not None
+        weights = read_tensors(self.path, RunError)
+        if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in self.model.named_parameters()}:
+            raise RunError(f"{self.path}: holds the parameters of another model; choose another --out")
+        self.model.load_state_dict(weights, strict=True)
+        return known[0]

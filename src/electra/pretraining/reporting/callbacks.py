@@ -1,0 +1,123 @@
+"""Callbacks of a pre-training run: utilization, findings about its health, and a warning about small budgets."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from electra.console import format_count
+from electra.pretraining.reporting.diagnostics import Finding, Health
+from electra.runtime.setup import Runtime
+from electra.runtime.speed import matmul_rate
+from electra.train.callbacks import Callback
+from electra.train.checkpoint import TrainingState
+from electra.train.metrics_log import read_metrics
+from electra.train.schedule import Budget
+
+log = logging.getLogger(__name__)
+
+
+FEW_UPDATES = 500
+"""Updates below which only the frequencies of tokens are learned (docs/research/log: context takes thousands)."""
+MEASURED_STEPS, MEASURED_SECONDS, MEASURED_SHARE = 3, 1.0, 0.05
+"""How much is measured after the first step to estimate the updates: so many steps and seconds, or this share of the run."""
+
+
+class Utilization(Callback):
+    """Adds `mfu` to the metrics: FLOPs per second as a share of what the devices reach in large matrix products.
+
+    `utilized_share` is the share of the FLOPs, counted as in Appendix E, that the devices compute.
+    """
+
+    def __init__(self, utilized_share: float, runtime: Runtime) -> None:
+        self.utilized_share = utilized_share
+        self.runtime = runtime
+
+    def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+        """Measure the devices."""
+        self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
+
+    def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Add the metric."""
+        metrics["mfu"] = metrics["flops_per_second"] * self.utilized_share / self.peak_flops
+
+
+class HealthMonitor(Callback):
+    """Collects findings about each row of metrics, and logs each of them once while it lasts."""
+
+    def __init__(self, directory: Path, budget: Budget, health: Health) -> None:
+        self.metrics_path = directory / "metrics.jsonl"
+        self.budget = budget
+        self.health = health
+        self.findings: list[Finding] = []
+        self.current: dict[str, int] = {}  # problem -> its index in findings
+
+    def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+        """Check the rows of before an interruption; they belong to the report too."""
+        for row in read_metrics(self.metrics_path):
+            step = row.pop("step")
+            self.check(step, min(1.0, self.budget.done(step, row["seconds"], row["flops"])), row)
+
+    def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Log what is new."""
+        for finding in self.check(state.step, self.budget.share(state), metrics):
+            log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}")
+
+    def check(self, step: int, done: float, metrics: Mapping[str, float]) -> list[Finding]:
+        """The problems that are new at this step; a problem that lasts is one finding with its last step."""
+        found = self.health.check(step, done, metrics)
+        new = [finding for finding in found if finding.problem not in self.current]
+        for finding in found:
+            index = self.current.setdefault(finding.problem, len(self.findings))
+            if index == len(self.findings):
+                self.findings.append(finding)
+            self.findings[index] = replace(self.findings[index], last_step=step)
+        self.current = {finding.problem: self.current[finding.problem] for finding in found}
+        return new
+
+
+class BudgetWarning(Callback):
+    """Warns once, as soon as the pace is known, if few updates fit into a budget of hours or FLOPs."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.first: TrainingState | None = None
+        self.active = budget.steps is None
+
+    def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+        """A resumed run has been warned of before."""
+        self.active = self.active and state.step == 0
+
+    def on_step_end(self, state: TrainingState) -> None:
+        """Estimate the number of updates."""
+        if not self.active:
+            return
+        self.first = self.first or replace(state)
+        steps, done = state.step - self.first.step, self.budget.share(state)
+        measured = steps >= MEASURED_STEPS and state.seconds >= MEASURED_SECONDS
+        if not (measured or (steps and done >= MEASURED_SHARE) or done >= 0.5):
+            return
+        self.active = False
+        # The first step is left out where there are others: memory is allocated in it, and code may be compiled.
+        share = (done - self.budget.share(self.first)) / steps if steps else done / state.step
+        pace = (state.seconds - self.first.seconds) / steps if steps else state.seconds / state.step
+        updates = state.step + (1 - done) / max(share, 1e-9)
+        if updates < FEW_UPDATES:
+            log.warning(
+                f"about {format_count(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
+                f"{FEW_UPDATES:,} teach little more than the frequencies of tokens. Try --preset tiny, a smaller "
+                "--training.batch-size or --seq-len, or a larger budget"
+            )
+
+
+def format_headline(metrics: Mapping[str, float]) -> str:
+    """The few metrics that matter while a run trains."""
+    parts = [f"loss {metrics['loss']:.2f}"]
+    if "generator_loss" in metrics:
+        parts.append(f"gen {metrics['generator_loss']:.2f}")
+    if "auc" in metrics:
+        parts.append(f"disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}")
+    parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
+    return " · ".join(parts)

@@ -1,0 +1,60 @@
+"""How a module is trained: batches, logging, checkpoints, and what else the training loop has to know."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from electra.config.checks import check_limits
+from electra.errors import UsageError
+from electra.train.optimizer import OptimizerConfig, same_rate
+from electra.train.schedule import Budget, ScheduleConfig
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Batches, and how often the loop logs and saves."""
+
+    batch_size: int = 128
+    """Sequences of one update, over all processes."""
+    micro_batch_size: int | None = None
+    """Sequences that pass the model at once; more of them accumulate gradients. By default what suits the device."""
+    means: Literal["global", "local"] = "global"
+    """Losses are means over the whole batch, or (as the original code) means of each micro-batch's means."""
+    log_every: int = 50
+    """Updates between two rows of metrics."""
+    checkpoint_every: int = 1000
+    """Updates between two checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints, if that is sooner."""
+    keep_checkpoints: int = 3
+    """Checkpoints kept, the newest ones."""
+    compile: bool = False
+    """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU. On a CPU nothing is gained
+    (docs/research/log). Not measured on a GPU yet."""
+    graphs: bool = False
+    """Replay forward and backward passes as CUDA graphs, so that a small model's steps do not wait for the host. One is
+    recorded whenever micro-batches have a new shape, which takes seconds of the run, so they are padded to one of a few
+    lengths. Several GPUs exchange gradients after the passes, not during them. Not measured yet."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.checkpoint_minutes > 0:
+            raise UsageError(f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0")
+        check_limits(self, "training.", batch_size=10**7, micro_batch_size=10**7, log_every=10**12)
+        check_limits(self, "training.", checkpoint_every=10**12, checkpoint_minutes=10**9, keep_checkpoints=10**9)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides how a module is trained."""
+
+    budget: Budget
+    training: TrainingConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    seed: tuple[int, ...]
+    """The run's seed, and what else is to be part of the key of its random numbers."""
+    rate_factor: Callable[[str], float] = same_rate
+    """By a parameter's name, what multiplies its learning rate."""
