@@ -1,7 +1,7 @@
 """Self-attention of packed batches by the C++ kernel (`kernels/attention.h`), with its backward pass.
 
 PyTorch's fused attention on a CPU has no dropout and takes padded batches. The other kernels that were tried give nothing
-beside this one (the log of experiments: "What each CPU kernel gives").
+beside this one (docs/research/log: "Ablation of the CPU kernels").
 """
 
 from typing import Any
