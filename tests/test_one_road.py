@@ -147,7 +147,7 @@ def test_quiet_and_verbose(flag: str, shown: bool, inputs: Path, tmp_path: Path,
         out = capsys.readouterr().out
         assert ("electra." in out) == shown
         assert shown or out == ""
-        cli.main(["flops", flag])
+        cli.main([flag, "flops"])
         assert "FLOPs of a sequence" in capsys.readouterr().out, "results are always shown"
     finally:
         electra.console.show_log()

@@ -113,6 +113,13 @@ def test_files_and_functions_are_short(path: Path) -> None:
             assert (node.end_lineno or 0) - first.lineno < MAX_FUNCTION_LINES, f"{path}: {node.name}"
 
 
+def test_no_test_module_imports_another() -> None:
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    for path in (ROOT / "tests").rglob("*.py"):
+        imported = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", path.read_text(), re.MULTILINE))
+        assert not tests & {name.rpartition(".")[2] for name in imported}, path
+
+
 def test_pages_are_finished() -> None:
     """There is no marker where text was to be put in."""
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):

@@ -124,18 +124,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(words: list[str]) -> None:
     """Run a command, or print the version or the list of commands."""
-    if not words or words[0] in ("-h", "--help"):
+    rest = list(words)
+    flags = take_flags(rest)
+    if not rest:
         rows = "\n".join(f"  {name:<12} {command.summary}" for name, command in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
         return
-    if words[0] == "--version":
+    name = rest.pop(0)
+    if name == "--version":
         from electra import __version__
 
         print(f"electra {__version__}")
         return
-    name, rest = words[0], list(words[1:])
     check_command(name)
-    flags = take_flags(rest)
     from electra.console import console, show_log
 
     show_log(10 if "--verbose" in flags else 30 if "--quiet" in flags else 20)
