@@ -55,7 +55,7 @@ def test_every_command_explains_every_option(name: str, capsys: pytest.CaptureFi
 def test_every_field_has_a_help_text(capsys: pytest.CaptureFixture) -> None:
     cli.main(["pretrain", "--help"])
     text = " ".join(capsys.readouterr().out.split("\narguments:")[1].split())
-    for name in electra.config.files.flat(yaml.safe_load(electra.config.files.to_yaml(PretrainConfig()))):
+    for name in electra.config.files.flatten(yaml.safe_load(electra.config.files.to_yaml(PretrainConfig()))):
         option = "--" + name.replace("_", "-")
         if name != "text":
             after = text.split(f" {option} ", 1)[1]
@@ -99,12 +99,13 @@ def test_how_configurations_differ_is_said_in_plain_words(tmp_path: Path) -> Non
     saved, tiny = tmp_path / "c.yaml", PRESETS["tiny"]()
     saved.write_text(electra.config.files.to_yaml(tiny))
     other = replace(tiny, text=("a", "b"), steps=None, hours=2.0, cased=True)
-    assert electra.config.files.difference_to(saved, other, ()) == (
+    assert electra.config.files.describe_difference(saved, other, ()) == (
         "--text is not set there, a b here; --steps is 20000 there, not set here; --hours is not set there, 2.0 here; "
         "1 more option differs"
     )
     assert (
-        electra.config.files.difference_to(saved, replace(tiny, cased=True), ()) == "--cased is false there, true here"
+        electra.config.files.describe_difference(saved, replace(tiny, cased=True), ())
+        == "--cased is false there, true here"
     )
 
 

@@ -23,7 +23,7 @@ import electra
 from electra import cli, console
 from electra.config.files import MAX_BYTES, load_yaml
 from electra.errors import DataError, TextError, UsageError
-from electra.external import decode_json, printable, refuse_special_file
+from electra.external import decode_json, escape_unprintable, refuse_special_file
 from electra.finetuning.qa import data
 from electra.finetuning.qa.data import read_mrqa, read_squad
 from electra.finetuning.readers import inputs
@@ -207,7 +207,7 @@ SHOWN = r"a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
 
 
 def test_names_are_printed_escaped(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert printable(NASTY) == SHOWN
+    assert escape_unprintable(NASTY) == SHOWN
     monkeypatch.setattr(
         logging.getLogger("electra"), "propagate", False
     )  # pytest-xdist cannot send half a surrogate pair

@@ -21,7 +21,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.config import from_options as finetune_options
 from electra.inference.config import from_options as predict_options
 from electra.pretraining.config import BUDGETS, PretrainConfig
-from electra.runtime.setup import RuntimeConfig, launch_variables, start_runtime
+from electra.runtime.setup import RuntimeConfig, read_launch_variables, start_runtime
 
 HUGE = {"NaN": math.nan, "infinite": math.inf, "minus infinite": -math.inf, "1e300": 1e300, "-1e300": -1e300}
 WHOLE = {"10^20": 10**20, "10^400": 10**400, "-10^400": -(10**400)}
@@ -147,7 +147,7 @@ def no_host(backend: str) -> None:
 def test_variables_that_are_empty_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "")
-    assert launch_variables() == (0, 1, 0)
+    assert read_launch_variables() == (0, 1, 0)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

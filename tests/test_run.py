@@ -16,7 +16,7 @@ from electra.config.resolve import resolve
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
-from electra.runtime.setup import RuntimeConfig, precision
+from electra.runtime.setup import RuntimeConfig, choose_dtype
 from electra.train.metrics_log import read_metrics
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -187,7 +187,7 @@ def test_auto_is_bfloat16_where_a_gpu_multiplies_it_itself(
     has_it: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: has_it or including_emulation)
-    assert precision(RuntimeConfig(), torch.device("cuda")) == dtype
+    assert choose_dtype(RuntimeConfig(), torch.device("cuda")) == dtype
 
 
 @pytest.mark.parametrize(

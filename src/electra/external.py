@@ -38,7 +38,7 @@ def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
             raise error(f"{path}: {name}, and only regular files are read; write its content into a file and name that")
 
 
-def output_path(out: str | os.PathLike[str]) -> Path:
+def check_output_path(out: str | os.PathLike[str]) -> Path:
     """The path of an output.
 
     Raises:
@@ -49,13 +49,13 @@ def output_path(out: str | os.PathLike[str]) -> Path:
     return Path(out)
 
 
-def output_file(out: str | os.PathLike[str]) -> Path:
+def check_output_file(out: str | os.PathLike[str]) -> Path:
     """The path of a file to be written, which would take the place of what is there.
 
     Raises:
         UsageError: it is blank, or something else than a file is there: a folder, or a device such as /dev/null.
     """
-    path = output_path(out)
+    path = check_output_path(out)
     if path.exists() and not path.is_file():
         raise UsageError(f"--out {path}: not a regular file; name a file to be written, or leave --out out")
     return path
@@ -117,11 +117,11 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     return " ".join(str(error).split())[:limit]
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Text in one line that leaves a terminal as it is: what is not printable in it becomes an escape like \n or \x1b."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def shortened(text: str, limit: int = 80) -> str:
+def shorten(text: str, limit: int = 80) -> str:
     """Text of at most `limit` characters, for a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -39,7 +39,7 @@ def check_file(path: Path, error: type[ElectraError], limit: int | None = None) 
     try:
         found = path.stat()
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
-        raise unreadable(path, problem, error) from problem
+        raise make_read_error(path, problem, error) from problem
     if not stat.S_ISREG(found.st_mode):
         raise error(f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'no regular file'}")
     if limit is not None and found.st_size > limit:
@@ -52,7 +52,7 @@ def read_bytes(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -
     try:
         return path.read_bytes()
     except OSError as problem:
-        raise unreadable(path, problem, error) from problem
+        raise make_read_error(path, problem, error) from problem
 
 
 def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
@@ -69,7 +69,7 @@ def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
 
 def read_json(path: Path, schema: type[T], error: type[ElectraError], limit: int = SIZE_LIMIT) -> T:
     """The content of a JSON file, which has to fit `schema`. Raises `error`, with the file's name and the place in it."""
-    return parse_json(read_bytes(path, error, limit), schema, str(path), error)
+    return validate_json(read_bytes(path, error, limit), schema, str(path), error)
 
 
 def read_object(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -> dict[str, Any]:
@@ -77,34 +77,36 @@ def read_object(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) 
     return cast("dict[str, Any]", read_json(path, JsonObject, error, limit))
 
 
-def parse_json(data: bytes | str, schema: type[T], place: str, error: type[ElectraError], line: int | None = None) -> T:
+def validate_json(
+    data: bytes | str, schema: type[T], place: str, error: type[ElectraError], line: int | None = None
+) -> T:
     """A JSON document that has to fit `schema`; `line` is its number where it is one line of a file.
 
     Raises `error`, whose message begins with `place`.
     """
     try:
-        return validator(cast(Any, schema)).validate_json(
+        return build_validator(cast(Any, schema)).validate_json(
             data, strict=True, extra="allow" if is_typeddict(schema) else "ignore"
         )
     except ValidationError as problem:
-        raise error(describe(problem, place, line)) from None
+        raise error(describe_error(problem, place, line)) from None
 
 
 def validate(value: Any, schema: type[T], place: str, error: type[ElectraError]) -> T:
     """A value that has to fit `schema`, for what is not JSON. Raises `error`, whose message begins with `place`."""
     try:
-        return validator(cast(Any, schema)).validate_python(value, strict=True)
+        return build_validator(cast(Any, schema)).validate_python(value, strict=True)
     except ValidationError as problem:
-        raise error(describe(problem, place)) from None
+        raise error(describe_error(problem, place)) from None
 
 
 @cache
-def validator(schema: Any) -> Any:
+def build_validator(schema: Any) -> Any:
     """Building one takes about a millisecond."""
     return TypeAdapter(schema)
 
 
-def describe(problem: ValidationError, place: str, line: int | None = None) -> str:
+def describe_error(problem: ValidationError, place: str, line: int | None = None) -> str:
     """The first thing that is wrong, in one line."""
     first, *more = problem.errors(include_url=False, include_context=False)
     if first["type"] == "json_invalid":
@@ -115,7 +117,7 @@ def describe(problem: ValidationError, place: str, line: int | None = None) -> s
     place = place if line is None else f"{place}:{line}"
     if not first["loc"] and first["type"] in ("dict_type", "dataclass_type"):
         return f"{place}: not a JSON object"
-    where = location(first["loc"])
+    where = format_location(first["loc"])
     if first["type"] == "missing":
         text = f"{where} is missing"
     else:
@@ -125,7 +127,7 @@ def describe(problem: ValidationError, place: str, line: int | None = None) -> s
     return f"{place}: {' '.join(text.split())}{others}"
 
 
-def location(keys: tuple[int | str, ...]) -> str:
+def format_location(keys: tuple[int | str, ...]) -> str:
     """`('train', 3, 'bytes')` as `train[3].bytes`."""
     text = "".join(
         f"[{key}]"
@@ -138,7 +140,7 @@ def location(keys: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "the content"
 
 
-def unreadable(path: Path, problem: Exception, error: type[ElectraError]) -> ElectraError:
+def make_read_error(path: Path, problem: Exception, error: type[ElectraError]) -> ElectraError:
     """What the system says of a file, as an error of ours."""
     reason = getattr(problem, "strerror", None) or problem
     return error(f"{path}: cannot be read: {reason}")

@@ -49,7 +49,7 @@ def hash_key(stream: Stream, *key: int) -> int:
     return int(np.random.SeedSequence((int(stream), len(key), *key)).generate_state(1, np.uint64)[0])
 
 
-def numpy_generator(stream: Stream, *key: int) -> np.random.Generator:
+def build_numpy_generator(stream: Stream, *key: int) -> np.random.Generator:
     """A generator of NumPy for a key."""
     return np.random.Generator(np.random.PCG64([int(stream), len(key), *key]))
 
@@ -62,7 +62,7 @@ def seed_everything(stream: Stream, *key: int) -> None:
     torch.manual_seed(state)
 
 
-def row_keys(rows: Int[np.ndarray, " B"], stream: Stream, *key: int) -> Int64[np.ndarray, " B"]:
+def derive_row_keys(rows: Int[np.ndarray, " B"], stream: Stream, *key: int) -> Int64[np.ndarray, " B"]:
     """A key for each of the rows that these numbers name."""
     return derive_keys(np.array(hash_key(stream, *key), np.uint64).view(np.int64), rows)
 
@@ -81,13 +81,13 @@ def uniform(keys: Int64[Tensor, " B"], draw: Draw, number: int) -> Float[Tensor,
     The first numbers of a row do not depend on how many are drawn, so padding changes none of them.
     """
     places = torch.arange(int(draw) << 32, (int(draw) << 32) + number, device=keys.device)
-    x = keys.unsqueeze(1) + places.mul_(signed(INCREMENT))
+    x = keys.unsqueeze(1) + places.mul_(to_signed(INCREMENT))
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=True):
         # A shift of signed integers copies the sign into the bits that become free.
-        x = x.bitwise_xor_((x >> shift).bitwise_and_((1 << (64 - shift)) - 1)).mul_(signed(multiplier))
+        x = x.bitwise_xor_((x >> shift).bitwise_and_((1 << (64 - shift)) - 1)).mul_(to_signed(multiplier))
     return (x >> 40).bitwise_and_((1 << 24) - 1).float().mul_(2.0**-24)
 
 
-def signed(bits: int) -> int:
+def to_signed(bits: int) -> int:
     """The same 64 bits as a signed integer."""
     return bits - (1 << 64) if bits >> 63 else bits

@@ -26,7 +26,7 @@ MAX_COMMAND = 200
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def convert_os_errors(path: Path) -> Iterator[None]:
     """Turn an OSError within into a `StorageError` that names the file and says what to do."""
     try:
         yield
@@ -55,7 +55,7 @@ def holds_files(directory: Path) -> bool:
 
 
 @contextmanager
-def owner_only(wanted: bool) -> Iterator[None]:
+def restrict_permissions(wanted: bool) -> Iterator[None]:
     """If `wanted`, what is made meanwhile is for its owner alone: directories have mode 0700, files 0600.
 
     By the umask, which belongs to the whole process and is inherited by those it starts. Without, the user's holds: all
@@ -72,7 +72,7 @@ def owner_only(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool = False) -> Iterator[None]:
+def lock_output(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool = False) -> Iterator[None]:
     """Hold the file `lock`, so that no other process writes the result `out` meanwhile.
 
     The lock is flock(2) on the file, not its presence. The kernel releases it however the process ends, so there are no
@@ -91,8 +91,8 @@ def exclusive(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool 
     """
     check_writable(lock.parent)
     made = [folder for folder in (lock.parent, *lock.parent.parents) if not folder.exists()]
-    with writing(out):
-        descriptor = _locked(out, lock, warn, wait)
+    with convert_os_errors(out):
+        descriptor = _open_locked(out, lock, warn, wait)
     try:
         yield
     finally:
@@ -105,7 +105,7 @@ def exclusive(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool 
                 folder.rmdir()
 
 
-def _locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> int:
+def _open_locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> int:
     """The descriptor of the lock file, which is locked and holds a description of this process."""
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def _locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> i
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            holder = _holder(descriptor)
+            holder = _describe_holder(descriptor)
             os.close(descriptor)
             raise RunError(f"{out}: in use by {holder}; wait until that has ended, or choose another --out") from None
         except OSError as error:
@@ -130,7 +130,7 @@ def _locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> i
     return descriptor
 
 
-def _holder(descriptor: int) -> str:
+def _describe_holder(descriptor: int) -> str:
     """The process that holds a lock, as it has described itself there."""
     try:
         holder = json.loads(os.pread(descriptor, 1 << 20, 0))
@@ -145,7 +145,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """The file is whole or not there, whatever happens meanwhile. Raises StorageError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with writing(path):
+        with convert_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
                 file.write(data)

@@ -10,10 +10,10 @@ from electra.data.loader import (
     Batch,
     BatchLoader,
     LengthWarmup,
+    build_batch,
     evaluation_batches,
-    examples_batch,
-    in_pieces,
-    padded_batch,
+    pad_batch,
+    split_example,
 )
 from electra.data.shards import Example, ExampleSet, Shard
 from electra.errors import UsageError
@@ -30,7 +30,7 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
         ids = rng.integers(5, 1000, sizes.sum()).astype(np.uint16)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         ids[offsets[:-1]] = np.arange(first, first + len(sizes)) + 1000
-        shards.append(Shard.of(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))))
+        shards.append(Shard.from_examples(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))))
     return ExampleSet(shards)
 
 
@@ -52,7 +52,7 @@ def same(a: Batch, b: Batch) -> bool:
 
 def test_a_batch_against_lists() -> None:
     examples = example_set(100)
-    batch = examples_batch(examples, [57, 3, 99], np.arange(3), PAD)
+    batch = build_batch(examples, [57, 3, 99], np.arange(3), PAD)
     longest = max(len(examples[i].ids) for i in (57, 3, 99))
     assert batch.input_ids.shape == (3, longest)
     assert batch.attention_mask is not None
@@ -66,7 +66,7 @@ def test_a_batch_against_lists() -> None:
 
 
 def test_there_is_no_mask_where_nothing_is_padded() -> None:
-    assert examples_batch(example_set(100, lengths=(9, 10)), [1, 2], np.arange(2), PAD).attention_mask is None
+    assert build_batch(example_set(100, lengths=(9, 10)), [1, 2], np.arange(2), PAD).attention_mask is None
 
 
 @pytest.mark.parametrize("number", [24, 25, 47, 100, 240])
@@ -169,7 +169,7 @@ def test_too_few_examples() -> None:
 
 @pytest.mark.parametrize(("longest", "length"), [(3, 8), (8, 8), (9, 12), (12, 12), (13, 13)])
 def test_micro_batches_of_few_lengths(longest: int, length: int) -> None:
-    batch = padded_batch([[2] * longest, [2, 5, 3]], [longest, 3], 0, padded_to=(8, 12))
+    batch = pad_batch([[2] * longest, [2, 5, 3]], [longest, 3], 0, padded_to=(8, 12))
     assert batch.input_ids.shape == batch.token_type_ids.shape == (2, length)
     assert batch.lengths.tolist() == [longest, 3]
     assert batch.input_ids[0].tolist() == [2] * longest + [0] * (length - longest)
@@ -197,7 +197,7 @@ def test_evaluation_of_nothing() -> None:
 
 @pytest.mark.parametrize("lengths", [(3, 17), (9, 10)])
 def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
-    batch = examples_batch(example_set(10, lengths), [0, 1, 2, 3], np.arange(4), PAD)
+    batch = build_batch(example_set(10, lengths), [0, 1, 2, 3], np.arange(4), PAD)
     assert same(batch.to(torch.device("cpu")), batch)
     device = torch.device("cuda" if torch.cuda.is_available() else "meta")
     moved = batch.to(device)
@@ -210,7 +210,7 @@ def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("tokens", "pieces"), [(5, [5]), (8, [8]), (9, [5, 4]), (16, [8, 8]), (17, [6, 6, 5])])
 def test_pieces_tile_an_example(tokens: int, pieces: list[int]) -> None:
     whole = Example(np.arange(tokens, dtype=np.uint16), segment_a=4)
-    cut = list(in_pieces(whole, 8))
+    cut = list(split_example(whole, 8))
     assert [len(piece.ids) for piece in cut] == pieces
     assert np.concatenate([piece.ids for piece in cut]).tolist() == whole.ids.tolist()
     types = [int(i >= piece.segment_a) for piece in cut for i in range(len(piece.ids))]

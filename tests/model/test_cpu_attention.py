@@ -44,12 +44,16 @@ def test_encoder() -> None:
     ids, types = torch.randint(50, (3, 9)), torch.zeros(3, 9, dtype=torch.int64)
     positions = torch.tensor([[0, 2], [3, 1], [0, 7]])
     for mask in (None, mask_of(9, 4, 8), torch.ones(3, 9, dtype=torch.bool)):
-        expected = network(ids, types, mask), network(ids, types, mask, positions), [*network.states(ids, types, mask)]
+        expected = (
+            network(ids, types, mask),
+            network(ids, types, mask, positions),
+            [*network.hidden_states(ids, types, mask)],
+        )
         quick = copy.deepcopy(network)
         assert not has_cpu_kernels(quick)
         assert enable_cpu_kernels(quick) is None
         assert has_cpu_kernels(quick)
-        found = quick(ids, types, mask), quick(ids, types, mask, positions), [*quick.states(ids, types, mask)]
+        found = quick(ids, types, mask), quick(ids, types, mask, positions), [*quick.hidden_states(ids, types, mask)]
         real = torch.ones(3, 9, dtype=torch.bool) if mask is None else mask
         torch.testing.assert_close(found[0][real], expected[0][real], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-5)

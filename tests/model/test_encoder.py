@@ -31,7 +31,7 @@ def test_hidden_states_at_positions_are_those_of_the_whole_sequence(inputs) -> N
 @torch.no_grad()
 def test_states_end_with_the_encoders_own(inputs) -> None:
     encoder = Encoder(CONFIG).eval()
-    states = list(encoder.states(*inputs))
+    states = list(encoder.hidden_states(*inputs))
     assert len(states) == CONFIG.num_layers + 1
     assert torch.equal(states[0], encoder.embed(*inputs[:2]))
     torch.testing.assert_close(states[-1][inputs[2]], encoder(*inputs)[inputs[2]])

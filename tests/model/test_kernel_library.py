@@ -16,13 +16,13 @@ from support.owners import give_away
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import (
     NoKernelsError,
+    append_checksum,
+    build_compiler_command,
     build_id,
-    compiler_command,
+    find_kernel_problem,
+    format_library_name,
     kernels_compiled,
-    library_name,
     load_kernels,
-    sealed,
-    why_no_kernels,
 )
 
 pytestmark = NEEDS_COMPILER
@@ -39,7 +39,7 @@ class Process:
             path.mkdir(mode=0o700)
         (self.sources / "kernels.cpp").write_text(SOURCE)
         monkeypatch.setattr(kernel_library, "KERNELS", self.sources)
-        monkeypatch.setattr(kernel_library, "registered_build", lambda: self.loaded)
+        monkeypatch.setattr(kernel_library, "get_registered_build", lambda: self.loaded)
         monkeypatch.setattr(ctypes, "CDLL", self.load)
         monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(self.chosen))
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
@@ -65,11 +65,11 @@ class Process:
         """What another process, which begins here, compiles."""
         self.loaded, self.compiled = None, []
         load_kernels()
-        assert self.loaded == build_id(compiler_command())
+        assert self.loaded == build_id(build_compiler_command())
         return self.compiled
 
     def library(self, folder: Path) -> Path:
-        return folder / library_name(build_id(compiler_command()))
+        return folder / format_library_name(build_id(build_compiler_command()))
 
 
 @pytest.fixture
@@ -90,13 +90,13 @@ def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture)
 
 
 def test_its_name_is_all_that_it_is_made_from(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    builds = {build_id(compiler_command())}
+    builds = {build_id(build_compiler_command())}
     monkeypatch.setenv("CXX", "c++ -g0")
-    builds.add(build_id(compiler_command()))
+    builds.add(build_id(build_compiler_command()))
     monkeypatch.setattr(kernel_library.torch, "__version__", "2.99")
-    builds.add(build_id(compiler_command()))
+    builds.add(build_id(build_compiler_command()))
     (process.sources / "more.h").touch()
-    builds.add(build_id(compiler_command()))
+    builds.add(build_id(build_compiler_command()))
     assert len(builds) == 4
 
 
@@ -108,7 +108,7 @@ def flip(library: Path) -> None:
 
 def of_another_build(library: Path) -> None:
     """A whole one, under the name of this build."""
-    library.write_bytes(sealed(library.read_bytes()[:-32], "0123456789abcdef"))
+    library.write_bytes(append_checksum(library.read_bytes()[:-32], "0123456789abcdef"))
 
 
 def linked(library: Path) -> None:
@@ -123,7 +123,7 @@ def a_pipe(library: Path) -> None:
 
 def of_another_system(library: Path) -> None:
     """It cannot be loaded."""
-    library.write_bytes(sealed(b"\x7fELF and no more", build_id(compiler_command())))
+    library.write_bytes(append_checksum(b"\x7fELF and no more", build_id(build_compiler_command())))
 
 
 def unreadable(library: Path) -> None:
@@ -184,7 +184,9 @@ def test_a_file_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatc
     [library] = process.start()
     stranger = library.stat().st_ino
     monkeypatch.setattr(
-        kernel_library, "why_not_ours", lambda status: "belongs to user 12345" if status.st_ino == stranger else None
+        kernel_library,
+        "find_ownership_problem",
+        lambda status: "belongs to user 12345" if status.st_ino == stranger else None,
     )
     assert process.start() == [library]
     assert library.stat().st_ino != stranger
@@ -273,7 +275,7 @@ def test_what_killed_builds_left_is_removed(process: Process, monkeypatch: pytes
     folder = process.chosen / "electra"
     (folder / "tmpkilled/deeper").mkdir(parents=True)
     folder.chmod(0o700)
-    monkeypatch.setattr(kernel_library, "PATIENCE", 0.3)
+    monkeypatch.setattr(kernel_library, "LOCK_TIMEOUT", 0.3)
     with (folder / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert process.start() == [process.library(folder)]
@@ -302,11 +304,11 @@ from pathlib import Path
 from electra.model.cpu import library as k
 
 k.KERNELS = Path(sys.argv[1])
-command = k.compiler_command()
+command = k.build_compiler_command()
 build = k.build_id(command)
 print("ready", flush=True)
 sys.stdin.readline()
-assert k.is_whole(k.compile_kernels(build, command), build)
+assert k.is_intact(k.compile_kernels(build, command), build)
 """
 
 
@@ -359,7 +361,7 @@ network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)
 )
 def test_another_library_falls_back_to_pytorch(process: Process, operator: str) -> None:
     """One that is loaded without an error, and does not register the operators; and operators of that name from elsewhere."""
-    build = build_id(compiler_command())
+    build = build_id(build_compiler_command())
     words = ["registered", operator] if operator else ["loaded"]
     command = [sys.executable, "-c", ANOTHER_LIBRARY, str(process.sources), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "1000"})
@@ -384,9 +386,9 @@ def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NoKernelsError("no luck")
 
     monkeypatch.setattr(kernel_library, "load_kernels", fail)
-    why_no_kernels.cache_clear()
+    find_kernel_problem.cache_clear()
     try:
-        assert [why_no_kernels(), why_no_kernels()] == ["no luck", "no luck"]
+        assert [find_kernel_problem(), find_kernel_problem()] == ["no luck", "no luck"]
         assert len(tried) == 1
     finally:
-        why_no_kernels.cache_clear()
+        find_kernel_problem.cache_clear()

@@ -14,7 +14,7 @@ from electra.execution import enable_kernels
 from electra.model import cpu
 from electra.model.cpu import has_cpu_kernels
 from electra.model.cpu import library as kernel_library
-from electra.model.cpu.library import kernels_compiled, why_no_kernels
+from electra.model.cpu.library import find_kernel_problem, kernels_compiled
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 
@@ -24,7 +24,7 @@ WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 @NEEDS_COMPILER
 def test_they_compile_here() -> None:
     """Where not, the failure says why; tests of what they compute are skipped."""
-    assert why_no_kernels() is None
+    assert find_kernel_problem() is None
 
 
 def test_who_wants_kernels() -> None:
@@ -43,8 +43,8 @@ def test_who_wants_kernels() -> None:
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """What `enable_kernels` logs where nothing was compiled yet; attention stays as it is."""
-    monkeypatch.setattr(cpu, "why_no_kernels", why_no_kernels.__wrapped__)
-    monkeypatch.setattr(kernel_library, "registered_build", lambda: None)
+    monkeypatch.setattr(cpu, "find_kernel_problem", find_kernel_problem.__wrapped__)
+    monkeypatch.setattr(kernel_library, "get_registered_build", lambda: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
     def enable_in_vain() -> str:
@@ -104,7 +104,7 @@ def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytes
 FAULTS = """
 import resource, sys
 import torch
-from electra.runtime.memory import memory_kept
+from electra.runtime.memory import keep_freed_memory
 
 def faults():
     for step in range(30):
@@ -117,7 +117,7 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 
 outside = faults()
-with memory_kept(torch.device("cpu")):
+with keep_freed_memory(torch.device("cpu")):
     inside = faults()
     kept = resident()
 print(outside, inside, kept - resident())

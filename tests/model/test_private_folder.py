@@ -8,7 +8,7 @@ import pytest
 from support.owners import SOMEBODY, give_away
 
 from electra.model.cpu import private_folder
-from electra.model.cpu.private_folder import is_private_group, make_private, why_not_private
+from electra.model.cpu.private_folder import find_privacy_problem, is_private_group, make_private
 
 
 @pytest.fixture
@@ -24,21 +24,21 @@ def folder(tmp_path: Path) -> Path:
 def test_private_folders(folder: Path) -> None:
     for mode in (0o700, 0o755, 0o500):
         folder.chmod(mode)
-        assert why_not_private(folder) is None
-    assert why_not_private(folder / "not/yet") is None
+        assert find_privacy_problem(folder) is None
+    assert find_privacy_problem(folder / "not/yet") is None
     folder.parent.chmod(0o1777)
-    assert why_not_private(folder) is None, "as in /tmp"
+    assert find_privacy_problem(folder) is None, "as in /tmp"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777, 0o733])
 def test_writable_by_others(folder: Path, mode: int) -> None:
     folder.chmod(mode)
-    assert why_not_private(folder) == f"{folder} is writable by other users (chmod go-w {folder})"
+    assert find_privacy_problem(folder) == f"{folder} is writable by other users (chmod go-w {folder})"
 
 
 def test_a_parent_that_others_can_write_to(folder: Path) -> None:
     folder.parent.chmod(0o777)
-    assert why_not_private(folder) == f"{folder.parent} is writable by other users (chmod go-w {folder.parent})"
+    assert find_privacy_problem(folder) == f"{folder.parent} is writable by other users (chmod go-w {folder.parent})"
 
 
 def test_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.chmod(0o770)
     for own in (True, False):
         monkeypatch.setattr(private_folder, "is_private_group", lambda gid, own=own: own)
-        assert (why_not_private(folder) is None) == own
+        assert (find_privacy_problem(folder) is None) == own
 
 
 def test_private_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_somebody_else_s(folder: Path, part: str, monkeypatch: pytest.MonkeyPatc
     path = folder if part == "folder" else folder.parent
     me = os.geteuid()
     give_away(path, monkeypatch)
-    reason = why_not_private(folder)
+    reason = find_privacy_problem(folder)
     assert reason is not None
     assert f"{path if me == 0 else folder} belongs to user {SOMEBODY if me == 0 else me}, expected " in reason
     assert "chmod" not in reason
@@ -84,8 +84,8 @@ def test_somebody_else_s(folder: Path, part: str, monkeypatch: pytest.MonkeyPatc
 def test_symbolic_links(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
-    assert why_not_private(link) == f"{link} is a symbolic link, expected a folder"
-    assert why_not_private(link / "inside") == f"{link} is a symbolic link, expected a folder"
+    assert find_privacy_problem(link) == f"{link} is a symbolic link, expected a folder"
+    assert find_privacy_problem(link / "inside") == f"{link} is a symbolic link, expected a folder"
     link.unlink()
     link.symlink_to(folder / "nowhere")
     assert make_private(link) == f"{link} is a symbolic link, expected a folder"

@@ -101,7 +101,7 @@ def test_blocks_of_any_size_give_the_same(tmp_path: Path, monkeypatch, block_byt
     path.write_bytes(files.BYTE_ORDER_MARK + as_txt())
     monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
     assert documents(path) == DOCUMENTS
-    blocks = list(files.line_blocks(path))
+    blocks = list(files.read_line_blocks(path))
     assert blocks[-1].offset + len(blocks[-1].data) == path.stat().st_size
     assert blocks[-1].first_line + blocks[-1].data.count(b"\n") == 1 + as_txt().count(b"\n")
 
@@ -426,9 +426,9 @@ def test_readers_are_complete() -> None:
 
 def read_bars(path: Path, options: formats.ReadOptions) -> Iterator[formats.Piece]:
     """A format of this test: documents separated by bars."""
-    for block in files.line_blocks(path):
+    for block in files.read_line_blocks(path):
         for text in block.data.decode("utf-8", options.encoding_errors).split("|"):
-            yield from formats.document_pieces(text, block.bytes_read)
+            yield from formats.split_document(text, block.bytes_read)
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])

@@ -14,7 +14,7 @@ from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
-from electra.text.vocabulary import alphabet, sample_corpus, train_tokenizer
+from electra.text.vocabulary import build_alphabet, sample_corpus, train_tokenizer
 
 SHARED = DATA
 BERT_VOCABULARY = SHARED / "vocab.txt"
@@ -217,20 +217,20 @@ def test_chinese_characters_are_known(tmp_path: Path) -> None:
 
 def test_the_alphabet_is_counted_after_normalization(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = ["Éé e! \u0301中中中\x00".encode(), b"ab"]
-    assert alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
-    assert alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
-    assert alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
+    assert build_alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
+    assert build_alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
+    assert build_alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
     monkeypatch.setattr(vocabulary, "COVERAGE", 0.6)
-    assert alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
+    assert build_alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
 
 
 def test_normalization_by_character_is_that_of_the_library() -> None:
     """What counting characters instead of normalizing text rests on."""
     for normalization in (Normalization(), Normalization(True, False), Normalization(False, False)):
         text = "".join(NASTY) + TEXT
-        whole = normalization.normalizer().normalize_str(text)
+        whole = normalization.build_normalizer().normalize_str(text)
         expected = {char for char in whole if not char.isspace()}
-        assert set(alphabet([text.encode()], normalization, 10**6)[0]) == expected
+        assert set(build_alphabet([text.encode()], normalization, 10**6)[0]) == expected
 
 
 def test_the_sample_is_even_within_its_limit_and_always_the_same(tmp_path: Path) -> None:

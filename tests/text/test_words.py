@@ -68,7 +68,9 @@ def test_batches_and_a_table_that_begins_anew_change_nothing(
         assert agree(encoder, [line])
         most = max(most, encoder._table.chars)
     assert agree(encoder, LINES * 2)
-    assert most <= 100 < sum(len(word) for word in {word for line in LINES for word in cached_encoder.words_of(line)})
+    assert (
+        most <= 100 < sum(len(word) for word in {word for line in LINES for word in cached_encoder.split_words(line)})
+    )
 
 
 def test_a_word_is_asked_for_once(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +85,4 @@ def test_a_word_is_asked_for_once(trained: Tokenizer, monkeypatch: pytest.Monkey
     encoder = LineEncoder(trained)
     for line in TEXT.split("\n") * 3:
         encoder.encode([line])
-    assert sorted(asked) == sorted(set(cached_encoder.words_of(TEXT.replace("\n", " "))))
+    assert sorted(asked) == sorted(set(cached_encoder.split_words(TEXT.replace("\n", " "))))

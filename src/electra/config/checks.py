@@ -6,7 +6,7 @@ from typing import Any
 
 from electra.config.suggestions import format_flag, suggest_choice
 from electra.errors import UsageError
-from electra.external import is_unicode, printable, shortened
+from electra.external import escape_unprintable, is_unicode, shorten
 
 LARGEST_INT = 2**53
 """Integers up to here are exact in JSON, in float64 and as tensor sizes."""
@@ -24,7 +24,7 @@ def check_value(name: str, value: Any) -> None:
         if isinstance(each, str):
             problem = "a NUL character" if "\0" in each else "" if is_unicode(each) else "bytes that are not UTF-8"
             if problem:
-                raise UsageError(f"{format_flag(name)}: {shortened(printable(each))} holds {problem}")
+                raise UsageError(f"{format_flag(name)}: {shorten(escape_unprintable(each))} holds {problem}")
         elif isinstance(each, float) and not math.isfinite(each):
             if math.isnan(each) or name.rpartition(".")[2] not in UNBOUNDED:
                 raise UsageError(f"{format_flag(name)}: expected a finite number, got {each}")
@@ -54,7 +54,7 @@ def check_choice(flag: str, value: str, choices: Iterable[str]) -> None:
     allowed = list(choices)
     if value not in allowed:
         hint = suggest_choice(value, allowed)
-        raise UsageError(f"{flag}: expected {join_choices(allowed)}, got {shortened(str(value))}{hint}")
+        raise UsageError(f"{flag}: expected {join_choices(allowed)}, got {shorten(str(value))}{hint}")
 
 
 def join_choices(choices: Iterable[str]) -> str:

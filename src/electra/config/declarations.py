@@ -17,22 +17,22 @@ PLAIN = (str, bool, int, float)
 
 
 @cache
-def options_of(config: type) -> dict[str, Option]:
+def get_options(config: type) -> dict[str, Option]:
     """The fields of a dataclass as options by name, those of nested dataclasses with dotted names.
 
     The docstring under a field is its help text. Fields made by `electra.config.options.fixed` are left out.
     """
-    types, help_texts = get_type_hints(config), field_docstrings(config)
+    types, help_texts = get_type_hints(config), parse_field_docstrings(config)
     options: dict[str, Option] = {}
     for field in dataclasses.fields(config):
         if not field.metadata.get("option", True):
             continue
         if dataclasses.is_dataclass(types[field.name]):
-            for option in options_of(types[field.name]).values():
+            for option in get_options(types[field.name]).values():
                 name = f"{field.name}.{option.name}"
                 options[name] = dataclasses.replace(option, name=name)
             continue
-        option = option_of(field.name, types[field.name])
+        option = build_option(field.name, types[field.name])
         options[field.name] = dataclasses.replace(
             option,
             choices=field.metadata.get("choices", option.choices),
@@ -43,25 +43,25 @@ def options_of(config: type) -> dict[str, Option]:
 
 
 @cache
-def sections_of(config: type) -> dict[str, str]:
+def get_sections(config: type) -> dict[str, str]:
     """The nested dataclasses of a dataclass: field name -> help text."""
-    types, help_texts = get_type_hints(config), field_docstrings(config)
+    types, help_texts = get_type_hints(config), parse_field_docstrings(config)
     return {name: help_texts.get(name, "") for name, kind in types.items() if dataclasses.is_dataclass(kind)}
 
 
-def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
+def get_function_options(function: Callable[..., Any]) -> dict[str, Option]:
     """The parameters of a function as options by name; those that are not keyword-only are positional arguments.
 
     The help texts are the `Args` section of its docstring.
     """
-    types, help_texts = get_type_hints(function), argument_docstrings(function)
+    types, help_texts = get_type_hints(function), parse_argument_docstrings(function)
     options = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         required = parameter.default is parameter.empty
         options[name] = dataclasses.replace(
-            option_of(name, types[name]),
+            build_option(name, types[name]),
             default=None if required else parameter.default,
             required=required,
             positional=parameter.kind is parameter.POSITIONAL_OR_KEYWORD,
@@ -70,10 +70,10 @@ def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
     return options
 
 
-def option_of(name: str, annotation: Any) -> Option:
+def build_option(name: str, annotation: Any) -> Option:
     """An option of a type: one of `PLAIN` or a Literal, a tuple or iterable of these, or None besides. A path is a str."""
-    kinds = members(annotation)
-    flat = [each for kind in kinds for each in (members(get_args(kind)[0]) if is_series(kind) else [kind])]
+    kinds = get_members(annotation)
+    flat = [each for kind in kinds for each in (get_members(get_args(kind)[0]) if is_series(kind) else [kind])]
     literals = [value for kind in flat if get_origin(kind) is Literal for value in get_args(kind)]
     plain = str if literals or any(map(is_path, flat)) else next(kind for kind in PLAIN if kind in flat)
     return Option(
@@ -85,7 +85,7 @@ def option_of(name: str, annotation: Any) -> Option:
     )
 
 
-def members(annotation: Any) -> Sequence[Any]:
+def get_members(annotation: Any) -> Sequence[Any]:
     """The members of a union; any other type alone."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
@@ -100,7 +100,7 @@ def is_path(kind: Any) -> bool:
     return get_origin(kind) is os.PathLike
 
 
-def field_docstrings(config: type) -> dict[str, str]:
+def parse_field_docstrings(config: type) -> dict[str, str]:
     """The docstrings under the fields of a dataclass, each in one line."""
     body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -113,7 +113,7 @@ def field_docstrings(config: type) -> dict[str, str]:
     return found
 
 
-def argument_docstrings(function: Callable[..., Any]) -> dict[str, str]:
+def parse_argument_docstrings(function: Callable[..., Any]) -> dict[str, str]:
     """The `Args` section of a docstring: name -> text in one line."""
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
     found: dict[str, str] = {}

@@ -39,11 +39,11 @@ class PlainLoader(yaml.SafeLoader):
         """The next node, checked before anything is built of it."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise yaml_error(f"an alias (*{event.anchor}); write out what it stands for", event)
+            raise make_yaml_error(f"an alias (*{event.anchor}); write out what it stands for", event)
         if getattr(event, "tag", None) is not None:
-            raise yaml_error(f"a tag ({event.tag}); leave it out", event)
+            raise make_yaml_error(f"a tag ({event.tag}); leave it out", event)
         if self.depth == MAX_DEPTH:
-            raise yaml_error(f"values nested more than {MAX_DEPTH} deep", event)
+            raise make_yaml_error(f"values nested more than {MAX_DEPTH} deep", event)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -55,26 +55,28 @@ class PlainLoader(yaml.SafeLoader):
 def check_node(node: yaml.Node) -> None:
     """Raise a `yaml.YAMLError` for a node that no config file needs."""
     if node.tag not in TAGS:
-        raise yaml_error(f"{node.value!r}, which has a special meaning in YAML; put it into quotes", node)
+        raise make_yaml_error(f"{node.value!r}, which has a special meaning in YAML; put it into quotes", node)
     if isinstance(node, yaml.ScalarNode):
         if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
-            raise yaml_error(f"a number of {len(node.value):,} characters", node)
+            raise make_yaml_error(f"a number of {len(node.value):,} characters", node)
         if node.tag in NUMBERS and ":" in node.value:
-            raise yaml_error(f"{node.value}, which YAML takes for a number of base 60; put it into quotes", node)
+            raise make_yaml_error(f"{node.value}, which YAML takes for a number of base 60; put it into quotes", node)
         if "\0" in node.value or any("\ud800" <= char <= "\udfff" for char in node.value):
-            raise yaml_error("a NUL character or half a surrogate pair", node)
+            raise make_yaml_error("a NUL character or half a surrogate pair", node)
     if isinstance(node, yaml.MappingNode):
         names = set()
         for key, _ in node.value:
             if key.tag != TEXT:
                 name = repr(key.value) if isinstance(key, yaml.ScalarNode) else "of several values"
-                raise yaml_error(f"the name {name}, which is not text; names are those of options, like seq_len", key)
+                raise make_yaml_error(
+                    f"the name {name}, which is not text; names are those of options, like seq_len", key
+                )
             if key.value in names:
-                raise yaml_error(f"the name {key.value!r} a second time", key)
+                raise make_yaml_error(f"the name {key.value!r} a second time", key)
             names.add(key.value)
 
 
-def yaml_error(found: str, node: Any) -> yaml.YAMLError:
+def make_yaml_error(found: str, node: Any) -> yaml.YAMLError:
     """An error that names the line."""
     return yaml.YAMLError(f"line {node.start_mark.line + 1} has {found}")
 
@@ -102,12 +104,12 @@ def load_yaml(path: Path) -> Any:
         raise UsageError(f"{path}: not a config file ({' '.join(str(error).split())})") from None
 
 
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} as {"a.b": 1}; dotted names stay, an empty mapping is a value."""
     items: dict[str, Any] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
-        items.update(flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
+        items.update(flatten(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
     return items
 
 
@@ -120,7 +122,7 @@ def load(path: Path) -> dict[str, Any]:
     values = load_yaml(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: not a config file (expected names and values)")
-    return flat(values)
+    return flatten(values)
 
 
 def to_yaml(config: Any) -> str:
@@ -134,7 +136,7 @@ def to_yaml(config: Any) -> str:
     return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
 
 
-def difference_to(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
+def describe_difference(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
     """Describe how a configuration differs from a saved one; None if it does not.
 
     Args:
@@ -142,7 +144,7 @@ def difference_to(saved: Path, config: Any, free: tuple[str, ...]) -> str | None
         config: The configuration.
         free: Beginnings of the names of options that may differ.
     """
-    theirs, ours = load(saved), flat(yaml.safe_load(to_yaml(config)))
+    theirs, ours = load(saved), flatten(yaml.safe_load(to_yaml(config)))
     changed = {
         name: (theirs.get(name), ours.get(name))
         for name in theirs | ours

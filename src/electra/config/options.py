@@ -8,7 +8,7 @@ from typing import Any
 from electra.config.checks import check_choice, check_value, join_choices
 from electra.config.suggestions import format_flag, suggest_value
 from electra.errors import UsageError
-from electra.external import shortened
+from electra.external import shorten
 
 SWITCH = {"true": True, "yes": True, "false": False, "no": False}
 """Words for the two values of a `bool`."""
@@ -100,14 +100,14 @@ class Option:
         assert self.choices is not None
         allowed = [*self.choices(), *(["null"] if self.optional else [])]
         if value not in allowed and (hint := suggest_value(self.name, value)):
-            raise UsageError(f"{self.flag}: expected {self.type_name}, got {shortened(value)}{hint}")
+            raise UsageError(f"{self.flag}: expected {self.type_name}, got {shorten(value)}{hint}")
         check_choice(self.flag, value, allowed)
 
     def error(self, value: Any) -> UsageError:
         """The error for a value of another type."""
         if isinstance(value, float) and value - value != 0:
             return UsageError(f"{self.flag}: expected a finite number, got {value}")
-        return UsageError(f"{self.flag}: expected {self.type_name}, got {shortened(str(value))}")
+        return UsageError(f"{self.flag}: expected {self.type_name}, got {shorten(str(value))}")
 
 
 def parse_number(text: str) -> int | float | None:
@@ -119,11 +119,11 @@ def parse_number(text: str) -> int | float | None:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan")) if FLOAT.fullmatch(text) else None
 
 
-def choice(default: str, choices: Callable[[], Iterable[str]]) -> Any:
+def choice_field(default: str, choices: Callable[[], Iterable[str]]) -> Any:
     """A field of a configuration whose allowed values are looked up, the keys of a dictionary for instance."""
     return field(default=default, metadata={"choices": choices})
 
 
-def fixed(default: Any) -> Any:
+def fixed_field(default: Any) -> Any:
     """A field of a configuration that is not an option: it is computed from others."""
     return field(default=default, metadata={"option": False})

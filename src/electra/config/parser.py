@@ -8,10 +8,10 @@ from typing import Any
 
 from electra.config.files import format_value
 from electra.config.options import SWITCH, Option
-from electra.config.resolve import section_error
+from electra.config.resolve import make_section_error
 from electra.config.suggestions import suggest_option
 from electra.errors import UsageError
-from electra.external import shortened
+from electra.external import shorten
 
 COMMON = {
     "--help, -h": "Show this text.",
@@ -72,15 +72,15 @@ class Parser:
     def find(self, flag: str) -> Option:
         """The option of a flag. Raises a `UsageError` that names the nearest one if there is none."""
         if not flag.startswith("--"):
-            raise UsageError(f"there is no option {shortened(flag)}; --help lists all options")
+            raise UsageError(f"there is no option {shorten(flag)}; --help lists all options")
         name = flag.removeprefix("--").replace("-", "_")
         names = [each.name for each in self.options.values() if not each.positional]
         if name in names:
             return self.options[name]
         if name in self.sections:
-            raise section_error(name, names)
+            raise make_section_error(name, names)
         hint = suggest_option(name, names, self.command)
-        raise UsageError(f"there is no option {shortened(flag.replace('_', '-'))}; {hint}")
+        raise UsageError(f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
 
     def parse_positional(self, words: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
         """The positional argument, out of words without a flag."""
@@ -88,11 +88,11 @@ class Parser:
         if not words:
             return {}
         if option is None:
-            raise UsageError(f"{shortened(words[0])!r} is no option; --help lists all options")
+            raise UsageError(f"{shorten(words[0])!r} is no option; --help lists all options")
         if option.name in given:
-            raise UsageError(f"{shortened(words[0])!r} follows other options; name all of {option.flag} together")
+            raise UsageError(f"{shorten(words[0])!r} follows other options; name all of {option.flag} together")
         if len(words) > 1 and not option.many:
-            raise UsageError(f"{shortened(words[1])!r} is one argument too many; expected one {option.flag}")
+            raise UsageError(f"{shorten(words[1])!r} is one argument too many; expected one {option.flag}")
         return {option.name: self.parse_values(option, words)}
 
     def parse_values(self, option: Option, words: Sequence[str]) -> Any:
@@ -118,7 +118,11 @@ class Parser:
         for option in self.options.values():
             section = option.name.partition(".")[0] if "." in option.name else "options"
             groups.setdefault("arguments" if option.positional else section, []).append(option)
-        lines = [f"usage: electra {self.command} {' '.join(self.usage())}", "", *textwrap.wrap(description, width)]
+        lines = [
+            f"usage: electra {self.command} {' '.join(self.format_usage())}",
+            "",
+            *textwrap.wrap(description, width),
+        ]
         for name, options in groups.items():
             if name == "options" or options:
                 about = self.sections.get(name, "")
@@ -129,7 +133,7 @@ class Parser:
                 lines += [line for flags, text in COMMON.items() for line in format_entry(flags, text, width)]
         return "\n".join(lines) + "\n"
 
-    def usage(self) -> Iterator[str]:
+    def format_usage(self) -> Iterator[str]:
         """The positional argument and the required options, as the usage line shows them."""
         for option in self.options.values():
             if option.positional:
@@ -137,7 +141,7 @@ class Parser:
                 yield words if option.required else f"[{words}]"
         for option in self.options.values():
             if option.required and not option.positional:
-                yield f"{option.flag} {metavar(option)}"
+                yield f"{option.flag} {format_metavar(option)}"
         yield "[options]"
 
 
@@ -153,7 +157,7 @@ def take_values(rest: list[str]) -> list[str]:
     return taken
 
 
-def metavar(option: Option) -> str:
+def format_metavar(option: Option) -> str:
     """What the value of an option is called in the usage line: the last part of its name."""
     return option.name.rpartition(".")[2].upper().replace("_", "-")
 
@@ -165,7 +169,7 @@ def format_option(option: Option, default: Any, width: int) -> list[str]:
         facts.append("required")
     elif default not in ((), [], ""):
         facts.append(f"default: {'null' if default is None else format_value(default)}")
-    flag = option.flag if option.positional or option.type is bool else f"{option.flag} {metavar(option)}"
+    flag = option.flag if option.positional or option.type is bool else f"{option.flag} {format_metavar(option)}"
     return format_entry(flag, f"{option.help} ({', '.join(facts)})", width)
 
 

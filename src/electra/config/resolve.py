@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
-from electra.config.declarations import options_of, sections_of
-from electra.config.files import flat, load
+from electra.config.declarations import get_options, get_sections
+from electra.config.files import flatten, load
 from electra.config.suggestions import format_flag, suggest_option
 from electra.errors import UsageError
 
@@ -61,13 +61,13 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
     Raises:
         UsageError: no such option, or a wrong value.
     """
-    options, sections = options_of(config), sections_of(config)
+    options, sections = get_options(config), get_sections(config)
     values = {}
-    for name, value in flat({name: to_plain(value) for name, value in given.items()}).items():
+    for name, value in flatten({name: to_plain(value) for name, value in given.items()}).items():
         if name in sections:
             if value == {}:
                 continue
-            raise section_error(name, list(options))
+            raise make_section_error(name, list(options))
         if (parent := name.rpartition(".")[0]) in options:
             raise options[parent].error("names and values")
         if name not in options:
@@ -76,7 +76,7 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
     return values
 
 
-def section_error(section: str, names: Sequence[str]) -> UsageError:
+def make_section_error(section: str, names: Sequence[str]) -> UsageError:
     """The error for a value of a group of options."""
     first = next(name for name in names if name.startswith(f"{section}."))
     return UsageError(f"{format_flag(section)} is a group of options; name one of them, such as {format_flag(first)}")
@@ -91,7 +91,7 @@ def to_plain(value: Any) -> Any:
 
 def flat_fields(config: Any) -> dict[str, Any]:
     """The fields of a configuration, those of nested dataclasses with dotted names."""
-    return flat(dataclasses.asdict(config))
+    return flatten(dataclasses.asdict(config))
 
 
 def build(config: type, values: Mapping[str, Any], prefix: str = "") -> Any:

@@ -153,7 +153,7 @@ def suggest_option(name: str, names: Sequence[str], command: str) -> str:
 def find_nearest(name: str, names: Sequence[str]) -> str | None:
     """The most similar name; None if none is similar enough."""
     last = name.rpartition(".")[2]
-    if abbreviated := [each for each in names if initials(each) == last]:
+    if abbreviated := [each for each in names if get_initials(each) == last]:
         return abbreviated[0]
     by_last = {each.rpartition(".")[2]: each for each in reversed(names)}
     near = [each for each in names if each.rpartition(".")[2] == last]
@@ -162,7 +162,7 @@ def find_nearest(name: str, names: Sequence[str]) -> str | None:
     return max(near, key=lambda each: difflib.SequenceMatcher(None, name, each).ratio(), default=None)
 
 
-def initials(name: str) -> str | None:
+def get_initials(name: str) -> str | None:
     """`lr` for `optimizer.learning_rate`; None for a name without underscores."""
     words = name.rpartition(".")[2].split("_")
     return "".join(word[:1] for word in words) if len(words) > 1 else None

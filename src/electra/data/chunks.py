@@ -42,7 +42,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class _Open:
+class _PendingChunk:
     """A chunk whose held-out documents are not chosen yet."""
 
     chunk: Chunk
@@ -62,8 +62,8 @@ def read_chunks(corpus: Iterable[Piece], seed: int, heldout: float) -> Iterator[
     """
     found = False
     chars = 0
-    waiting: _Open | None = None
-    for following in _cut(corpus):
+    waiting: _PendingChunk | None = None
+    for following in _split_corpus(corpus):
         if waiting is not None:
             chunk = _hold_out(waiting, seed, heldout, needed=not found)
             found = found or any(document.heldout for document in chunk.documents)
@@ -76,16 +76,16 @@ def read_chunks(corpus: Iterable[Piece], seed: int, heldout: float) -> Iterator[
         yield chunk if found else _hold_out_end(chunk, HELDOUT_END * (chars + chunk.chars))
 
 
-def _cut(corpus: Iterable[Piece]) -> Iterator[_Open]:
+def _split_corpus(corpus: Iterable[Piece]) -> Iterator[_PendingChunk]:
     """Only the first document of a chunk can have begun before it, and only its last can go on after it."""
     documents: list[Document] = []
     number = begun = chars = bytes_read = 0  # `begun` counts the documents before this chunk
     continued = goes_on = False  # the chunk began inside a document; the last document is not at its end
 
-    def chunk() -> _Open:
+    def chunk() -> _PendingChunk:
         whole = range(int(continued), len(documents) - goes_on)
         started = len(documents) - continued
-        return _Open(Chunk(number, documents, started, chars, bytes_read), begun - continued, whole)
+        return _PendingChunk(Chunk(number, documents, started, chars, bytes_read), begun - continued, whole)
 
     for piece in corpus:
         if goes_on and documents:
@@ -104,11 +104,11 @@ def _cut(corpus: Iterable[Piece]) -> Iterator[_Open]:
         yield chunk()
 
 
-def _hold_out(open_chunk: _Open, seed: int, heldout: float, needed: bool) -> Chunk:
+def _hold_out(open_chunk: _PendingChunk, seed: int, heldout: float, needed: bool) -> Chunk:
     """Hold out the documents that the hash chooses; if it chooses none and one is `needed`, another."""
     chunk, first = open_chunk.chunk, open_chunk.first_document
     eligible = [i for i in open_chunk.whole if first + i > 0]
-    chosen = {i for i in eligible if _uniform(seed, first + i) < heldout}
+    chosen = {i for i in eligible if _hash_to_uniform(seed, first + i) < heldout}
     if needed and eligible and not chosen:
         by_size = sorted(eligible, key=lambda i: sum(map(len, chunk.documents[i].lines)))
         chosen = {by_size[len(by_size) // 2]}
@@ -118,7 +118,7 @@ def _hold_out(open_chunk: _Open, seed: int, heldout: float, needed: bool) -> Chu
     return replace(chunk, documents=documents)
 
 
-def _uniform(seed: int, document: int) -> float:
+def _hash_to_uniform(seed: int, document: int) -> float:
     """In [0, 1), a hash of its arguments."""
     digest = hashlib.blake2b(f"{seed} {document}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

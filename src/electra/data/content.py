@@ -11,7 +11,7 @@ from electra.data.manifest import Settings, ShardEntry
 from electra.errors import DataError
 from electra.external import one_line
 
-LEAST_TOKENS = 3
+MIN_TOKENS = 3
 """Of an example: `[CLS] a [SEP]`."""
 
 
@@ -35,7 +35,7 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
                     raise DataError(
                         f"{path}: {name} is {batch.schema.field(name).type}, expected {types[0]} without nulls"
                     )
-        ids, lengths, segment_a = flat(batch)
+        ids, lengths, segment_a = get_arrays(batch)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(f"{path}: not a shard ({one_line(error)})") from error
     if (len(segment_a), len(ids)) != (entry.examples, entry.tokens):
@@ -44,15 +44,15 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
         )
     if len(ids) and ids.max() >= settings.vocab_size:
         raise DataError(f"{path}: token {ids.max()}, but the vocabulary has {settings.vocab_size:,}")
-    if len(lengths) and not (lengths.min() >= LEAST_TOKENS and lengths.max() <= settings.seq_len):
+    if len(lengths) and not (lengths.min() >= MIN_TOKENS and lengths.max() <= settings.seq_len):
         raise DataError(
-            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {LEAST_TOKENS} to {settings.seq_len:,}"
+            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {MIN_TOKENS} to {settings.seq_len:,}"
         )
     if not ((segment_a >= 1) & (segment_a <= lengths)).all():
         raise DataError(f"{path}: a segment_a that is no part of its example")
 
 
-def flat(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def get_arrays(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Token ids, lengths and `segment_a` of a batch that is validated."""
     column = batch.column("input_ids")
     offsets, segment_a = np.from_dlpack(column.offsets), np.from_dlpack(batch.column("segment_a"))

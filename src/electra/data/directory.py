@@ -46,12 +46,12 @@ def is_finished(directory: Path, settings: Settings) -> bool:
         return False
     finished = (directory / MANIFEST).exists()
     there = load_settings(directory)
-    if changed := _text_difference(there, settings, finished):
+    if changed := _describe_text_difference(there, settings, finished):
         raise DataError(
             f"{directory}: prepared from other text: {changed}; "
             "put the text back as it was to go on, or choose another --out for the new text"
         )
-    if differing := _setting_differences(there, settings):
+    if differing := _describe_setting_differences(there, settings):
         raise DataError(
             f"{directory}: holds data prepared with other settings: {'; '.join(differing)}; "
             "choose another --out, or delete this one"
@@ -59,7 +59,9 @@ def is_finished(directory: Path, settings: Settings) -> bool:
     return finished
 
 
-def begin(directory: Path, settings: Settings, stamps: dict[str, tuple[int, int]], tokenizer: Tokenizer) -> None:
+def write_settings(
+    directory: Path, settings: Settings, stamps: dict[str, tuple[int, int]], tokenizer: Tokenizer
+) -> None:
     """Make the directory, or go on in it: without a manifest, until all is done. Raises StorageError."""
     save_json(directory / SETTINGS, settings)
     save_stamps(directory, stamps)
@@ -71,7 +73,7 @@ def save_stamps(directory: Path, stamps: dict[str, tuple[int, int]]) -> None:
     save_json(directory / STAMPS, Stamps(stamps))
 
 
-def touched(directory: Path, stamps: dict[str, tuple[int, int]]) -> list[str]:
+def list_changed_files(directory: Path, stamps: dict[str, tuple[int, int]]) -> list[str]:
     """The files that may have changed since preparing began, by their stamps: all where these are not known."""
     try:
         before = load_json(directory / STAMPS, Stamps).files
@@ -94,7 +96,7 @@ def remove_leftovers(directory: Path, names: set[str]) -> None:
                 path.unlink()
 
 
-def clear(directory: Path) -> None:
+def remove_all(directory: Path) -> None:
     """Remove all that preparing has written."""
     for folder in (*SPLITS, CHUNKS, TOKENIZER):
         shutil.rmtree(directory / folder, ignore_errors=True)
@@ -102,7 +104,7 @@ def clear(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def _text_difference(there: Settings, wanted: Settings, sizes_too: bool) -> str | None:
+def _describe_text_difference(there: Settings, wanted: Settings, sizes_too: bool) -> str | None:
     """How the text differs, in words."""
     before, now = dict(there.sources), dict(wanted.sources)
     if list(before) != list(now):
@@ -116,7 +118,7 @@ def _text_difference(there: Settings, wanted: Settings, sizes_too: bool) -> str 
     return f"{changed[0]} had {before[changed[0]]:,} bytes and has {now[changed[0]]:,} now{more}"
 
 
-def _setting_differences(there: Settings, wanted: Settings) -> list[str]:
+def _describe_setting_differences(there: Settings, wanted: Settings) -> list[str]:
     """What else differs, in words."""
     differing = []
     for field in fields(Settings):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt
 
-LEAST_SEQ_LEN = 5  # [CLS] x [SEP] y [SEP]
+MIN_SEQ_LEN = 5  # [CLS] x [SEP] y [SEP]
 SHORT_EXAMPLE_SHARE = 0.05
 SINGLE_SEGMENT_SHARE = 0.1
 
@@ -36,7 +36,7 @@ def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Gener
     is `[start, boundary)`, b is `[boundary, end)` and may be empty. The examples tile the document, and each
     has room for its two or three special tokens within `seq_len`.
     """
-    assert seq_len >= LEAST_SEQ_LEN
+    assert seq_len >= MIN_SEQ_LEN
     cuts = []
     start = position = 0
     boundary: int | None = None
@@ -66,7 +66,7 @@ def _draw_targets(seq_len: int, rng: np.random.Generator) -> tuple[int, int]:
     """The number of text tokens that ends an example, and the number at which segment a is long enough."""
     target = seq_len
     if rng.random() < SHORT_EXAMPLE_SHARE:
-        target = int(rng.integers(LEAST_SEQ_LEN, seq_len, endpoint=True))
+        target = int(rng.integers(MIN_SEQ_LEN, seq_len, endpoint=True))
     first_target = sys.maxsize if rng.random() < SINGLE_SEGMENT_SHARE else (target - 3) // 2
     return target, first_target
 

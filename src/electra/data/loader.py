@@ -17,15 +17,15 @@ from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from electra.config.checks import check_limits
-from electra.data.examples import LEAST_SEQ_LEN
+from electra.data.examples import MIN_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
-from electra.runtime.memory import on_device
-from electra.seeding import Stream, derive_keys, numpy_generator, row_keys
+from electra.runtime.memory import move_to_device
+from electra.seeding import Stream, build_numpy_generator, derive_keys, derive_row_keys
 
 PREFETCHED_STEPS = 2
 
-Made = TypeVar("Made")
+StepBatches = TypeVar("StepBatches")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """On a device, for which the host does not wait."""
-        return replace(self, **{name: on_device(t, device) for name, t in vars(self).items() if t is not None})
+        return replace(self, **{name: move_to_device(t, device) for name, t in vars(self).items() if t is not None})
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class LengthWarmup:
         if self.steps < 0:
             raise UsageError(f"length_warmup.steps is {self.steps}; it must not be negative")
         check_limits(self, "length_warmup.", steps=10**12, length=10**7)
-        if self.length < LEAST_SEQ_LEN:
-            raise UsageError(f"length_warmup.length is {self.length}; it must be at least {LEAST_SEQ_LEN}")
+        if self.length < MIN_SEQ_LEN:
+            raise UsageError(f"length_warmup.length is {self.length}; it must be at least {MIN_SEQ_LEN}")
 
     def scaled(self, share: float) -> "LengthWarmup":
         """The same for a share of a run."""
@@ -138,20 +138,20 @@ class BatchLoader:
         """This rank's micro-batches of a global step."""
         rows = self._global_batch(step)
         rows = rows[np.argsort(self._examples.lengths(rows), kind="stable")]
-        keys = row_keys(np.arange(len(rows)), Stream.ROWS, *self._seed, step)
+        keys = derive_row_keys(np.arange(len(rows)), Stream.ROWS, *self._seed, step)
         longest = self._length_warmup.length if step < self._length_warmup.steps else None
         return [
-            examples_batch(self._examples, some, of_some, self._pad_id, longest, self._padded_to)
-            for some, of_some in zip(self._mine(rows), self._mine(keys), strict=True)
+            build_batch(self._examples, some, of_some, self._pad_id, longest, self._padded_to)
+            for some, of_some in zip(self._select_rank(rows), self._select_rank(keys), strict=True)
         ]
 
-    def _mine(self, of_rows: Int[np.ndarray, " B"]) -> Int[np.ndarray, "M B_M"]:
+    def _select_rank(self, of_rows: Int[np.ndarray, " B"]) -> Int[np.ndarray, "M B_M"]:
         """What belongs to the rows of this rank's micro-batches."""
         return of_rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
         """`batches` of `first_step` and all after it, made ahead."""
-        return made_ahead(self.batches, first_step)
+        return prefetch(self.batches, first_step)
 
     def _global_batch(self, step: int) -> Int[np.ndarray, " B"]:
         """Which examples a step sees, in the order of their epoch."""
@@ -162,7 +162,7 @@ class BatchLoader:
         return np.concatenate([rows, self._order(epoch + 1)[:missing]]) if missing else rows
 
 
-def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made]:
+def prefetch(batches: Callable[[int], StepBatches], first_step: int) -> Iterator[StepBatches]:
     """`batches` of `first_step` and all after it, made ahead in a thread that ends with the iterator."""
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         steps = count(first_step)
@@ -176,11 +176,11 @@ def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made
 def shuffle(size: int, stream: Stream, *key: int) -> Int[np.ndarray, " N"]:
     """The numbers below `size` in the order of a key: in 32 bits where they do, half the memory, two thirds of the time."""
     order = np.arange(size, dtype=np.int32 if size <= 2**31 else np.int64)
-    numpy_generator(stream, *key).shuffle(order)
+    build_numpy_generator(stream, *key).shuffle(order)
     return order
 
 
-def examples_batch(
+def build_batch(
     examples: ExampleSet,
     rows: Sequence[int] | Int[np.ndarray, " B"],
     keys: Int64[np.ndarray, " B"],
@@ -194,18 +194,18 @@ def examples_batch(
     """
     chosen = list(examples.rows(rows))
     if longest is not None:
-        pieces = [list(in_pieces(example, longest)) for example in chosen]
+        pieces = [list(split_example(example, longest)) for example in chosen]
         numbers = [np.arange(len(each)) for each in pieces]
         keys = derive_keys(keys.repeat([len(each) for each in pieces]), np.concatenate(numbers))
         chosen = [piece for each in pieces for piece in each]
     ids, segment_a = [example.ids for example in chosen], [example.segment_a for example in chosen]
-    return replace(padded_batch(ids, segment_a, pad_id, padded_to), keys=torch.from_numpy(keys))
+    return replace(pad_batch(ids, segment_a, pad_id, padded_to), keys=torch.from_numpy(keys))
 
 
-def in_pieces(example: Example, longest: int) -> Iterator[Example]:
+def split_example(example: Example, longest: int) -> Iterator[Example]:
     """An example cut into as few pieces of up to `longest` tokens as it takes, all about as long.
 
-    From LEAST_SEQ_LEN tokens on, each piece has one that is not special: no three in a row are.
+    From MIN_SEQ_LEN tokens on, each piece has one that is not special: no three in a row are.
     """
     start = 0
     for ids in np.array_split(example.ids, -(-len(example.ids) // longest)):
@@ -213,7 +213,7 @@ def in_pieces(example: Example, longest: int) -> Iterator[Example]:
         start += len(ids)
 
 
-def padded_batch(
+def pad_batch(
     ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[int], pad_id: int, padded_to: Sequence[int] = ()
 ) -> Batch:
     """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch.
@@ -248,4 +248,4 @@ def evaluation_batches(
     rows = rows[np.argsort(examples.lengths(rows), kind="stable")]
     for start in range(0, number, batch_size):
         some = rows[start : start + batch_size]
-        yield examples_batch(examples, some, row_keys(some, Stream.HELDOUT_ROWS), pad_id)
+        yield build_batch(examples, some, derive_row_keys(some, Stream.HELDOUT_ROWS), pad_id)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from pydantic import Field
 
 from electra.errors import DataError
-from electra.schema import parse_json, read_bytes
+from electra.schema import read_bytes, validate_json
 from electra.storage import write_atomically
 from electra.text.coverage import Coverage
 
@@ -142,27 +142,27 @@ def load_json(path: Path, schema: type[T]) -> T:
     """What save_json wrote of a `schema`; anything else raises DataError."""
     data = read_bytes(path, DataError, MANIFEST_BYTES)
     try:
-        header = parse_json(data, Header, str(path), DataError)
+        header = validate_json(data, Header, str(path), DataError)
     except DataError as error:
         if data.lstrip()[:1] != b"{":  # what was cut is ours, what is no object is not
-            raise foreign(path) from None
-        raise foreign(path) if "not JSON" not in str(error) else damaged(path, error) from None
+            raise make_foreign_error(path) from None
+        raise make_foreign_error(path) if "not JSON" not in str(error) else make_damaged_error(path, error) from None
     if header.format != FORMAT:
-        raise foreign(path)
+        raise make_foreign_error(path)
     if header.version != VERSION:
         raise DataError(f"{path}: format version {header.version}, this electra reads {VERSION}; prepare the text anew")
     try:
-        return parse_json(data, schema, str(path), DataError)
+        return validate_json(data, schema, str(path), DataError)
     except DataError as error:
-        raise damaged(path, error) from None
+        raise make_damaged_error(path, error) from None
 
 
-def foreign(path: Path) -> DataError:
+def make_foreign_error(path: Path) -> DataError:
     """Of a file that others wrote."""
     return DataError(f"{path}: not written by electra prepare; choose another directory")
 
 
-def damaged(path: Path, error: DataError) -> DataError:
+def make_damaged_error(path: Path, error: DataError) -> DataError:
     """Of a file that does not fit its schema."""
     reason = re.sub(r"^(\d+): ", r"line \1: ", str(error).removeprefix(f"{path}:").strip())
     return DataError(f"{path}: damaged ({reason}); delete it and prepare again: what is intact is not done anew")

@@ -11,10 +11,10 @@ from electra.data.manifest import is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
 from electra.errors import TokenizerError, UsageError
-from electra.storage import LOCK, exclusive
+from electra.storage import LOCK, lock_output
 from electra.text.corpus import Corpus, Documents, Encoding
 from electra.text.coverage import report_coverage
-from electra.text.formats import text_suffix
+from electra.text.formats import get_text_suffix
 from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
 from electra.text.vocabulary import train_tokenizer
 
@@ -62,9 +62,9 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
         RunError: another process writes the directory.
         StorageError: the directory cannot be written; raised before the text is read.
     """
-    existing_tokenizer(out)  # checked first, so that nothing is written into a wrong directory
-    with exclusive(out, out / LOCK, log.warning):
-        existing = existing_tokenizer(out)
+    load_existing_tokenizer(out)  # checked first, so that nothing is written into a wrong directory
+    with lock_output(out, out / LOCK, log.warning):
+        existing = load_existing_tokenizer(out)
         log_corpus(corpus)
         tokenizer = train_tokenizer_with_progress(corpus, vocab_size, cased, keep_accents)
         if existing is None:
@@ -76,7 +76,7 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
             raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
 
 
-def existing_tokenizer(directory: Path) -> Tokenizer | None:
+def load_existing_tokenizer(directory: Path) -> Tokenizer | None:
     """Load the tokenizer of a directory; None for a new or empty directory.
 
     Raises:
@@ -135,15 +135,15 @@ def prepare_with_progress(
         f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
         f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {source} are held out)"
     )
-    if hint := short_document_hint(data, corpus):
+    if hint := suggest_documents_file(data, corpus):
         log.info(hint)
     log_coverage(data, ", ".join(corpus.sources))
     return data
 
 
-def short_document_hint(data: PreparedData, corpus: Corpus) -> str | None:
+def suggest_documents_file(data: PreparedData, corpus: Corpus) -> str | None:
     """Suggest --documents file if the documents of .txt files are so short that they may be paragraphs; None otherwise."""
-    files = [name for name, size in corpus.describe() if size is not None and text_suffix(Path(name)) == ".txt"]
+    files = [name for name, size in corpus.describe() if size is not None and get_text_suffix(Path(name)) == ".txt"]
     mean = (data.train.tokens + data.heldout.tokens) / data.manifest.documents
     if corpus.documents != "blank-line" or not 0 < len(files) < data.manifest.documents or mean >= SHORT_DOCUMENT:
         return None

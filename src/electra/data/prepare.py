@@ -13,21 +13,21 @@ from pathlib import Path
 
 from electra.data.chunks import Chunk, read_chunks
 from electra.data.directory import (
-    begin,
-    clear,
     is_finished,
+    list_changed_files,
+    remove_all,
     remove_leftovers,
     remove_partial,
     save_stamps,
-    touched,
+    write_settings,
 )
-from electra.data.examples import LEAST_SEQ_LEN
+from electra.data.examples import MIN_SEQ_LEN
 from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
 from electra.data.shards import PreparedData, write_unigrams
-from electra.data.tokenization import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
+from electra.data.tokenization import ChunkRecord, ChunkWriter, format_record_name, is_made_of, load_finished_record
 from electra.errors import DataError, StorageError, TextError, UsageError
 from electra.runtime.workers import available_cores, map_unordered
-from electra.storage import LOCK, exclusive
+from electra.storage import LOCK, lock_output
 from electra.text.cached_encoder import LineEncoder
 from electra.text.corpus import Corpus
 from electra.text.coverage import Coverage
@@ -97,14 +97,14 @@ def prepare(
         heldout=heldout,
     )
     if is_finished(out, settings):
-        return _finished(corpus, out, settings)
-    with exclusive(out, out / LOCK, log.warning):
+        return _open_finished(corpus, out, settings)
+    with lock_output(out, out / LOCK, log.warning):
         if is_finished(out, settings):  # by another process, before it let go of the lock
-            return _finished(corpus, out, settings)
+            return _open_finished(corpus, out, settings)
         return _prepare(corpus, tokenizer, out, settings, workers, on_progress or (lambda progress: None))
 
 
-def _finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
+def _open_finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
     """Open finished data after seeing that it is of this text.
 
     A file whose size and stamp are as they were is taken for the same. If one has another stamp, the text is read
@@ -114,7 +114,7 @@ def _finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
         DataError: the text has changed.
     """
     stamps = corpus.stamps()
-    if files := touched(out, stamps):
+    if files := list_changed_files(out, stamps):
         log.info(f"{files[0]} may have changed since {out} was prepared (it is read again and compared)")
         if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
             raise DataError(
@@ -139,11 +139,11 @@ def _prepare(
     first = next(chunks, None)  # before anything is written
     if first is None:
         raise TextError(f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
-    if (out / SETTINGS).exists() and (files := touched(out, corpus.stamps())):
+    if (out / SETTINGS).exists() and (files := list_changed_files(out, corpus.stamps())):
         log.warning(
             f"{files[0]} may have changed since preparing began: parts of the text that differ are prepared anew"
         )
-    begin(out, settings, corpus.stamps(), tokenizer)
+    write_settings(out, settings, corpus.stamps(), tokenizer)
     try:
         records = _write_chunks(
             chain([first], chunks),
@@ -153,7 +153,7 @@ def _prepare(
             on_progress,
         )
         if not any(record.train for record in records):
-            clear(out)
+            remove_all(out)
             raise TextError(f"{', '.join(corpus.sources)}: no text in it that gives a token to train on")
         return _finish(out, settings, tokenizer, records)
     finally:
@@ -162,8 +162,8 @@ def _prepare(
 
 def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> None:
     """Raise a UsageError for a setting out of its range; a run asks before it makes a tokenizer."""
-    if seq_len < LEAST_SEQ_LEN:
-        raise UsageError(f"--seq-len {seq_len}: at least {LEAST_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
+    if seq_len < MIN_SEQ_LEN:
+        raise UsageError(f"--seq-len {seq_len}: at least {MIN_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
     if seq_len > MAX_SEQ_LEN:
         raise UsageError(f"--seq-len {seq_len}: at most {MAX_SEQ_LEN:,} tokens")
     if workers is not None and workers > MAX_WORKERS:
@@ -186,7 +186,7 @@ def _write_chunks(
     records: list[ChunkRecord] = []
     bytes_read: dict[int, int] = {}
 
-    def done(record: ChunkRecord, found: bool) -> None:
+    def report_chunk(record: ChunkRecord, found: bool) -> None:
         nonlocal progress
         records.append(record)
         entries = [entry for entry in (record.train, record.heldout) if entry]
@@ -201,17 +201,17 @@ def _write_chunks(
         )
         on_progress(progress)
 
-    def unfinished() -> Iterator[Chunk]:
+    def find_unfinished() -> Iterator[Chunk]:
         for chunk in chunks:
             bytes_read[chunk.number] = chunk.bytes_read
-            if record := finished_chunk(writer.directory, chunk):
-                done(record, found=True)
+            if record := load_finished_record(writer.directory, chunk):
+                report_chunk(record, found=True)
             else:
                 yield chunk
 
-    with closing(map_unordered(writer, unfinished(), workers)) as written:
+    with closing(map_unordered(writer, find_unfinished(), workers)) as written:
         for record in written:
-            done(record, found=False)
+            report_chunk(record, found=False)
     return sorted(records, key=lambda record: record.number)
 
 
@@ -219,7 +219,7 @@ def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[C
     train = [record.train for record in records if record.train]
     heldout = [record.heldout for record in records if record.heldout]
     remove_leftovers(
-        out, {entry.name for entry in train + heldout} | {record_name(record.number) for record in records}
+        out, {entry.name for entry in train + heldout} | {format_record_name(record.number) for record in records}
     )
     manifest = Manifest(
         settings=settings,

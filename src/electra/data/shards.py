@@ -32,7 +32,7 @@ from electra.storage import write_atomically
 
 UNIGRAMS = "unigrams.npy"
 TOKENIZER = "tokenizer"
-COUNTED = 1 << 16
+TOKENS_PER_COUNT = 1 << 16
 """Tokens counted at a time."""
 
 
@@ -58,7 +58,7 @@ class Shard:
         self._read = read
 
     @classmethod
-    def of(cls, examples: Examples) -> "Shard":
+    def from_examples(cls, examples: Examples) -> "Shard":
         """What is in memory."""
         return cls(len(examples), len(examples.ids), lambda: examples)
 
@@ -87,15 +87,15 @@ class ExampleSet:
 
     def rows(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Iterator[Example]:
         """The examples at `indices` (not negative), faster than one by one."""
-        for found, row in self._found(indices):
+        for found, row in self._locate(indices):
             yield Example(found.ids[found.offsets[row] : found.offsets[row + 1]], int(found.segment_a[row]))
 
     def lengths(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
         """Tokens of the examples at `indices`, special ones included."""
-        lengths = (found.offsets[row + 1] - found.offsets[row] for found, row in self._found(indices))
+        lengths = (found.offsets[row + 1] - found.offsets[row] for found, row in self._locate(indices))
         return np.fromiter(lengths, np.int64, len(indices))
 
-    def _found(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Iterator[tuple[Examples, int]]:
+    def _locate(self, indices: Sequence[int] | Int[np.ndarray, " B"]) -> Iterator[tuple[Examples, int]]:
         """The shards in which the examples are, and their rows there."""
         indices = np.asarray(indices, dtype=np.int64)
         shards = np.searchsorted(self._first, indices, side="right") - 1
@@ -121,14 +121,14 @@ class PreparedData:
         path = Path(path)
         manifest = Manifest.load(path)
 
-        def opened(entry: ShardEntry) -> Shard:
+        def open_checked(entry: ShardEntry) -> Shard:
             shard = _open_shard(path, entry)
             check_shard(path / entry.name, entry, manifest.settings)
             return shard
 
         with ThreadPoolExecutor() as pool:  # hashing releases the GIL
-            train, heldout = (list(pool.map(opened, manifest.split(split))) for split in ("train", "heldout"))
-        counts = read_counts(path / UNIGRAMS, _checked(path, UNIGRAMS, manifest.unigrams), manifest.vocab_size)
+            train, heldout = (list(pool.map(open_checked, manifest.split(split))) for split in ("train", "heldout"))
+        counts = read_counts(path / UNIGRAMS, _map_checked(path, UNIGRAMS, manifest.unigrams), manifest.vocab_size)
         return cls(path, manifest, ExampleSet(train), ExampleSet(heldout), counts)
 
     @property
@@ -154,8 +154,8 @@ class PreparedData:
 def write_shard(directory: Path, split: Split, number: int, examples: Examples) -> ShardEntry:
     """Write a shard, whole or not at all. Raises StorageError."""
     name = f"{split}/{number:05}.arrow"
-    ids = pa.LargeListArray.from_arrays(_column(examples.offsets), _column(examples.ids))
-    batch = pa.record_batch({"input_ids": ids, "segment_a": _column(examples.segment_a)})
+    ids = pa.LargeListArray.from_arrays(_to_arrow(examples.offsets), _to_arrow(examples.ids))
+    batch = pa.record_batch({"input_ids": ids, "segment_a": _to_arrow(examples.segment_a)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -164,7 +164,7 @@ def write_shard(directory: Path, split: Split, number: int, examples: Examples) 
     return ShardEntry(name, len(examples), len(examples.ids), len(data), hashlib.sha256(data).hexdigest())
 
 
-def _column(values: np.ndarray) -> pa.Array:
+def _to_arrow(values: np.ndarray) -> pa.Array:
     """Without a copy; `pa.array` would import pandas, half a second and 50 MB, to ask whether it is one of its own."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
@@ -177,8 +177,8 @@ def write_unigrams(directory: Path, shards: Iterable[ShardEntry], vocab_size: in
     counts = np.zeros(vocab_size, dtype=np.int64)
     for entry in shards:
         ids = _open_shard(directory, entry).examples.ids
-        for start in range(0, len(ids), COUNTED):  # bincount makes eight bytes of each
-            counts += np.bincount(ids[start : start + COUNTED], minlength=vocab_size)
+        for start in range(0, len(ids), TOKENS_PER_COUNT):  # bincount makes eight bytes of each
+            counts += np.bincount(ids[start : start + TOKENS_PER_COUNT], minlength=vocab_size)
     counts[list(without)] = 0
     file = io.BytesIO()
     np.save(file, counts)
@@ -190,26 +190,26 @@ def write_unigrams(directory: Path, shards: Iterable[ShardEntry], vocab_size: in
 def is_intact(directory: Path, entry: ShardEntry) -> bool:
     """Whether a shard is there and as it was written."""
     try:
-        _checked(directory, entry.name, entry)
+        _map_checked(directory, entry.name, entry)
     except DataError:
         return False
     return True
 
 
 def _open_shard(directory: Path, entry: ShardEntry) -> Shard:
-    return Shard(entry.examples, entry.tokens, partial(_mapped_examples, _checked(directory, entry.name, entry)))
+    return Shard(entry.examples, entry.tokens, partial(_get_examples, _map_checked(directory, entry.name, entry)))
 
 
-def _mapped_examples(data: pa.Buffer) -> Examples:
+def _get_examples(data: pa.Buffer) -> Examples:
     """What a mapped file holds."""
     with pa.ipc.open_file(data) as reader:
         batch = reader.get_batch(0)
     ids, segment_a = batch.column("input_ids"), batch.column("segment_a")
-    # As `_column` does: `to_numpy` would import pandas.
+    # As `_to_arrow` does: `to_numpy` would import pandas.
     return Examples(*map(np.from_dlpack, (ids.values, ids.offsets, segment_a)))
 
 
-def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:
+def _map_checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.Buffer:
     """The file, mapped, once its content has been compared.
 
     It is read for that through a small buffer: what is read through the map counts as this process's memory.
@@ -226,7 +226,7 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
             raise DataError(
                 f"{path}: {path.stat().st_size:,} bytes, expected {expected.bytes:,}: it was changed; {again}"
             )
-        size, sha256 = _measure(path)
+        size, sha256 = _hash_file(path)
         with pa.memory_map(str(path)) as file:
             data = file.read_buffer()
     except OSError as error:
@@ -240,7 +240,7 @@ def _checked(directory: Path, name: str, expected: ShardEntry | Checksum) -> pa.
     return data
 
 
-def _measure(path: Path) -> tuple[int, str]:
+def _hash_file(path: Path) -> tuple[int, str]:
     """Size and SHA-256, read through a small buffer: there is one for each thread."""
     digest, size, block = hashlib.sha256(), 0, bytearray(1 << 18)
     with path.open("rb", buffering=0) as file:

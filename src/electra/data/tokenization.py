@@ -12,7 +12,7 @@ from electra.data.examples import Examples, cut_examples, pack_examples
 from electra.data.manifest import ShardEntry, Split, load_json, save_json
 from electra.data.shards import is_intact, write_shard
 from electra.errors import DataError
-from electra.seeding import Stream, numpy_generator
+from electra.seeding import Stream, build_numpy_generator
 from electra.text.cached_encoder import LineEncoder
 from electra.text.coverage import Coverage, CoverageCounter
 
@@ -49,7 +49,7 @@ class ChunkWriter:
 
     def __call__(self, chunk: Chunk) -> ChunkRecord:
         """Raises StorageError."""
-        rng = numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
+        rng = build_numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
 
         def write(split: Split) -> tuple[ShardEntry | None, Coverage]:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
@@ -60,17 +60,17 @@ class ChunkWriter:
         (train, of_train), (heldout, of_heldout) = write("train"), write("heldout")
         coverage = of_train + of_heldout
         record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, train, heldout, coverage)
-        save_json(self.directory / record_name(chunk.number), record)
+        save_json(self.directory / format_record_name(chunk.number), record)
         return record
 
 
-def record_name(number: int) -> str:
+def format_record_name(number: int) -> str:
     return f"{CHUNKS}/{number:05}.json"
 
 
-def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
+def load_finished_record(directory: Path, chunk: Chunk) -> ChunkRecord | None:
     """The record of a chunk whose shards stand, intact and made of the same text."""
-    path = directory / record_name(chunk.number)
+    path = directory / format_record_name(chunk.number)
     if not path.exists():
         return None
     try:
@@ -86,7 +86,7 @@ def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
     """Whether finished data was made of exactly these chunks. Raises DataError where their records cannot be read."""
     number = 0
     for chunk in chunks:
-        path = directory / record_name(chunk.number)
+        path = directory / format_record_name(chunk.number)
         if not path.exists() or load_json(path, ChunkRecord).digest != chunk.digest():
             return False
         number += 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from electra.config.checks import check_limits, check_local
-from electra.config.options import fixed
+from electra.config.options import fixed_field
 from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
@@ -20,7 +20,7 @@ MIN_LENGTH = 5
 class FinetuneConfig:
     """One fine-tuning run."""
 
-    task: str = fixed("")
+    task: str = fixed_field("")
     """Its name in `electra.finetuning.registry.TASKS`."""
     model: str = ""
     """Hugging Face ELECTRA directory, run directory, or hub name."""

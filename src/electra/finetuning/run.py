@@ -36,7 +36,7 @@ from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.seeding import Stream, seed_everything
-from electra.storage import LOCK, exclusive, write_atomically, writing
+from electra.storage import LOCK, convert_os_errors, lock_output, write_atomically
 from electra.train.checkpoint import Checkpoints
 from electra.train.loop import Recipe, TrainingConfig, train
 from electra.train.optimizer import OptimizerConfig
@@ -80,7 +80,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1) -> dict[str, Any
     check_options(config)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
-    with exclusive(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK, log.warning):
         summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds)))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
@@ -229,7 +229,7 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in task.predictions(split, outputs))
         write_atomically(out / f"predictions-{split}.jsonl", lines.encode())
         if (logits := task.logits(split, outputs)) is not None:
-            with writing(out):
+            with convert_os_errors(out):
                 np.save(out / f"logits-{split}.npy", logits)
     save_finetuned(out / "model", run.model, task, prepared.spec, prepared.tokenizer)
     results = {

@@ -18,8 +18,8 @@ from electra.finetuning.registry import TASKS
 from electra.finetuning.task import SavedTask, TaskSpec
 from electra.model.checkpoints import check_finite, load_pretrained, load_tensors
 from electra.model.encoder import Encoder
-from electra.model.hf_config import CONFIG_BYTES, allocating_nothing
-from electra.schema import parse_json, read_bytes, read_json
+from electra.model.hf_config import CONFIG_BYTES, use_meta_device
+from electra.schema import read_bytes, read_json, validate_json
 from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -84,19 +84,19 @@ def load_finetuned(model: str) -> Finetuned:
         weights, file = load_tensors(head_file), head_file
         check_finite(file, weights)
         state = pretrained.state("ElectraModel") | {f"head.{name}": tensor for name, tensor in weights.items()}
-    finetuned = check_shapes(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, architecture)))
+    finetuned = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, architecture)))
     finetuned.load_state_dict(state)
     monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
     return Finetuned(finetuned.eval(), tokenizer, name, TASKS[name], task, monitor)
 
 
-def check_shapes(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
+def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
     """The model that `build` makes, after its shapes, without memory for them, were compared with those of the weights.
 
     Raises:
         ModelError: they differ; the message names `file`.
     """
-    with allocating_nothing():
+    with use_meta_device():
         expected = {name: tuple(parameter.shape) for name, parameter in build().named_parameters()}
     for name in expected | dict(state):
         wanted, found = expected.get(name), tuple(state[name].shape) if name in state else None
@@ -114,13 +114,13 @@ def read_task(file: Path, architecture: str, positions: int) -> tuple[str, Saved
         ModelError: the task is unknown, cannot predict, or does not fit the model.
     """
     data = read_bytes(file, ModelError)
-    name = parse_json(data, TaskName, str(file), ModelError).task
+    name = validate_json(data, TaskName, str(file), ModelError).task
     if (spec := TASKS.get(name)) is None:
         raise ModelError(f"{file}: there is no task {name!r} in electra.finetuning.registry.TASKS; add it there first")
     if spec.saved is None:
         raise ModelError(f"{file}: a model of {name} predicts the test file of its run, and nothing else")
     try:
-        task: SavedTask = parse_json(data, spec.saved, str(file), ModelError)
+        task: SavedTask = validate_json(data, spec.saved, str(file), ModelError)
     except UsageError as error:  # of options that the settings contain
         raise ModelError(f"{file}: {error}") from None
     if task.max_length > positions:

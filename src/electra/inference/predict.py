@@ -14,7 +14,7 @@ from typing import Any
 from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.execution import enable_kernels
-from electra.external import output_file
+from electra.external import check_output_file
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.readers.inputs import STANDARD_INPUT
@@ -23,7 +23,7 @@ from electra.inference.config import PredictConfig
 from electra.inference.finetuned import Finetuned, load_finetuned
 from electra.model.cpu.library import kernels_compiled
 from electra.runtime.setup import Runtime, start_runtime
-from electra.storage import check_writable, exclusive, owner_only, writing
+from electra.storage import check_writable, convert_os_errors, lock_output, restrict_permissions
 from electra.text.coverage import CoverageMonitor
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Predictor:
         """
         check_paths(input, out)
         if out is not None:
-            check_writable(output_file(out).parent)
+            check_writable(check_output_file(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
             log.warning(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
         if isinstance(input, os.PathLike):
@@ -86,8 +86,8 @@ class Predictor:
         else:
             inputs = self.finetuned.task.read_values(input, self.config)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
-            records = predict_stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
-        return records if out is None else write_records(records, output_file(out), private)
+            records = predict_stream(inputs, FILE_ROWS, partial(self._predict_inputs, self.finetuned))
+        return records if out is None else write_records(records, check_output_file(out), private)
 
     def _predict_file(self, file: str) -> Iterator[Record]:
         """Predictions for a file, after which the share of [UNK] is logged."""
@@ -95,9 +95,9 @@ class Predictor:
         finetuned = replace(self.finetuned, coverage=coverage)
         inputs = finetuned.task.read_file(file, self.config)
         rows = STREAM_ROWS if file == STANDARD_INPUT else FILE_ROWS
-        return report_at_end(predict_stream(inputs, rows, partial(self._records, finetuned)), coverage)
+        return report_at_end(predict_stream(inputs, rows, partial(self._predict_inputs, finetuned)), coverage)
 
-    def _records(self, finetuned: Finetuned, inputs: list[Any]) -> list[Record]:
+    def _predict_inputs(self, finetuned: Finetuned, inputs: list[Any]) -> list[Record]:
         """The predictions for some inputs."""
 
         def compute(examples: EncodedExamples) -> Outputs:
@@ -115,7 +115,7 @@ def check_paths(input: os.PathLike[str] | Values, out: str | os.PathLike[str] | 
     """
     check_local({"--input": input if isinstance(input, os.PathLike) else None, "--out": out})
     if out is not None:
-        output_file(out)
+        check_output_file(out)
 
 
 def load_predictor(model: str, config: PredictConfig) -> Predictor:
@@ -170,9 +170,9 @@ def count_chars(value: Any) -> int:
 def write_records(records: Iterable[Record], out: Path, private: bool) -> Iterator[Record]:
     """The same records, each also written to a file, which appears when it is complete; it is locked meanwhile."""
     partial_file = out.with_name(f".{out.name}.partial")
-    with ExitStack() as opened, writing(out):
-        with owner_only(private):  # not while the caller runs between two records
-            opened.enter_context(exclusive(out, out.with_name(f".{out.name}.lock"), log.warning))
+    with ExitStack() as opened, convert_os_errors(out):
+        with restrict_permissions(private):  # not while the caller runs between two records
+            opened.enter_context(lock_output(out, out.with_name(f".{out.name}.lock"), log.warning))
             opened.callback(partial_file.unlink, missing_ok=True)
             file = opened.enter_context(partial_file.open("w", encoding="utf-8"))
         for record in records:

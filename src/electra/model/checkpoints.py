@@ -21,7 +21,7 @@ from electra.model.hf_config import (
     CONFIG_NAMES,
     HuggingFaceConfig,
     count_layers,
-    encoder_shapes,
+    get_encoder_shapes,
     load_config,
 )
 from electra.schema import check_file, read_json, read_tensors
@@ -67,7 +67,7 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 PRETRAINED_LENGTH = "pretrained_length"
 
 
-def hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
+def map_hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
     """Every parameter of a network of ours -> its name, or the names it is the concatenation of, in Hugging Face's."""
     table = {f"encoder.{ours}": tuple(f"electra.{name}" for name in hf) for ours, hf in ENCODER_NAMES.items()}
     if config.embedding_size == config.hidden_size:
@@ -85,7 +85,7 @@ def hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, .
 def to_hf(state: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
     """Parameters of a network of ours (`encoder.…`, `head.…`) under Hugging Face's names."""
     weights = {}
-    for ours, theirs in hf_names(config, architecture).items():
+    for ours, theirs in map_hf_names(config, architecture).items():
         for name, part in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
             weights[name] = part.contiguous()
     return weights
@@ -97,7 +97,7 @@ def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, architecture: 
     Raises:
         KeyError: a weight is missing; the argument is its Hugging Face name.
     """
-    names = hf_names(config, architecture)
+    names = map_hf_names(config, architecture)
     return {
         ours: weights[theirs[0]] if len(theirs) == 1 else torch.cat([weights[name] for name in theirs])
         for ours, theirs in names.items()
@@ -173,8 +173,8 @@ def check_shapes(pretrained: Pretrained) -> None:
         raise ModelError(
             f"{directory / 'config.json'}: num_hidden_layers is {config.num_layers:,}, but the weights have {layers:,} layers"
         )
-    names = hf_names(config, "ElectraModel")
-    for ours, shape in encoder_shapes(config).items():
+    names = map_hf_names(config, "ElectraModel")
+    for ours, shape in get_encoder_shapes(config).items():
         theirs = names[f"encoder.{ours}"]
         expected = (shape[0] // len(theirs), *shape[1:])
         for name in theirs:
@@ -194,15 +194,15 @@ def read_pretrained_length(directory: Path) -> int | None:
     return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).pretrained_length
 
 
-def pretraining_heads(directory: Path) -> set[str]:
+def find_pretraining_heads(directory: Path) -> set[str]:
     """Which of the pre-training architectures a directory has the head of; their names alone are read where that is enough.
 
     Raises:
         ModelError: no or broken weights.
     """
-    file = weights_file(directory)
+    file = find_weights_file(directory)
     if file.suffix == ".safetensors":
-        with readable(file), safe_open(file, "pt") as tensors:
+        with convert_read_errors(file), safe_open(file, "pt") as tensors:
             names = set(tensors.keys())
     else:
         names = set(load_weights(directory))
@@ -210,7 +210,7 @@ def pretraining_heads(directory: Path) -> set[str]:
     return {architecture for architecture, prefix in prefixes.items() if any(n.startswith(prefix) for n in names)}
 
 
-def weights_file(directory: Path) -> Path:
+def find_weights_file(directory: Path) -> Path:
     """The file that a Hugging Face directory has its weights in.
 
     Raises:
@@ -225,7 +225,7 @@ def weights_file(directory: Path) -> Path:
 
 
 @contextmanager
-def readable(file: Path) -> Iterator[None]:
+def convert_read_errors(file: Path) -> Iterator[None]:
     """Turn what goes wrong when a file of weights is read into a `ModelError`."""
     try:
         yield
@@ -262,7 +262,7 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return read_tensors(file, ModelError)
     check_file(file, ModelError)
-    with readable(file):
+    with convert_read_errors(file):
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
@@ -287,7 +287,7 @@ def load_weights(directory: Path) -> dict[str, Tensor]:
     Raises:
         ModelError: there are none, they are damaged, or one of them is not finite.
     """
-    file = weights_file(directory)
+    file = find_weights_file(directory)
     weights = {
         name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_tensors(file).items()
     }

@@ -128,7 +128,7 @@ class Encoder(nn.Module):
         """The input of the first layer."""
         return self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
 
-    def states(
+    def hidden_states(
         self,
         input_ids: Int64[Tensor, "B L"],
         token_type_ids: Int64[Tensor, "B L"],
@@ -160,7 +160,7 @@ def choose_layout(attention_mask: Bool[Tensor, "B L"] | None, min_padding: float
     return Packed(attention_mask, PACKED_MULTIPLE if bfloat16 else 1)
 
 
-def initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
+def build_initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
     """How every parameter starts, by the end of its name; the first match counts.
 
     Glorot stands where the original code names no initializer, so that TensorFlow's default applied.
@@ -182,6 +182,6 @@ def initialize(module: nn.Module, std: float = 0.02, embedding_std: float | None
 
     The deviation of embeddings is that of kernels, unless it is given.
     """
-    table = initializers(std, std if embedding_std is None else embedding_std)
+    table = build_initializers(std, std if embedding_std is None else embedding_std)
     for name, parameter in module.named_parameters():
         next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)

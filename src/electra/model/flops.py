@@ -92,24 +92,24 @@ class Cost(NamedTuple):
 
     forward: dict[str, int]
     """By part; empty where there is no network."""
-    learns: bool = True
+    has_backward: bool = True
     """Whether a backward pass follows."""
 
     @property
     def flops(self) -> int:
         """Forward, and backward if there is one."""
-        return (2 if self.learns else 1) * sum(self.forward.values())
+        return (2 if self.has_backward else 1) * sum(self.forward.values())
 
     @property
     def look_ups(self) -> int:
         """Of `flops`, what looks embeddings up: products with one-hot vectors by Appendix E, and free on a machine."""
-        return (2 if self.learns else 1) * self.forward.get("embedding look-up", 0)
+        return (2 if self.has_backward else 1) * self.forward.get("embedding look-up", 0)
 
     @property
     def utilized(self) -> int:
         """What a machine really has to do: look-ups are free, and a backward pass costs two forwards."""
         computed = sum(self.forward.values()) - self.forward.get("embedding look-up", 0)
-        return (3 if self.learns else 1) * computed
+        return (3 if self.has_backward else 1) * computed
 
 
 def masked_lm_step_flops(config: EncoderConfig, length: int, predictions: int) -> int:

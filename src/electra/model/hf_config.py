@@ -92,7 +92,7 @@ def count_layers(names: Mapping[str, Tensor]) -> int:
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 
-class WithoutInitialization(TorchFunctionMode):
+class SkipInitialization(TorchFunctionMode):
     """Leave new parameters as they are allocated: drawing them on the device meta imports 800 modules."""
 
     def __torch_function__(
@@ -106,13 +106,13 @@ class WithoutInitialization(TorchFunctionMode):
 
 
 @contextmanager
-def allocating_nothing() -> Iterator[None]:
+def use_meta_device() -> Iterator[None]:
     """Modules built within have parameters with shapes and without values."""
-    with torch.device("meta"), WithoutInitialization():
+    with torch.device("meta"), SkipInitialization():
         yield
 
 
-def encoder_shapes(config: EncoderConfig) -> dict[str, torch.Size]:
+def get_encoder_shapes(config: EncoderConfig) -> dict[str, torch.Size]:
     """The shape of every parameter of an encoder, by its name in `Encoder`. Nothing is allocated for the parameters."""
-    with allocating_nothing():
+    with use_meta_device():
         return {name: parameter.shape for name, parameter in Encoder(config).named_parameters()}

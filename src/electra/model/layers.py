@@ -34,10 +34,10 @@ def attend(
 ) -> Float[Tensor, "*tokens H"]:
     """Self-attention within each sequence: softmax(q k^T / sqrt(D)) v, with dropout on the probabilities."""
     q, k, v = layout.split_heads(qkv, 3, head_size).unbind()
-    return layout.merge_heads(F.scaled_dot_product_attention(q, k, v, key_mask(layout), dropout))
+    return layout.merge_heads(F.scaled_dot_product_attention(q, k, v, build_key_mask(layout), dropout))
 
 
-def key_mask(layout: Padded | Packed) -> Tensor | None:
+def build_key_mask(layout: Padded | Packed) -> Tensor | None:
     """The mask of real tokens, as attention broadcasts it over heads and queries."""
     return None if layout.mask is None else layout.mask[:, None, None, :]
 
@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
         q = split_heads(F.linear(queries, w_q, b_q), self.head_size)
         k, v = layout.split_heads(F.linear(x, w_kv, b_kv), 2, self.head_size).unbind()
-        return self.output(merge_heads(F.scaled_dot_product_attention(q, k, v, key_mask(layout), dropout)))
+        return self.output(merge_heads(F.scaled_dot_product_attention(q, k, v, build_key_mask(layout), dropout)))
 
 
 class FeedForward(nn.Module):

@@ -96,7 +96,7 @@ class Packed:
     def split_heads(self, x: Float[Tensor, "T PND"], parts: int, size: int) -> Float[Tensor, "P B N L D"]:
         rows, length = self.mask.shape
         number = x.shape[-1] // (parts * size)
-        indices = self.head_indices(number)
+        indices = self.get_head_indices(number)
         x = x[: len(indices)]
         of_parts = torch.arange(parts).mul_(rows * number * length)[:, None]
         every = (indices[:, None] + of_parts).flatten()  # T P N
@@ -104,10 +104,10 @@ class Packed:
         return padded.view(parts, rows, number, length, size)
 
     def merge_heads(self, x: Float[Tensor, "B N L D"]) -> Float[Tensor, "T H"]:
-        indices = self.head_indices(x.shape[1])
+        indices = self.get_head_indices(x.shape[1])
         return Gather.apply(x.flatten(0, 2), indices.flatten()).view(len(indices), -1)
 
-    def head_indices(self, number: int) -> Int64[Tensor, "T N"]:
+    def get_head_indices(self, number: int) -> Int64[Tensor, "T N"]:
         """Indices of the `number` heads of each token in a padded [B, N, L], flattened."""
         row, column = self.indices
         length = self.mask.shape[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from electra.config.checks import check_choice, check_limits, check_local
-from electra.config.options import choice
+from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
 from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
@@ -39,7 +39,7 @@ class PretrainConfig:
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
-    objective: str = choice("electra", lambda: OBJECTIVES)
+    objective: str = choice_field("electra", lambda: OBJECTIVES)
     """Pre-training task: electra; or what the paper compares it with (section 3.5): electra-15, electra-other-15,
     replace-mlm, all-tokens-mlm, and mlm (BERT's)."""
     procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"

@@ -10,7 +10,7 @@ from electra.errors import ElectraError
 from electra.runtime.setup import Runtime
 
 # Preparing a large corpus takes the first process hours; the others wait for it.
-PATIENCE = timedelta(days=7)
+WAIT_TIMEOUT = timedelta(days=7)
 
 
 @contextmanager
@@ -22,21 +22,21 @@ def main_process_first(runtime: Runtime) -> Iterator[None]:
     if runtime.world_size == 1:
         yield
         return
-    patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+    patient = dist.new_group(backend="gloo", timeout=WAIT_TIMEOUT)
     if not runtime.is_main:
-        raise_first(None, runtime, patient)
+        raise_first_error(None, runtime, patient)
     error = None
     try:
         yield
     except ElectraError as own:
         error = own
-    raise_first(error, runtime, patient)
+    raise_first_error(error, runtime, patient)
     if runtime.is_main:
-        raise_first(None, runtime, patient)
+        raise_first_error(None, runtime, patient)
 
 
 @contextmanager
-def all_or_none(runtime: Runtime) -> Iterator[None]:
+def share_errors(runtime: Runtime) -> Iterator[None]:
     """Every process runs the block; an error of one is raised in all of them, before they wait for each other in vain."""
     error = None
     try:
@@ -46,10 +46,10 @@ def all_or_none(runtime: Runtime) -> Iterator[None]:
             raise
         error = own
     if runtime.world_size > 1:
-        raise_first(error, runtime)
+        raise_first_error(error, runtime)
 
 
-def raise_first(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
+def raise_first_error(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
     """Raise the error of the first process that has one, in all processes; each gives its own or None."""
     errors: list[ElectraError | None] = [None] * runtime.world_size
     dist.all_gather_object(errors, error, group=group)

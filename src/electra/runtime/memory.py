@@ -14,7 +14,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 @contextmanager
-def memory_kept(device: torch.device) -> Iterator[None]:
+def keep_freed_memory(device: torch.device) -> Iterator[None]:
     """Keep what is freed on a CPU for the next step, until the block ends, instead of giving it back and asking for it again.
 
     glibc gives large tensors back to the system, and each costs milliseconds of page faults when it is there again. Other C
@@ -35,6 +35,6 @@ def memory_kept(device: torch.device) -> Iterator[None]:
         libc.malloc_trim(0)
 
 
-def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+def move_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host, on `device`: to a GPU from pinned memory, so that the host does not wait."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

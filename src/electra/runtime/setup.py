@@ -84,7 +84,7 @@ class Runtime:
     def describe(self) -> str:
         """Hardware and versions in one line, for reports."""
         threads = torch.get_num_threads()
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else cpu_name()
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else get_cpu_name()
         many = f" x {self.world_size}" if self.world_size > 1 else f", {threads} thread{'s' * (threads > 1)}"
         precision = str(self.dtype).removeprefix("torch.")
         if self.device.type == "cuda" and self.dtype == torch.float32:
@@ -99,7 +99,7 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     Raises:
         UsageError: a GPU or a precision is asked for that is not there.
     """
-    rank, world_size, local_rank = launch_variables()
+    rank, world_size, local_rank = read_launch_variables()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     has_gpu = torch.cuda.is_available()
@@ -114,7 +114,7 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     if use_gpu:
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
-    dtype = precision(config, device)
+    dtype = choose_dtype(config, device)
     kernels = config.kernels and not use_gpu
     if world_size == 1:
         yield Runtime(device, dtype, kernels=kernels)
@@ -130,14 +130,14 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
         dist.destroy_process_group()
 
 
-def launch_variables() -> tuple[int, int, int]:
+def read_launch_variables() -> tuple[int, int, int]:
     """This process's number, the number of processes, and this process's number on its machine, as `torchrun` sets them.
 
     Raises:
         UsageError: a variable of the environment is no such number, or one that several processes need is missing.
     """
-    rank, world_size = launch_variable("RANK", 0), launch_variable("WORLD_SIZE", 1)
-    local_rank = launch_variable("LOCAL_RANK", 0)
+    rank, world_size = read_launch_variable("RANK", 0), read_launch_variable("WORLD_SIZE", 1)
+    local_rank = read_launch_variable("LOCAL_RANK", 0)
     if not rank < world_size <= MAX_PROCESSES:
         raise UsageError(
             f"RANK is {rank} and WORLD_SIZE is {world_size}, which do not fit each other; torchrun sets both: unset them "
@@ -149,12 +149,12 @@ def launch_variables() -> tuple[int, int, int]:
             f"WORLD_SIZE is {world_size}, but {missing[0]} is not set; start several processes with torchrun, or unset "
             "WORLD_SIZE to run one"
         )
-    if needed and not 0 < launch_variable("MASTER_PORT", 0) < 1 << 16:
+    if needed and not 0 < read_launch_variable("MASTER_PORT", 0) < 1 << 16:
         raise UsageError(f"MASTER_PORT is {os.environ['MASTER_PORT']}, expected 1 to 65535; torchrun sets it")
     return rank, world_size, local_rank
 
 
-def launch_variable(name: str, default: int) -> int:
+def read_launch_variable(name: str, default: int) -> int:
     """A whole number of the environment. Raises UsageError."""
     value = os.environ.get(name, "").strip() or str(default)
     if not re.fullmatch(r"[0-9]{1,9}", value):
@@ -164,7 +164,7 @@ def launch_variable(name: str, default: int) -> int:
     return int(value)
 
 
-def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
+def choose_dtype(config: RuntimeConfig, device: torch.device) -> torch.dtype:
     """The dtype of matrix products on `device`."""
     if config.precision == "auto":
         # Older GPUs can hold bfloat16 and emulate its products, which PyTorch counts as support unless told not to.
@@ -173,7 +173,7 @@ def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if config.precision == "bfloat16" else torch.float32
 
 
-def cpu_name() -> str:
+def get_cpu_name() -> str:
     """The processor's name where the system tells it."""
     try:
         with open("/proc/cpuinfo") as file:

@@ -7,7 +7,7 @@ import torch
 from electra.runtime.setup import Runtime
 
 
-def matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
+def measure_matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
     """FLOP/s of a large square matrix product on this device: the yardstick of model FLOP utilization."""
     size = 8192 if runtime.device.type == "cuda" else 1024
     # Random numbers: constant ones draw less power on a GPU, which then runs faster.

@@ -80,7 +80,7 @@ def _collect(busy: list[Worker], idle: list[Worker]) -> Iterator[Result]:
         try:
             result = worker.connection.recv()
         except (EOFError, ConnectionResetError):
-            raise _killed(worker) from None
+            raise _make_killed_error(worker) from None
         if isinstance(result, _Failure):
             raise result.error
         busy.remove(worker)
@@ -92,10 +92,10 @@ def _send(worker: Worker, item: object) -> None:
     try:
         worker.connection.send(item)
     except (BrokenPipeError, ConnectionResetError):
-        raise _killed(worker) from None
+        raise _make_killed_error(worker) from None
 
 
-def _killed(worker: Worker) -> DataError:
+def _make_killed_error(worker: Worker) -> DataError:
     worker.process.join()
     code = worker.process.exitcode
     how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
@@ -114,7 +114,7 @@ def start_worker(function: Callable[..., None], *args: object, daemon: bool = Tr
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with _without_main():
+    with _hide_main():
         process = context.Process(target=_run_worker, args=(function, *args, theirs), daemon=daemon, name=name)
         process.start()
     theirs.close()
@@ -129,7 +129,7 @@ def _run_worker(function: Callable[..., None], *args: object) -> None:
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
+def _hide_main() -> Iterator[None]:
     """Hide the main script, which workers do not need, from the processes started meanwhile.
 
     A spawned process imports its parent's main script first: that fails for a script read from stdin, and

@@ -20,7 +20,7 @@ CAPACITY = 1 << 20
 BATCH_CHARS = 1 << 18
 """Characters encoded at a time, because the Python objects that stand for words and ids take many times their memory."""
 
-words_of = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+").findall
+split_words = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+").findall
 """What of a line is encoded by itself: each ASCII punctuation mark, and what stands between those and spaces."""
 
 
@@ -39,8 +39,8 @@ class LineEncoder:
     def encode(self, lines: list[str]) -> tuple[UInt[np.ndarray, " T"], Int64[np.ndarray, " L"]]:
         """The tokens of all lines, end to end, and how many each line has."""
         tokens, lengths = [np.zeros(0, self._table.ids.dtype)], [np.zeros(0, np.int64)]
-        for batch in _batches(lines):
-            words = [words_of(line) for line in batch]
+        for batch in _split_batches(lines):
+            words = [split_words(line) for line in batch]
             ids, sizes = self._table.encode(list(chain.from_iterable(words)))
             token_ends = np.append(0, np.cumsum(sizes))
             word_ends = np.cumsum([len(of_line) for of_line in words])
@@ -72,13 +72,13 @@ class _WordTable(dict[str, int]):
         """The tokens of all words, end to end, and how many each has."""
         numbers = np.fromiter(map(self.__getitem__, words), np.int64, len(words))
         if self._new:
-            self._learn()
+            self._add_new_words()
         sizes = self._sizes[numbers]
         total = sizes.sum()
         positions = np.repeat(self._starts[numbers] - (np.cumsum(sizes) - sizes), sizes) + np.arange(total)
         return self.ids[positions], sizes
 
-    def _learn(self) -> None:
+    def _add_new_words(self) -> None:
         """Ask the tokenizer for the new words.
 
         It takes its time for each text it is given. What is letters and digits of ASCII is always one word to it, so that all
@@ -99,7 +99,7 @@ class _WordTable(dict[str, int]):
         self._new = []
 
 
-def _batches(lines: list[str]) -> Iterator[list[str]]:
+def _split_batches(lines: list[str]) -> Iterator[list[str]]:
     start = chars = 0
     for i, line in enumerate(lines, 1):
         chars += len(line)

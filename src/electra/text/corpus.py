@@ -9,8 +9,8 @@ from typing import NamedTuple, get_args
 from electra.errors import TextError, UsageError
 from electra.external import refuse_special_file
 from electra.text import hub
-from electra.text.builtin import builtin_text
-from electra.text.files import files_below, unreadable
+from electra.text.builtin import get_builtin_text
+from electra.text.files import list_files, make_read_error
 from electra.text.formats import Documents, Encoding, Piece, ReadOptions, describe_formats, find_reader
 
 __all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece"]
@@ -85,7 +85,7 @@ class Corpus:
             try:
                 file.path.open("rb").close()
             except OSError as error:
-                raise unreadable(file.path, error) from error
+                raise make_read_error(file.path, error) from error
         for source in self._hub_sources:
             hub.open_dataset(source, self.text_field)
 
@@ -127,16 +127,16 @@ class Corpus:
 
     def _find(self, source: str, skipped: list[Path]) -> Iterator[SourceFile]:
         if source == BUILTIN:
-            path = builtin_text()
-            yield source_file(BUILTIN, path, "blank-line")
+            path = get_builtin_text()
+            yield describe_file(BUILTIN, path, "blank-line")
             return
         path = Path(source)
         refuse_special_file(path, TextError)
         try:
             path.stat()
         except OSError as error:
-            raise unreadable(path, error) from error
-        found = list(files_below(path)) if path.is_dir() else [path]
+            raise make_read_error(path, error) from error
+        found = list(list_files(path)) if path.is_dir() else [path]
         known = [file for file in found if find_reader(file)]
         if not path.is_dir() and not known:
             raise TextError(f"{path}: unknown text format; the formats are {describe_formats()}")
@@ -147,7 +147,7 @@ class Corpus:
         skipped.extend(file for file in found if not find_reader(file))
         for file in known:
             refuse_special_file(file, TextError)
-            yield source_file(str(file), file, self.documents)
+            yield describe_file(str(file), file, self.documents)
 
     def _read(self, file: SourceFile) -> Iterator[Piece]:
         reader = find_reader(file.path)
@@ -155,7 +155,7 @@ class Corpus:
         return reader.read(file.path, ReadOptions(file.documents, self.text_field, self.encoding_errors))
 
 
-def source_file(name: str, path: Path, documents: Documents) -> SourceFile:
+def describe_file(name: str, path: Path, documents: Documents) -> SourceFile:
     """Describe a file by its current size and times."""
     stat = path.stat()
     return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 MIN_COUNT = 3
 """Tokens or words below which no warning is given: one emoji in a short text says nothing about the vocabulary."""
-COUNTED_TOGETHER = 4096
+ROWS_PER_COUNT = 4096
 """Texts whose tokens are counted at a time, because an array of all of them would take memory."""
 MAX_UNKNOWN = 0.02
 """Share of [UNK] among the tokens above which a warning is given. Wikipedia in English, German and Korean has at most
@@ -99,8 +99,8 @@ class CoverageCounter:
     def count_rows(self, rows: Sequence[Sequence[int]]) -> Coverage:
         """The counts of many encoded texts, with or without special tokens."""
         found = Coverage()
-        for start in range(0, len(rows), COUNTED_TOGETHER):
-            some = rows[start : start + COUNTED_TOGETHER]
+        for start in range(0, len(rows), ROWS_PER_COUNT):
+            some = rows[start : start + ROWS_PER_COUNT]
             found += self.count(np.fromiter(chain.from_iterable(some), np.int64))
         return found
 

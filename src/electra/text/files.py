@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from electra.errors import TextError
 from electra.external import refuse_special_file
-from electra.storage import writing
+from electra.storage import convert_os_errors
 
 COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
 """By suffix, the name that pyarrow has for a compression."""
@@ -44,23 +44,23 @@ def split_compression(path: Path) -> tuple[str, str]:
     return (stem, ending.lower()) if ending.lower() in COMPRESSIONS else (path.name, "")
 
 
-def files_below(folder: Path) -> Iterator[Path]:
+def list_files(folder: Path) -> Iterator[Path]:
     """Files below a folder in sorted order; nothing hidden, no folder that is a symbolic link."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        raise unreadable(folder, error) from error
+        raise make_read_error(folder, error) from error
     for entry in entries:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
             if not entry.is_symlink():
-                yield from files_below(entry)
+                yield from list_files(entry)
         else:
             yield entry
 
 
-def unreadable(path: Path, error: OSError) -> TextError:
+def make_read_error(path: Path, error: OSError) -> TextError:
     """For an error of the operating system: no such file, no permission."""
     # Arrow's have the number and a text of several lines.
     return TextError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
@@ -85,10 +85,10 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
                 place = raw.tell()
                 yield block, place
     except PermissionError as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     except OSError as error:
         if error.errno is not None or compression is None:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
         size = path.stat().st_size
         where = f"at its end, byte {size:,}" if "Truncated" in str(error) else f"behind byte {place:,} of {size:,}"
         raise TextError(
@@ -98,7 +98,7 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path | BinaryIO]:
+def open_decompressed(path: Path) -> Iterator[Path | BinaryIO]:
     """A file of a format that is read from its end: its path, or where it is compressed a temporary file.
 
     Raises:
@@ -117,13 +117,13 @@ def unpacked(path: Path) -> Iterator[Path | BinaryIO]:
                 raise TextError(
                     f"{path}: more than {MAX_UNPACKED_BYTES / 1e9:.1f} GB unpacked; unpack it, and name the unpacked file"
                 )
-            with writing(Path(tempfile.gettempdir())):
+            with convert_os_errors(Path(tempfile.gettempdir())):
                 file.write(data)
         file.seek(0)
         yield file
 
 
-def line_blocks(path: Path) -> Iterator[LineBlock]:
+def read_line_blocks(path: Path) -> Iterator[LineBlock]:
     """A file as blocks of whole lines, a byte order mark at its start removed.
 
     A line over MAX_LINE_BYTES raises TextError with its number, before it is in memory whole.

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from electra.errors import TextError
 from electra.external import decode_json, is_unicode, one_line, replace_surrogates
-from electra.text.files import LineBlock, line_blocks, split_compression, unpacked, unreadable
+from electra.text.files import LineBlock, make_read_error, open_decompressed, read_line_blocks, split_compression
 
 Documents = Literal["blank-line", "file", "line"]
 Encoding = Literal["strict", "replace"]
@@ -64,7 +64,7 @@ def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
     documents, errors = options.documents, options.encoding_errors
     lines: list[str] = []
     chars = bytes_read = 0
-    for block in line_blocks(path):
+    for block in read_line_blocks(path):
         bytes_read = block.bytes_read
         for line in _split_lines(_decode(path, block, errors)):
             # A piece is yielded only once the next line shows whether its document continues: no piece is empty.
@@ -87,18 +87,18 @@ def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[Piece]:
     """Read a JSON object per line; blank lines are skipped."""
     text_field, errors = options.text_field, options.encoding_errors
-    for block in line_blocks(path):
+    for block in read_line_blocks(path):
         records = _decode(path, block, errors).split("\n")
         for number, record in enumerate(records, block.first_line):
             if record and not record.isspace():
-                text = _json_text(record, text_field, f"{path}:{number}", errors)
-                yield from document_pieces(text, block.bytes_read)
+                text = _get_json_text(record, text_field, f"{path}:{number}", errors)
+                yield from split_document(text, block.bytes_read)
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
     """Read a record per row. A compressed file is unpacked into a temporary file first: the format is read from its end."""
     text_field = options.text_field
-    with unpacked(path) as source:
+    with open_decompressed(path) as source:
         size, rows = path.stat().st_size, 0
         try:
             with pq.ParquetFile(source, pre_buffer=False) as file:
@@ -106,10 +106,10 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
                 for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
                     bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
                     for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
-                        yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
+                        yield from split_document(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
                     rows += batch.num_rows
         except PermissionError as error:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
         except UnicodeDecodeError as error:
             raise TextError(f"{path}: after row {rows:,}: the text is not UTF-8") from error
         except (pa.ArrowException, OSError) as error:
@@ -126,10 +126,10 @@ READERS: dict[str, Reader] = {
 
 def find_reader(path: Path) -> Reader | None:
     """Return the reader for a file's suffix, under any compression; None for an unknown format."""
-    return READERS.get(text_suffix(path))
+    return READERS.get(get_text_suffix(path))
 
 
-def text_suffix(path: Path) -> str:
+def get_text_suffix(path: Path) -> str:
     """Return the suffix of a file without that of its compression, in lower case."""
     return os.path.splitext(split_compression(path)[0])[1].lower()
 
@@ -140,7 +140,7 @@ def describe_formats() -> str:
     return f"{formats}, each plain, .gz or .zst"
 
 
-def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
+def split_document(text: str, bytes_read: int) -> Iterator[Piece]:
     """Split the text of a record, one document, into pieces; a blank text has none."""
     lines: list[str] = []
     chars = 0
@@ -157,7 +157,9 @@ def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
 
 def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
     if text_field not in schema.names:
-        raise TextError(f"{place}: no column {text_field!r}; it has {listed(schema.names)}: choose with --text-field")
+        raise TextError(
+            f"{place}: no column {text_field!r}; it has {format_names(schema.names)}: choose with --text-field"
+        )
     if schema.names.count(text_field) > 1:
         raise TextError(f"{place}: two columns are called {text_field!r}: rename one")
     kind = schema.field(text_field).type
@@ -173,14 +175,14 @@ def check_text(text: Any, text_field: str, place: str) -> str:
     return text
 
 
-def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
+def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
     value = decode_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # other fields may have some
     if not isinstance(value, dict):
         raise TextError(
-            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}"
+            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_name_json_type(value)}"
         )
     if text_field not in value:
-        raise TextError(f"{place}: no field {text_field!r}; it has {listed(value)}: choose with --text-field")
+        raise TextError(f"{place}: no field {text_field!r}; it has {format_names(value)}: choose with --text-field")
     text = check_text(value[text_field], text_field, place)
     if is_unicode(text):
         return text
@@ -208,11 +210,11 @@ def _split_lines(text: str) -> Iterable[str]:
     return map(str.strip, text.removesuffix("\n").split("\n"))
 
 
-def _json_kind(value: Any) -> str:
+def _name_json_type(value: Any) -> str:
     return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
 
 
-def listed(names: Iterable[str], limit: int = 10) -> str:
+def format_names(names: Iterable[str], limit: int = 10) -> str:
     names = list(names)
     return (
         ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -7,7 +7,7 @@ from typing import Any
 
 from electra.errors import TextError, UsageError
 from electra.external import one_line
-from electra.text.formats import Piece, check_text, document_pieces, listed
+from electra.text.formats import Piece, check_text, format_names, split_document
 
 PREFIX = "hf://"
 BATCH_ROWS = 64
@@ -37,7 +37,7 @@ def open_dataset(source: str, text_field: str) -> Any:
     except Exception as error:  # what it raises is as varied as its file formats and file systems
         raise TextError(f"{source}: cannot be opened: {type(error).__name__}: {one_line(error, 500)}") from error
     if text_field not in columns:
-        raise TextError(f"{source}: no column {text_field!r}; it has {listed(columns)}: choose with --text-field")
+        raise TextError(f"{source}: no column {text_field!r}; it has {format_names(columns)}: choose with --text-field")
     return dataset.select_columns([text_field])
 
 
@@ -54,5 +54,5 @@ def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
             reason = f"{type(error).__name__}: {one_line(error, 500)}"
             raise TextError(f"{source}: reading failed after row {rows:,}: {reason}") from error
         for row, text in enumerate(texts, rows + 1):
-            yield from document_pieces(check_text(text, text_field, f"{source}: row {row:,}"), 0)
+            yield from split_document(check_text(text, text_field, f"{source}: row {row:,}"), 0)
         rows += len(texts)

@@ -53,11 +53,11 @@ MARKUP = (
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*[.,;:!?)\"'”]*$")
 
 
-def paragraphs_of(path: Path) -> list[str]:
+def read_paragraphs(path: Path) -> list[str]:
     """The prose of one file, a paragraph each, in its order; none where the file cannot be read or parsed."""
     try:
         text = path.read_text("utf-8")
-        documents = list(documentation(text)) if path.suffix == ".py" else [text]
+        documents = list(find_documentation(text)) if path.suffix == ".py" else [text]
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return []
     if path.name == "METADATA":
@@ -65,15 +65,15 @@ def paragraphs_of(path: Path) -> list[str]:
     return [paragraph for document in documents for paragraph in clean(document)]
 
 
-def documentation(source: str) -> Iterator[str]:
+def find_documentation(source: str) -> Iterator[str]:
     """Docstrings, and long strings outside of functions, of a module in the order of its source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of others' code
         tree = ast.parse(source)
-    yield from _strings(tree, in_function=False)
+    yield from _find_strings(tree, in_function=False)
 
 
-def _strings(node: ast.AST, in_function: bool) -> Iterator[str]:
+def _find_strings(node: ast.AST, in_function: bool) -> Iterator[str]:
     """Statement by statement: walking all expressions takes several times as long as parsing."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         in_function = True
@@ -81,12 +81,12 @@ def _strings(node: ast.AST, in_function: bool) -> Iterator[str]:
     for field in ("body", "handlers", "orelse", "finalbody"):
         for statement in getattr(node, field, ()):
             if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)):
-                yield from _strings(statement, in_function)
+                yield from _find_strings(statement, in_function)
             elif not in_function:
-                yield from _documenting(statement)
+                yield from _find_constants(statement)
 
 
-def _documenting(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[str]:
+def _find_constants(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[str]:
     """A string that is a statement (of a module, class or attribute), or long ones within one."""
     alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     for node in ast.walk(statement):
@@ -100,7 +100,7 @@ def _documenting(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[s
 
 def clean(document: str) -> Iterator[str]:
     """The prose in reStructuredText, Markdown or plain text: paragraphs, unwrapped and without markup."""
-    for block in blocks(inspect.cleandoc(document)):
+    for block in split_blocks(inspect.cleandoc(document)):
         text = ENTRY.sub("", BULLET.sub("", block))
         for pattern, replacement in MARKUP:
             text = pattern.sub(replacement, text)
@@ -109,7 +109,7 @@ def clean(document: str) -> Iterator[str]:
             yield text
 
 
-def blocks(document: str) -> Iterator[str]:
+def split_blocks(document: str) -> Iterator[str]:
     """Runs of lines that belong together, joined; no headings, code, doctests or tables.
 
     A run ends at a blank line, where a list item or the entry of a parameter begins, and where the
@@ -117,26 +117,26 @@ def blocks(document: str) -> Iterator[str]:
     """
     run: list[str] = []
     indent = 0
-    for line in [*_without_code(document.split("\n")), ""]:
+    for line in [*_blank_code(document.split("\n")), ""]:
         stripped = line.strip()
         if UNDERLINE.match(line):
             run = []  # a heading
             continue
         if not stripped or stripped.startswith(("|", "+-", "..")):
-            yield from _joined(run)
+            yield from _join(run)
             run = []
             continue
         depth = len(line) - len(line.lstrip())
         hangs = len(run) == 1 and depth > indent and (_is_item(run[0]) or not run[0].endswith((".", ":")))
         if _is_item(stripped) or (depth != indent and not hangs):
-            yield from _joined(run)
+            yield from _join(run)
             run = []
         indent = depth
         if not (NUMPY_ENTRY.match(stripped) and not stripped.endswith(".")):  # name : type, its text follows
             run.append(stripped)
 
 
-def _without_code(lines: Iterable[str]) -> Iterator[str]:
+def _blank_code(lines: Iterable[str]) -> Iterator[str]:
     """Blank lines for those in fences, in doctests and indented below `::` or a directive."""
     fenced = doctest = False
     outer: int | None = None  # indentation of the line that a literal block belongs to
@@ -160,7 +160,7 @@ def _without_code(lines: Iterable[str]) -> Iterator[str]:
         yield line.rstrip().removesuffix(":") if stripped.endswith("::") else line
 
 
-def _joined(lines: list[str]) -> Iterator[str]:
+def _join(lines: list[str]) -> Iterator[str]:
     if lines:
         yield " ".join(lines)
 
@@ -181,7 +181,7 @@ def is_prose(text: str) -> bool:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a traceback
     for path in json.load(sys.stdin):
-        print(json.dumps(paragraphs_of(Path(path))))
+        print(json.dumps(read_paragraphs(Path(path))))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Normalization:
     max_word_chars: int = 200
     """A longer word is [UNK]; 200 as in BERT's code (transformers' BertTokenizer has 100)."""
 
-    def normalizer(self) -> Any:
+    def build_normalizer(self) -> Any:
         return BertNormalizer(
             clean_text=True,
             handle_chinese_chars=self.split_chinese,
@@ -108,7 +108,7 @@ class Tokenizer:
         special tokens are made known to the tokenizer that is saved, for those who mean them, and not to the
         one used here.
         """
-        return [encoding.ids for encoding in self._plain.encode_batch_fast(lines, add_special_tokens=False)]
+        return [encoding.ids for encoding in self._encoder_backend.encode_batch_fast(lines, add_special_tokens=False)]
 
     def encode_with_offsets(self, lines: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """The ids of encode_lines, and for each the characters [start, end) of its line that it stands for.
@@ -117,7 +117,8 @@ class Tokenizer:
         syllable, once it is decomposed) have the same; what normalization takes away belongs to no token.
         """
         return [
-            (encoding.ids, encoding.offsets) for encoding in self._plain.encode_batch(lines, add_special_tokens=False)
+            (encoding.ids, encoding.offsets)
+            for encoding in self._encoder_backend.encode_batch(lines, add_special_tokens=False)
         ]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
@@ -147,25 +148,25 @@ class Tokenizer:
         write_atomically(directory / "vocab.txt", "".join(f"{token}\n" for token in self.vocabulary).encode())
         write_atomically(directory / "tokenizer_config.json", json.dumps(config, indent=2).encode())
         # Last, because it is the one that is read where it exists.
-        write_atomically(directory / "tokenizer.json", self._complete().to_str(pretty=True).encode())
+        write_atomically(directory / "tokenizer.json", self._build_saved_backend().to_str(pretty=True).encode())
 
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {token: id for id, token in enumerate(self.vocabulary)}
 
     @cached_property
-    def _plain(self) -> Any:
-        return self._backend()
+    def _encoder_backend(self) -> Any:
+        return self._build_backend()
 
-    def _backend(self) -> Any:
+    def _build_backend(self) -> Any:
         model = WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalization.max_word_chars)
         backend = tokenizers.Tokenizer(model)
-        backend.normalizer = self.normalization.normalizer()
+        backend.normalizer = self.normalization.build_normalizer()
         backend.pre_tokenizer = BertPreTokenizer()
         return backend
 
-    def _complete(self) -> Any:
-        backend = self._backend()
+    def _build_saved_backend(self) -> Any:
+        backend = self._build_backend()
         backend.add_special_tokens(list(SPECIAL_TOKENS))
         backend.decoder = WordPieceDecoder(prefix="##")
         backend.post_processor = TemplateProcessing(
@@ -199,7 +200,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _from_vocabulary(file: Path) -> Tokenizer:
-    tokens = [line.removesuffix("\r") for line in _read(file).removesuffix("\n").split("\n")]
+    tokens = [line.removesuffix("\r") for line in _read_text(file).removesuffix("\n").split("\n")]
     first: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if first.setdefault(token, number) != number:
@@ -251,7 +252,7 @@ def _from_json(file: Path) -> Tokenizer:
     )
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return read_bytes(file, TokenizerError, TOKENIZER_BYTES).decode()
     except UnicodeDecodeError as error:

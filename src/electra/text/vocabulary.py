@@ -56,14 +56,14 @@ def train_tokenizer(
     if not sample:
         raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
     normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
-    starts, continuations = alphabet(sample, normalization, limit=vocab_size // 3)
+    starts, continuations = build_alphabet(sample, normalization, limit=vocab_size // 3)
     if not starts:
         raise TextError(
             f"no text to train a tokenizer on in {', '.join(corpus.sources)}: nothing but control characters, "
             "which every tokenizer of BERT's kind drops"
         )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalization.normalizer()
+    backend.normalizer = normalization.build_normalizer()
     backend.pre_tokenizer = BertPreTokenizer()
     # The library numbers the characters it meets, and breaks ties among the rarest, in an order that differs
     # from process to process, and its merges depend on these numbers. Given all of them first, it has nothing
@@ -113,7 +113,7 @@ def sample_corpus(
     return [text for _, text in kept]
 
 
-def alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) -> tuple[list[str], list[str]]:
+def build_alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) -> tuple[list[str], list[str]]:
     """The characters for a vocabulary, most frequent first, and those of them that occur within words.
 
     They are as many as it takes to cover COVERAGE of the sample's characters, as they are after
@@ -122,9 +122,9 @@ def alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) 
     codes = count_characters(sample)
     counts: Counter[str] = Counter()
     within: set[str] = set()
-    normalizer, splitter = normalization.normalizer(), BertPreTokenizer()
+    normalizer, splitter = normalization.build_normalizer(), BertPreTokenizer()
     for code in np.flatnonzero(codes).tolist():
-        chars, continues = _normalized(chr(code), normalizer, splitter)
+        chars, continues = _normalize_char(chr(code), normalizer, splitter)
         for char in chars:
             counts[char] += int(codes[code])
         if continues:
@@ -149,7 +149,7 @@ def count_characters(sample: Sequence[bytes], batch: int = 1000) -> np.ndarray:
     return counts
 
 
-def _normalized(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
+def _normalize_char(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
     """What a character becomes (nothing, one or several), and whether it can stand within a word.
 
     Normalization looks at each character by itself, so that counts of characters can be normalized instead of

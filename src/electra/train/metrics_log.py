@@ -13,8 +13,8 @@ from typing_extensions import TypedDict
 
 from electra.console import format_count
 from electra.errors import RunError
-from electra.schema import check_file, parse_json
-from electra.storage import write_atomically, writing
+from electra.schema import check_file, validate_json
+from electra.storage import convert_os_errors, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +45,16 @@ class MetricsLog:
         from torch.utils.tensorboard import SummaryWriter  # 1 s of imports that no other command needs
 
         self.path = directory / "metrics.jsonl"
-        with writing(self.path):
+        with convert_os_errors(self.path):
             kept = [row for row in read_metrics(self.path) if row["step"] <= step]
             write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept).encode())
             self.events = SummaryWriter(str(directory / "events"), purge_step=step + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of one step."""
-        with writing(self.path), self.path.open("a") as file:
+        with convert_os_errors(self.path), self.path.open("a") as file:
             file.write(json.dumps({"step": step, **metrics}) + "\n")
-        with writing(self.path.parent / "events"):
+        with convert_os_errors(self.path.parent / "events"):
             for name, value in metrics.items():
                 self.events.add_scalar(name, value, step)
 
@@ -96,7 +96,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 def metrics_row(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """A line as a row. Raises a `RunError` that names the place."""
-    row = cast("dict[str, Any]", parse_json(line, MetricsRow, str(path), RunError, number))
+    row = cast("dict[str, Any]", validate_json(line, MetricsRow, str(path), RunError, number))
     for name, value in row.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise RunError(f"{path}:{number}: {name!r} is not a number")

@@ -7,7 +7,7 @@ PyTorch computes the same.
 from torch import nn
 
 from electra.model.cpu.attention import attend_by_kernel
-from electra.model.cpu.library import why_no_kernels
+from electra.model.cpu.library import find_kernel_problem
 from electra.model.encoder import Encoder
 from electra.model.layers import SelfAttention
 
@@ -17,7 +17,7 @@ def enable_cpu_kernels(module: nn.Module) -> str | None:
 
     The kernel is compiled the first time, in some ten seconds.
     """
-    if (reason := why_no_kernels()) is not None:
+    if (reason := find_kernel_problem()) is not None:
         return reason
     for part in module.modules():
         if isinstance(part, SelfAttention):

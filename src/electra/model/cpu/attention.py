@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.cpu.library import why_no_kernels
+from electra.model.cpu.library import find_kernel_problem
 from electra.model.layers import attend
 from electra.model.packing import Packed, Padded
 
@@ -38,7 +38,7 @@ def kernel_supports(qkv: Tensor, layout: Padded | Packed) -> bool:
         and qkv.dtype in (torch.float32, torch.bfloat16)
         and (isinstance(layout, Packed) or layout.mask is None)
         and not torch.compiler.is_compiling()
-        and why_no_kernels() is None
+        and find_kernel_problem() is None
     )
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from electra.model.cpu.private_folder import make_private, why_not_ours, why_not_private
+from electra.model.cpu.private_folder import find_ownership_problem, find_privacy_problem, make_private
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ KERNELS = Path(__file__).parent / "kernels"
 AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]
 INSTRUCTIONS = {"AVX512": AVX512, "AVX2": ["-mavx2", "-mfma", "-mf16c"]}
 """What a compiler may use, by what torch's own kernels use here; what is compiled may lie in a folder of several machines."""
-PATIENCE = 120.0
+LOCK_TIMEOUT = 120.0
 """Seconds to wait for another process that compiles the same; then it has probably stopped, and is not waited for."""
 
 
@@ -45,7 +45,7 @@ class DamagedError(Exception):
 
 
 @cache
-def why_no_kernels() -> str | None:
+def find_kernel_problem() -> str | None:
     """What prevents kernels in this process; None where `torch.ops.electra` has them, compiled now if they never were."""
     try:
         load_kernels()
@@ -57,7 +57,7 @@ def why_no_kernels() -> str | None:
 def kernels_compiled() -> bool:
     """Whether they were compiled before, and nobody has to wait for them."""
     try:
-        return compiled_library(build_id(compiler_command())) is not None
+        return find_library(build_id(build_compiler_command())) is not None
     except (NoKernelsError, OSError):
         return False
 
@@ -70,10 +70,10 @@ def load_kernels() -> None:
         DamagedError: what was compiled just now is changed already.
         OSError: what is compiled cannot be written or loaded.
     """
-    command = compiler_command()
+    command = build_compiler_command()
     build = build_id(command)
-    if registered_build() is None:  # registering operators twice would end the process
-        library = compiled_library(build)
+    if get_registered_build() is None:  # registering operators twice would end the process
+        library = find_library(build)
         try:
             if library is None:
                 raise DamagedError("there is none yet")
@@ -87,11 +87,11 @@ def load_kernels() -> None:
         where = f"{library}: remove it and start again (rm {shlex.quote(str(library))})"
     else:
         where = "torch.ops.electra: another library in this process has registered that name"
-    if (found := registered_build()) != build:
+    if (found := get_registered_build()) != build:
         raise NoKernelsError(f"build {build} was expected, but {found or 'none'} is in {where}")
 
 
-def registered_build() -> str | None:
+def get_registered_build() -> str | None:
     """The build of the kernels that this process has loaded; None where there are none."""
     try:
         return str(torch.ops.electra.build_id())
@@ -101,7 +101,7 @@ def registered_build() -> str | None:
         return "an unknown one"
 
 
-def compiler_command() -> list[str]:
+def build_compiler_command() -> list[str]:
     """The compiler and its options, without paths.
 
     Raises:
@@ -129,7 +129,7 @@ def build_id(command: list[str]) -> str:
     return hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
 
 
-def library_folders() -> list[Path]:
+def list_library_folders() -> list[Path]:
     """Folders for the library, in order of preference: beside other extensions of torch, or else among temporary files."""
     from torch.utils import cpp_extension
 
@@ -139,15 +139,15 @@ def library_folders() -> list[Path]:
     return [*(Path(os.path.realpath(root)) / "electra" for root in roots), temporary]
 
 
-def library_name(build: str) -> str:
+def format_library_name(build: str) -> str:
     return f"attention-{build}.so"
 
 
-def compiled_library(build: str) -> Path | None:
+def find_library(build: str) -> Path | None:
     """The library of an earlier build, in the first private folder that has one."""
-    for folder in library_folders():
-        library = folder / library_name(build)
-        if os.path.lexists(library) and why_not_private(folder) is None:
+    for folder in list_library_folders():
+        library = folder / format_library_name(build)
+        if os.path.lexists(library) and find_privacy_problem(folder) is None:
             return library
     return None
 
@@ -178,15 +178,15 @@ def open_library(library: Path, build: str) -> Iterator[int]:
     descriptor = os.open(library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or why_not_ours(status):
+        if not stat.S_ISREG(status.st_mode) or find_ownership_problem(status):
             raise DamagedError(f"{library} is not a file of this user alone")
         content = file.read()
-        if content != sealed(content[: -hashlib.sha256().digest_size], build):
+        if content != append_checksum(content[: -hashlib.sha256().digest_size], build):
             raise DamagedError(f"{library} is not what was compiled")
         yield descriptor
 
 
-def sealed(library: bytes, build: str) -> bytes:
+def append_checksum(library: bytes, build: str) -> bytes:
     """A library followed by a checksum of its build's name and all its bytes; loaders ignore what follows a library.
 
     In a file of its own the checksum could be that of a library which another process has just replaced.
@@ -201,19 +201,19 @@ def compile_kernels(build: str, command: list[str]) -> Path:
         NoKernelsError: there is no such folder, or the compiler fails.
     """
     refused: list[str] = []
-    for folder in library_folders():
+    for folder in list_library_folders():
         reason = make_private(folder)
         if reason is None:
             break
         refused.append(reason)
     else:
         raise NoKernelsError(f"no folder that only this user can write to: {'; '.join(refused)}")
-    library = folder / library_name(build)
-    with building(folder) as alone:
+    library = folder / format_library_name(build)
+    with lock_folder(folder) as alone:
         if alone:
             for left_over in folder.glob("tmp*"):  # of builds that were killed
                 shutil.rmtree(left_over, ignore_errors=True)
-            if is_whole(library, build):
+            if is_intact(library, build):
                 return library
         elsewhere = f", as {'; '.join(refused)}" if refused else ""
         log.info(f"compiling C++ kernels for this CPU (once, in some ten seconds; kept in {folder}{elsewhere})")
@@ -221,7 +221,7 @@ def compile_kernels(build: str, command: list[str]) -> Path:
     return library
 
 
-def is_whole(library: Path, build: str) -> bool:
+def is_intact(library: Path, build: str) -> bool:
     try:
         with open_library(library, build):
             return True
@@ -230,13 +230,13 @@ def is_whole(library: Path, build: str) -> bool:
 
 
 @contextmanager
-def building(folder: Path) -> Iterator[bool]:
+def lock_folder(folder: Path) -> Iterator[bool]:
     """Whether this process is the only one that compiles into a folder; waits until it is, but not for ever.
 
     Where it is not, or the file system has no locks, compiling is right all the same, and done twice.
     """
     with (folder / "lock").open("w") as file:
-        alone, waiting, until = False, False, time.monotonic() + PATIENCE
+        alone, waiting, until = False, False, time.monotonic() + LOCK_TIMEOUT
         while not alone and time.monotonic() < until:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,7 +244,9 @@ def building(folder: Path) -> Iterator[bool]:
             except BlockingIOError:
                 if not waiting:
                     waiting = True
-                    log.info(f"waiting for another process that compiles C++ kernels (at most {PATIENCE:.0f} seconds)")
+                    log.info(
+                        f"waiting for another process that compiles C++ kernels (at most {LOCK_TIMEOUT:.0f} seconds)"
+                    )
                 time.sleep(0.1)
             except OSError:
                 break
@@ -264,6 +266,6 @@ def compile_to(library: Path, build: str, command: list[str]) -> None:
         if done.returncode:
             wrong = [line.strip() for line in done.stderr.splitlines() if "error:" in line or "undefined" in line]
             raise NoKernelsError(f"{command[0]}: {wrong[0] if wrong else f'exit status {done.returncode}'}")
-        compiled.write_bytes(sealed(compiled.read_bytes(), build))
+        compiled.write_bytes(append_checksum(compiled.read_bytes(), build))
         compiled.chmod(0o644)  # whatever new files get here: one that others may write to would not be loaded
         compiled.replace(library)

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 
-def why_not_private(folder: Path) -> str | None:
+def find_privacy_problem(folder: Path) -> str | None:
     """How another user could replace what is in a folder, and what to do; None where only its user and root can.
 
     Every folder up to the root counts, as who may write to one of them may rename the next and put another in its place.
@@ -25,13 +25,13 @@ def why_not_private(folder: Path) -> str | None:
         if not stat.S_ISDIR(status.st_mode):
             return f"{part} is a {'symbolic link' if stat.S_ISLNK(status.st_mode) else 'file'}, expected a folder"
         # In a parent with the sticky bit, as /tmp has, others cannot rename or remove what is not theirs.
-        if reason := why_not_ours(status, sticky_serves=part != folder):
+        if reason := find_ownership_problem(status, sticky_serves=part != folder):
             advice = f" (chmod go-w {shlex.quote(str(part))})" if status.st_uid == os.geteuid() else ""
             return f"{part} {reason}{advice}"
     return None
 
 
-def why_not_ours(status: os.stat_result, sticky_serves: bool = False) -> str | None:
+def find_ownership_problem(status: os.stat_result, sticky_serves: bool = False) -> str | None:
     """How another user could write to a file or folder of this status; None where only this user and root can."""
     if status.st_uid not in (os.geteuid(), 0):  # root's own: root can replace Python and PyTorch as well
         return f"belongs to user {status.st_uid}, expected {os.geteuid()} or root"
@@ -56,7 +56,7 @@ def is_private_group(gid: int) -> bool:
 
 def make_private(folder: Path) -> str | None:
     """Make a folder if it does not exist; returns what keeps it from being private or writable, None if nothing does."""
-    if reason := why_not_private(folder):  # before anything is made in a place of somebody else
+    if reason := find_privacy_problem(folder):  # before anything is made in a place of somebody else
         return reason
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -65,4 +65,4 @@ def make_private(folder: Path) -> str | None:
         return f"{folder}: {error.strerror}"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder} cannot be written to"
-    return why_not_private(folder)  # once more: of what was made here, and of who was quicker
+    return find_privacy_problem(folder)  # once more: of what was made here, and of who was quicker

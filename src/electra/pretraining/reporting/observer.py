@@ -12,7 +12,7 @@ from rich.progress import TaskID
 from electra.console import LINE_EVERY, console, format_count, training_progress
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.runtime.setup import Runtime
-from electra.runtime.speed import matmul_rate
+from electra.runtime.speed import measure_matmul_rate
 from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import MetricsLog, read_metrics
 from electra.train.schedule import Budget
@@ -68,7 +68,7 @@ class RunObserver:
         elif (self.directory / "metrics.jsonl").exists():
             log.info("starting at step 0 again (the run was stopped before its first checkpoint)")
         self.opened = replace(state)
-        self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
+        self.peak_flops = measure_matmul_rate(self.runtime) * self.runtime.world_size
         self.log = MetricsLog(self.directory, state.step)
         for row in read_metrics(self.log.path):  # what an interrupted run has seen belongs into the report too
             step = row.pop("step")
