@@ -289,7 +289,7 @@ def test_a_place_that_cannot_be_written_is_seen_before_the_work(
     monkeypatch.setattr(electra.storage.os, "access", lambda path, mode: False)  # root may write everywhere
     more = ("--tokenizer", str(parts / "tokenizer")) if command == "prepare" else ()
     line = error(capsys, command, str(parts / "a.txt"), "--out", str(tmp_path / "new/out"), *more)
-    assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to make files in {tmp_path}"
+    assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to create files in {tmp_path}"
 
 
 def test_text_that_changed_while_a_run_was_unfinished(

@@ -108,7 +108,7 @@ def test_configurations_of_runs_are_plain(tmp_path: Path) -> None:
         (["--model", "canary.Class"], "--model is a group of options; name one of them, such as --model.vocab-size"),
         (["--model=canary.Class"], "--model is a group of options"),
         (["--model", "/dev/zero"], "--model is a group of options"),
-        (["--config", "/dev/zero"], "/dev/zero: a device, and only regular files are read"),
+        (["--config", "/dev/zero"], "/dev/zero: a device, expected a regular file"),
     ],
 )  # fmt: skip
 def test_arguments(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
@@ -151,7 +151,7 @@ def test_predictions_take_the_place_of_no_device(
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     line = error(capsys, "predict", "--model", "m", "--input", "a.txt", "--out", out)
-    assert line == f"--out {out}: not a regular file; name a file to be written, or leave --out out"
+    assert line == f"--out {out}: not a regular file; name a file to write, or omit --out"
 
 
 def test_an_empty_output_in_python() -> None:
@@ -171,7 +171,7 @@ def test_special_files(tmp_path: Path) -> None:
         one.bind(str(tmp_path / "socket"))
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for name, kind in {"pipe": "a named pipe", "link": "a named pipe", "socket": "a socket"}.items():
-        with pytest.raises(DataError, match=f"{name}: {kind}, and only regular files are read"):
+        with pytest.raises(DataError, match=f"{name}: {kind}, expected a regular file"):
             refuse_special_file(tmp_path / name, DataError)
     with pytest.raises(DataError, match="/dev/null: a device"):
         refuse_special_file(Path("/dev/null"), DataError)
@@ -186,8 +186,8 @@ def test_special_files(tmp_path: Path) -> None:
         ("[\n]]", "x:1: not JSON: Extra data (line 2, column 2)"),
         ("[" * 100_000, "x:1: not JSON that can be read: nested too deeply"),
         ("9" * 5000, "x:1: not JSON that can be read: a number of more than 4,300 digits"),
-        (r'{"a": ["\ud800"]}', "x:1: half a surrogate pair, which is no character"),
-        (rb'{"\uDFFF": 1}', "x:1: half a surrogate pair, which is no character"),
+        (r'{"a": ["\ud800"]}', "x:1: half a surrogate pair, which is not a character"),
+        (rb'{"\uDFFF": 1}', "x:1: half a surrogate pair, which is not a character"),
         (b'"\xff"', "x:1: not JSON that can be read: not UTF-8 at byte 1"),
     ],
 )  # fmt: skip
@@ -265,7 +265,7 @@ def test_a_named_pipe_among_text(name: str, command: str, tmp_path: Path, capsys
     os.mkfifo(path)
     words = {"prepare": ["--tokenizer", str(tmp_path)]}.get(command, [])
     line = error(capsys, command, str(path.parent if "/" in name else path), "--out", str(tmp_path / "out"), *words)
-    assert line.startswith(f"{path}: a named pipe, and only regular files are read")
+    assert line.startswith(f"{path}: a named pipe, expected a regular file")
 
 
 def test_devices_among_text(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:

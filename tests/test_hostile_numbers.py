@@ -122,7 +122,7 @@ WRONG = {
     "WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=x": "MASTER_PORT='x'",
     "WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=70000": "MASTER_PORT is 70000, expected 1 to 65535",
     "LOCAL_RANK=first": "LOCAL_RANK='first'",
-    "WORLD_SIZE=2 RANK=0 MASTER_ADDR=no.such.host.invalid MASTER_PORT=2222": "processes do not find each other",
+    "WORLD_SIZE=2 RANK=0 MASTER_ADDR=no.such.host.invalid MASTER_PORT=2222": "processes cannot connect to each other",
 }
 
 

@@ -1,7 +1,7 @@
-"""Files from outside, read through one typed validation: a schema for each kind of file, one line for whatever is wrong.
+"""Typed validation of external files: a schema for each kind of file, and a one-line message for any problem.
 
-A schema is a dataclass, a TypedDict or any other type that pydantic validates. It is checked strictly: no text is taken for
-a number. Keys that a schema does not name are kept in a TypedDict and ignored in a dataclass.
+A schema is a dataclass, a TypedDict or any other type that pydantic validates. Validation is strict: a string is not
+converted to a number. Unknown keys are kept in a TypedDict and ignored in a dataclass.
 """
 
 import re
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIZE_LIMIT = 64 << 20
-"""Bytes of a JSON file, unless its reader has another limit: parsed, it takes some ten times as much memory."""
+"""Default maximum bytes of a JSON file; parsed, it takes about ten times as much memory."""
 
 
 class JsonObject(TypedDict):
-    """An object with any keys."""
+    """Object with any keys."""
 
 
 def check_file(path: Path, error: type[ElectraError], limit: int | None = None) -> None:
     """Raise `error` unless `path` is a regular file that exists and has at most `limit` bytes.
 
-    Opening anything else can block (a FIFO), never end (a device) or fail half-way (a directory).
+    Reading anything else can block (a FIFO), never end (a device) or fail (a directory).
     """
     refuse_special_file(path, error)
     try:
@@ -41,13 +41,15 @@ def check_file(path: Path, error: type[ElectraError], limit: int | None = None) 
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         raise make_read_error(path, problem, error) from problem
     if not stat.S_ISREG(found.st_mode):
-        raise error(f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'no regular file'}")
+        raise error(
+            f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'not a regular file'}"
+        )
     if limit is not None and found.st_size > limit:
         raise error(f"{path}: {found.st_size:,} bytes; a file of this kind has at most {limit:,}")
 
 
 def read_bytes(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises `error`."""
+    """Read a regular file of at most `limit` bytes. Raises `error`."""
     check_file(path, error, limit)
     try:
         return path.read_bytes()
@@ -56,8 +58,8 @@ def read_bytes(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -
 
 
 def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
-    """The tensors of a safetensors file, by name, on the CPU. Raises `error`."""
-    from safetensors import SafetensorError  # with torch, which not every command needs
+    """Load the tensors of a safetensors file on the CPU: name -> tensor. Raises `error`."""
+    from safetensors import SafetensorError  # imports torch, which not every command needs
     from safetensors.torch import load_file
 
     check_file(path, error)
@@ -68,19 +70,19 @@ def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
 
 
 def read_json(path: Path, schema: type[T], error: type[ElectraError], limit: int = SIZE_LIMIT) -> T:
-    """The content of a JSON file, which has to fit `schema`. Raises `error`, with the file's name and the place in it."""
+    """Read a JSON file and validate it. Raises `error`, whose message names the file and the place in it."""
     return validate_json(read_bytes(path, error, limit), schema, str(path), error)
 
 
 def read_object(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -> dict[str, Any]:
-    """The content of a JSON file that holds an object, whatever is in it. Raises `error`."""
+    """Read a JSON file that holds an object with any content. Raises `error`."""
     return cast("dict[str, Any]", read_json(path, JsonObject, error, limit))
 
 
 def validate_json(
     data: bytes | str, schema: type[T], place: str, error: type[ElectraError], line: int | None = None
 ) -> T:
-    """A JSON document that has to fit `schema`; `line` is its number where it is one line of a file.
+    """Parse a JSON document and validate it; `line` is its number if the document is one line of a file.
 
     Raises `error`, whose message begins with `place`.
     """
@@ -93,7 +95,7 @@ def validate_json(
 
 
 def validate(value: Any, schema: type[T], place: str, error: type[ElectraError]) -> T:
-    """A value that has to fit `schema`, for what is not JSON. Raises `error`, whose message begins with `place`."""
+    """Validate a Python value. Raises `error`, whose message begins with `place`."""
     try:
         return build_validator(cast(Any, schema)).validate_python(value, strict=True)
     except ValidationError as problem:
@@ -102,12 +104,12 @@ def validate(value: Any, schema: type[T], place: str, error: type[ElectraError])
 
 @cache
 def build_validator(schema: Any) -> Any:
-    """Building one takes about a millisecond."""
+    """Build the validator of a schema; cached, because this takes about a millisecond."""
     return TypeAdapter(schema)
 
 
 def describe_error(problem: ValidationError, place: str, line: int | None = None) -> str:
-    """The first thing that is wrong, in one line."""
+    """Describe the first problem in one line."""
     first, *more = problem.errors(include_url=False, include_context=False)
     if first["type"] == "json_invalid":
         message = first["msg"].removeprefix("Invalid JSON: ")
@@ -128,7 +130,7 @@ def describe_error(problem: ValidationError, place: str, line: int | None = None
 
 
 def format_location(keys: tuple[int | str, ...]) -> str:
-    """`('train', 3, 'bytes')` as `train[3].bytes`."""
+    """Format `('train', 3, 'bytes')` as `train[3].bytes`."""
     text = "".join(
         f"[{key}]"
         if isinstance(key, int)
@@ -141,6 +143,6 @@ def format_location(keys: tuple[int | str, ...]) -> str:
 
 
 def make_read_error(path: Path, problem: Exception, error: type[ElectraError]) -> ElectraError:
-    """What the system says of a file, as an error of ours."""
+    """Convert a system error about a file to an error of the package."""
     reason = getattr(problem, "strerror", None) or problem
     return error(f"{path}: cannot be read: {reason}")

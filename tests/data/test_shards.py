@@ -28,7 +28,7 @@ SHARDS = {
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("electra.data.shards.TOKENS_PER_COUNT", 7)  # several parts of a shard, and a last one that is shorter
+    monkeypatch.setattr("electra.data.shards.TOKENS_PER_COUNT", 7)  # the last part is shorter
     entries = {
         split: [write_shard(tmp_path, split, number, shard) for number, shard in enumerate(shards)]
         for split, shards in SHARDS.items()

@@ -143,5 +143,5 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     directory = saved(tmp_path)
     (directory / "model.safetensors").unlink()
     torch.save({"weight": Path("anything but a tensor")}, directory / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds more than tensors"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds objects other than tensors"):
         load_pretrained(directory)

@@ -200,7 +200,7 @@ BAD_FILES = {
     "none.jsonl": (b"{}", "none.jsonl:1: no field 'text'; it has none"),
     "number.jsonl": (b'{"text": "a"}\n{"text": 5}', "number.jsonl:2: field 'text' is int, not a string"),
     "null.jsonl": (b'{"text": null}', "null.jsonl:1: field 'text' is null, not a string"),
-    "half.jsonl": (b'{"text": "\\ud800"}', "half.jsonl:1: 'text' has half a surrogate pair"),
+    "half.jsonl": (b'{"text": "\\ud800"}', "half.jsonl:1: 'text': half a surrogate pair"),
     "latin.jsonl": (b'{"text": "caf\xe9"}', "latin.jsonl: not UTF-8 at byte offset 13 (0xe9)"),
     "text.parquet": (TEXT, "text.parquet: not a Parquet file, or a damaged one"),
     "cut.parquet": (as_parquet()[:-20], "cut.parquet: not a Parquet file, or a damaged one"),

@@ -10,7 +10,7 @@ import yaml
 from electra.config.options import MAX_DIGITS
 from electra.config.suggestions import format_flag
 from electra.errors import UsageError
-from electra.external import refuse_special_file
+from electra.external import is_unicode, one_line, refuse_special_file
 
 MAX_BYTES = 2 << 20
 """Bytes of a config file: as many as a command line may have, which can name many files."""
@@ -61,7 +61,7 @@ def check_node(node: yaml.Node) -> None:
             raise make_yaml_error(f"a number of {len(node.value):,} characters", node)
         if node.tag in NUMBERS and ":" in node.value:
             raise make_yaml_error(f"{node.value}, which YAML takes for a number of base 60; put it into quotes", node)
-        if "\0" in node.value or any("\ud800" <= char <= "\udfff" for char in node.value):
+        if "\0" in node.value or not is_unicode(node.value):
             raise make_yaml_error("a NUL character or half a surrogate pair", node)
     if isinstance(node, yaml.MappingNode):
         names = set()
@@ -101,7 +101,7 @@ def load_yaml(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a config file (not UTF-8 at byte {error.start:,})") from None
     except (ValueError, yaml.YAMLError) as error:  # ValueError: a number like 0x_
-        raise UsageError(f"{path}: not a config file ({' '.join(str(error).split())})") from None
+        raise UsageError(f"{path}: not a config file ({one_line(error)})") from None
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

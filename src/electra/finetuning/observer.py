@@ -11,6 +11,7 @@ from torch import nn
 
 from electra.console import LINE_EVERY, console, training_progress
 from electra.errors import RunError
+from electra.external import one_line
 from electra.schema import check_file, read_tensors
 from electra.storage import write_tensors
 from electra.train.checkpoint import TrainingState
@@ -98,9 +99,7 @@ class BestEpoch:
                 metadata = file.metadata()
             return int(metadata["step"]), float(metadata["score"])
         except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
-            raise RunError(
-                f"{self.path}: damaged ({' '.join(str(error).split())[:200]}); choose another --out"
-            ) from None
+            raise RunError(f"{self.path}: damaged ({one_line(error)}); choose another --out") from None
 
     def restore(self) -> int:
         """Put the best weights into the model; returns the step they are of."""

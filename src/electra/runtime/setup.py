@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from electra.errors import UsageError
+from electra.external import one_line
 
 MAX_PROCESSES = 1 << 20
 MAX_THREADS = 4096
@@ -122,8 +123,7 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
     except dist.DistError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(f"the {world_size} processes do not find each other: {reason}") from None
+        raise UsageError(f"the {world_size} processes cannot connect to each other: {one_line(error, 300)}") from None
     try:
         yield Runtime(device, dtype, rank, world_size, kernels)
     finally:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import TextError
-from electra.external import decode_json, is_unicode, one_line, replace_surrogates
+from electra.external import check_unicode, decode_json, is_unicode, one_line, replace_surrogates
 from electra.text.files import LineBlock, make_read_error, open_decompressed, read_line_blocks, split_compression
 
 Documents = Literal["blank-line", "file", "line"]
@@ -184,11 +184,9 @@ def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -
     if text_field not in value:
         raise TextError(f"{place}: no field {text_field!r}; it has {format_names(value)}: choose with --text-field")
     text = check_text(value[text_field], text_field, place)
-    if is_unicode(text):
-        return text
-    if errors == "strict":
-        raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character")
-    return replace_surrogates(text)
+    if errors == "replace":
+        return text if is_unicode(text) else replace_surrogates(text)
+    return check_unicode(text, f"{place}: {text_field!r}", TextError)
 
 
 def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:

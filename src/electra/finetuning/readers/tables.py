@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import DataError, TextError
-from electra.external import refuse_special_file
+from electra.external import one_line, refuse_special_file
 from electra.finetuning.readers.lines import read_json_records, read_numbered_lines
 from electra.text.files import open_decompressed, split_compression
 
@@ -223,7 +223,7 @@ def read_parquet(path: Path, header: bool) -> Cells:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: a text that is not UTF-8 ({error})") from None
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+        raise DataError(f"{path}: cannot be read ({one_line(error)})") from None
 
 
 READERS: dict[str, Callable[[Path, bool], Cells]] = {
