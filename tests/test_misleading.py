@@ -31,9 +31,7 @@ def test_text_that_the_vocabulary_cannot_spell_is_not_healthy(
 ) -> None:
     run, tokenizer = tmp_path / "run", str(finished / "tokenizer")
     summary = electra.pretrain(str(foreign), out=str(run), tokenizer=tokenizer, **tiny_run)
-    line = (
-        f"! {foreign}: 85.7% of the tokens are [UNK], 0.0% of the words are cut into single characters: the vocabulary"
-    )
+    line = f"! {foreign}: 85.7% of the tokens are [UNK], 0.0% of the words are split into single characters: the vocabulary"
     assert line in capsys.readouterr().out
     assert "the vocabulary does not fit the text" in [each["problem"] for each in summary["findings"]]
     heldout = summary["heldout"]

@@ -296,7 +296,7 @@ def test_unknown_tokens_are_reported(runs: Path, tmp_path: Path, capsys: pytest.
         (line,) = (line for line in captured.err.splitlines() if "[UNK]" in line)
         if source == "a.txt":
             assert line.startswith(
-                "· input: 0.0% of the tokens are [UNK], 0.0% of the words are cut into single characters"
+                "· input: 0.0% of the tokens are [UNK], 0.0% of the words are split into single characters"
             )
         else:
             assert line.startswith("! input: 66.7% of the tokens are [UNK], ")

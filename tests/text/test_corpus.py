@@ -202,8 +202,8 @@ BAD_FILES = {
     "null.jsonl": (b'{"text": null}', "null.jsonl:1: field 'text' is null, not a string"),
     "half.jsonl": (b'{"text": "\\ud800"}', "half.jsonl:1: 'text': half a surrogate pair"),
     "latin.jsonl": (b'{"text": "caf\xe9"}', "latin.jsonl: not UTF-8 at byte offset 13 (0xe9)"),
-    "text.parquet": (TEXT, "text.parquet: not a Parquet file, or a damaged one"),
-    "cut.parquet": (as_parquet()[:-20], "cut.parquet: not a Parquet file, or a damaged one"),
+    "text.parquet": (TEXT, "text.parquet: not a valid Parquet file"),
+    "cut.parquet": (as_parquet()[:-20], "cut.parquet: not a valid Parquet file"),
     "field.parquet": (
         as_parquet(field="body"),
         "field.parquet: no column 'text'; it has 'id', 'body': choose with --text-field",
@@ -248,7 +248,7 @@ def test_a_line_of_50_mb_is_refused_without_holding_it(tmp_path: Path, name: str
         path.write_bytes(b'{"text": "short"}\n' + b"x" * 50_000_000)
     tracemalloc.start()
     try:
-        with pytest.raises(TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*leave the file out"):
+        with pytest.raises(TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*omit the file"):
             list(Corpus((str(path),)))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
@@ -366,7 +366,7 @@ def test_bad_hub_data_sets(hub_folder: Path, monkeypatch) -> None:
         (f"{hub_folder}@dev", TextError, "cannot be opened: .*dev"),
         (f"{hub_folder}/absent", TextError, "cannot be opened"),
         ("owner/absent", TextError, "hf://owner/absent: cannot be opened"),
-        ("a:b:c", UsageError, "hf://a:b:c: a hub data set is written hf://owner/name"),
+        ("a:b:c", UsageError, "hf://a:b:c: expected hf://owner/name"),
     ):
         with pytest.raises(error, match=message) as raised:
             Corpus((f"hf://{source}",)).check()

@@ -266,7 +266,7 @@ def test_nothing_to_train_on(tmp_path: Path) -> None:
     path.write_text("\n \n")
     with pytest.raises(TextError, match=r"no text to train a tokenizer on in .*blank\.txt"):
         train_tokenizer(Corpus((str(path),)), 1000)
-    with pytest.raises(UsageError, match="a vocabulary of 10 is too small; it takes at least 64"):
+    with pytest.raises(UsageError, match="a vocabulary of 10 is too small; expected at least 64"):
         train_tokenizer(Corpus((str(path),)), 10)
 
 
@@ -293,15 +293,15 @@ def saved(folder: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"type": "BPE"}}, "a BPE tokenizer; only BERT's WordPiece can be used"),
+        ({"model": {"type": "BPE"}}, "a BPE tokenizer; only BERT's WordPiece is supported"),
         ({"model": None}, "a None tokenizer; only"),
         ({"model": []}, "a None tokenizer; only"),
-        ({"model__vocab": ["a"]}, "the vocabulary is not an object of tokens and their ids"),
-        ({"model__vocab": {"a": "b"}}, "the vocabulary is not an object of tokens and their ids"),
+        ({"model__vocab": ["a"]}, "the vocabulary is not an object from tokens to ids"),
+        ({"model__vocab": {"a": "b"}}, "the vocabulary is not an object from tokens to ids"),
         ({"normalizer": {"type": "NFC"}}, "NFC where BERT's tokenizers have BertNormalizer"),
         ({"pre_tokenizer": None}, "None where BERT's tokenizers have BertPreTokenizer"),
-        ({"normalizer__clean_text": False}, "clean_text, the prefix ## or [UNK] is set otherwise"),
-        ({"model__continuing_subword_prefix": "@@"}, "clean_text, the prefix ## or [UNK] is set otherwise"),
+        ({"normalizer__clean_text": False}, "clean_text, the prefix ## or [UNK] differs"),
+        ({"model__continuing_subword_prefix": "@@"}, "clean_text, the prefix ## or [UNK] differs"),
         ({"model__vocab": {"[PAD]": 0, "[UNK]": 2}}, "the ids of the vocabulary are not 0 to 1, each once"),
         ({"model__vocab": {"[PAD]": 0, "[UNK]": 1}, "added_tokens": []}, "not in the vocabulary: [CLS], [SEP], [MASK]"),
         ({"added_tokens": [{"content": "new"}]}, "1 added tokens, like 'new', are not in the WordPiece vocabulary"),
@@ -323,12 +323,12 @@ def test_bad_tokenizer_files(tmp_path: Path) -> None:
             load_tokenizer(path)
 
     fails(tmp_path / "absent", "absent: no such file or directory")
-    fails(tmp_path, "no tokenizer here: neither tokenizer.json nor vocab.txt")
+    fails(tmp_path, "no tokenizer, neither tokenizer.json nor vocab.txt")
     file = tmp_path / "vocab.txt"
     file.write_text("\n".join([*SPECIAL_TOKENS[:4], "a"]))
     fails(tmp_path, r"vocab\.txt: not in the vocabulary: \[MASK\]; ELECTRA needs")
     file.write_text("\n".join([*SPECIAL_TOKENS, "a", "b", "a"]))
-    fails(file, r"vocab\.txt:8: 'a' stands on line 6 already")
+    fails(file, r"vocab\.txt:8: 'a' is already on line 6")
     file.write_bytes(b"caf\xe9\n")
     fails(file, r"vocab\.txt: not UTF-8 at byte offset 3")
     file.write_bytes("\r\n".join([*SPECIAL_TOKENS, "a\u2028b", ""]).encode())
