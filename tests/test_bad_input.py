@@ -28,7 +28,7 @@ BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "unknown kind": (lambda d: broken(d, "a.pdf", b"%PDF"), "a.pdf: unknown text format"),
     "prepared data": (
         lambda d: broken(d, "settings.json", b'{"seq_len": 24}').parent,
-        "is prepared data, not text; electra pretrain takes it as --data",
+        "prepared data, expected text; use electra pretrain --data",
     ),
     "empty file": (lambda d: broken(d, "a.txt", b""), "a.txt"),
     "blank file": (lambda d: broken(d, "a.txt", b"\n \n\n"), "a.txt"),
@@ -130,11 +130,11 @@ def test_text_and_data(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_data_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "no such directory; electra prepare makes one" in error(
+    assert "no such directory; electra prepare creates prepared data" in error(
         capsys, *pretrain_data(tmp_path / "nowhere", tmp_path / "run")
     )
     (tmp_path / "empty").mkdir()
-    assert "not prepared data (there is no manifest.json); electra prepare makes one" in error(
+    assert "not prepared data (there is no manifest.json); electra prepare creates prepared data" in error(
         capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run")
     )
     assert not (tmp_path / "run").exists()
@@ -262,8 +262,8 @@ def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, c
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     words = ("tokenizer", str(parts / "a.txt"), "--out", str(out), "--vocab-size", "160")
     electra.cli.main(words)
-    assert f"{out} already holds the same tokenizer" in capsys.readouterr().out
-    assert f"{out}: holds another tokenizer; choose another --out" in error(capsys, *words, "--cased")
+    assert f"{out} already contains the same tokenizer" in capsys.readouterr().out
+    assert f"{out}: contains another tokenizer; choose another --out" in error(capsys, *words, "--cased")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -274,8 +274,8 @@ def test_a_tokenizer_needs_a_directory_of_its_own(
     monkeypatch.setattr(electra.data.pipeline, "train_tokenizer_with_progress", None)  # it is seen before the work
     before = sorted(parts.rglob("*"))
     line = error(capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / place))
-    assert line.startswith(f"{parts / place}: holds other files (")
-    assert "a file; a tokenizer needs a directory" in error(
+    assert line.startswith(f"{parts / place}: contains other files (such as ")
+    assert "a file; a tokenizer needs a separate directory" in error(
         capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / "a.txt")
     )
     assert sorted(parts.rglob("*")) == before
@@ -302,7 +302,7 @@ def test_text_that_changed_while_a_run_was_unfinished(
     source.write_text(source.read_text() + GOOD)
     line = error(capsys, *words)
     assert f"prepared from other text: {source} had " in line
-    assert "put the text back as it was to go on, or choose another --out for the new text" in line
+    assert "restore the original text to resume, or choose another --out for the new text" in line
 
 
 @pytest.mark.parametrize(

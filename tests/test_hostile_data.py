@@ -194,7 +194,7 @@ def test_a_vocabulary_that_is_not_the_tokenizers(good: Path, tmp_path: Path) -> 
     edit("manifest.json", settings__vocab_size=200)(data)
     array(lambda _: np.zeros(200, np.int64))(data)
     tokenizer = load_tokenizer(data / "tokenizer")
-    with pytest.raises(DataError, match=r"manifest\.json: says 200 tokens, but the tokenizer has 49"):
+    with pytest.raises(DataError, match=r"manifest\.json: a vocabulary of 200 tokens, but the tokenizer has 49"):
         PreparedData.open(data).check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
 
 

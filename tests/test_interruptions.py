@@ -37,7 +37,7 @@ def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, cap
     said = capsys.readouterr().out
     assert f"resuming from step 12 ({out / 'checkpoints/step-00000012'})" in said
     assert "reusing the tokenizer trained for this run" in said
-    assert f"{out / 'data'} already holds this text, prepared; it is reused" in said
+    assert f"{out / 'data'} already contains this text prepared; it is reused" in said
 
 
 KILLED = """

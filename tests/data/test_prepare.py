@@ -268,12 +268,12 @@ def test_other_settings_in_the_same_directory(text: Path, out: Path, tokenizer: 
         (corpus, OTHER_TOKENIZER, {}, r"tokenizer \w{12}, now \w{12}; vocab_size 60, now 6"),
         (replace(corpus, documents="line"), tokenizer, {}, "documents blank-line, now line"),
         (replace(corpus, text_field="body"), tokenizer, {}, "text_field text, now body"),
-        (Corpus((str(other),)), tokenizer, {}, f"1 file, now 1, {text} for one"),
-        (Corpus((str(text), str(other))), tokenizer, {}, f"1 file, now 2, {other} for one"),
-        (Corpus((str(other), str(text))), tokenizer, {}, f"1 file, now 2, {other} for one"),
+        (Corpus((str(other),)), tokenizer, {}, f"1 file, now 1, such as {text}"),
+        (Corpus((str(text), str(other))), tokenizer, {}, f"1 file, now 2, such as {other}"),
+        (Corpus((str(other), str(text))), tokenizer, {}, f"1 file, now 2, such as {other}"),
     ]
     for of_corpus, of_tokenizer, options, named in cases:
-        message = rf"^{out}: (holds data prepared with other settings|prepared from other text): {named}; .*choose another --out"
+        message = rf"^{out}: (contains data prepared with other settings|prepared from other text): {named}; .*choose another --out"
         with pytest.raises(DataError, match=message):
             prepare(of_corpus, of_tokenizer, out, workers=1, **({"seq_len": 32} | options))
         assert content(out) == before
@@ -283,7 +283,7 @@ def test_finished_data_of_text_of_another_size(text: Path, out: Path, tokenizer:
     prepare(Corpus((str(text),)), tokenizer, out, workers=1)
     size = text.stat().st_size
     text.write_bytes(text.read_bytes() + b" ban")
-    said = rf"other text: {text} had {size:,} bytes and has {size + 4:,} now; put the text back as it was to go on"
+    said = rf"other text: {text} had {size:,} bytes and has {size + 4:,} now; restore the original text to resume"
     with pytest.raises(DataError, match=said):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1)
 
@@ -292,7 +292,7 @@ def test_sources_in_another_order(text: Path, out: Path, tokenizer: Tokenizer) -
     other = text.with_name("other.txt")
     other.write_text("ban ben bin")
     prepare(Corpus((str(text), str(other))), tokenizer, out, workers=1)
-    with pytest.raises(DataError, match=r"other text: 2 files, now 2, in another order; put"):
+    with pytest.raises(DataError, match=r"other text: 2 files, now 2, in another order; restore"):
         prepare(Corpus((str(other), str(text))), tokenizer, out, workers=1)
 
 
@@ -301,14 +301,14 @@ def test_directories_that_hold_something_else(text: Path, out: Path, tokenizer: 
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
     with pytest.raises(
-        DataError, match=rf"^{out}: holds other files \(thesis.tex for one\); .*choose a new or empty one"
+        DataError, match=rf"^{out}: contains other files \(such as thesis.tex\); .*choose a new or empty one"
     ):
         prepare(corpus, tokenizer, out, workers=1)
     assert content(out) == {"thesis.tex": b"years of work"}
     (out / "settings.json").write_text('{"theme": "dark"}')
     with pytest.raises(DataError, match=rf"^{out}/settings.json: not written by electra prepare"):
         prepare(corpus, tokenizer, out, workers=1)
-    with pytest.raises(DataError, match=rf"^{text}: a file; prepared data needs a directory"):
+    with pytest.raises(DataError, match=rf"^{text}: a file; prepared data needs a separate directory"):
         prepare(corpus, tokenizer, text, workers=1)
 
 
@@ -336,7 +336,7 @@ def test_text_without_text(text: Path, out: Path, tokenizer: Tokenizer, empty: s
 
 def test_text_without_tokens(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     text.write_text("\x01\x02\n\x01\n\n\x07\n")
-    with pytest.raises(TextError, match=rf"^{text}: no text in it that gives a token to train on"):
+    with pytest.raises(TextError, match=rf"^{text}: the text has no tokens to train on"):
         prepare(Corpus((str(text),)), tokenizer, out)
     assert not out.exists()
 

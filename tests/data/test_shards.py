@@ -120,7 +120,7 @@ def test_damaged_files_are_named(directory: Path, name: str) -> None:
     advice = rf"; delete {directory}/manifest.json and run electra prepare as before: .*"
 
     file.write_bytes(content[:-1])
-    size = f"{len(content) - 1:,} bytes, expected {len(content):,}: it was cut short or changed"
+    size = f"{len(content) - 1:,} bytes, expected {len(content):,}: it was truncated or changed"
     with pytest.raises(DataError, match=rf"^{file}: {size}{advice}$"):
         PreparedData.open(directory)
 
@@ -136,12 +136,12 @@ def test_damaged_files_are_named(directory: Path, name: str) -> None:
 
 def test_no_prepared_data(directory: Path) -> None:
     (directory / MANIFEST).unlink()
-    with pytest.raises(DataError, match=rf"^{directory}: preparing it was not finished .*same command"):
+    with pytest.raises(DataError, match=rf"^{directory}: preparation was not finished .*same command"):
         PreparedData.open(directory)
     (directory / SETTINGS).unlink()
     with pytest.raises(DataError, match=rf"^{directory}: not prepared data \(there is no manifest.json\)"):
         PreparedData.open(str(directory))
-    with pytest.raises(DataError, match=rf"^{directory}/no: no such directory; electra prepare makes one"):
+    with pytest.raises(DataError, match=rf"^{directory}/no: no such directory; electra prepare creates prepared data"):
         PreparedData.open(directory / "no")
 
 
@@ -156,7 +156,7 @@ def test_damaged_manifests(directory: Path) -> None:
         ("[]", "not written by electra prepare"),
         (
             good.replace('"version": 1', '"version": 9'),
-            "format version 9, this electra reads 1; prepare the text anew",
+            "format version 9, expected 1; prepare the text again",
         ),
     ):
         path.write_text(content)

@@ -181,8 +181,8 @@ BAD_FILES = {
     ),
     "cut.txt.zst": (zstandard.compress(TEXT)[:-9], "broken zstd data at its end, byte "),
     "cut.parquet.zst": (zstandard.compress(as_parquet())[:-9], "broken zstd data at its end, byte "),
-    "plain.txt.gz": (TEXT, f"plain.txt.gz: broken gzip data behind byte 0 of {len(TEXT):,}"),
-    "plain.txt.zst": (TEXT, f"plain.txt.zst: broken zstd data behind byte 0 of {len(TEXT):,}"),
+    "plain.txt.gz": (TEXT, f"plain.txt.gz: broken gzip data after byte 0 of {len(TEXT):,}"),
+    "plain.txt.zst": (TEXT, f"plain.txt.zst: broken zstd data after byte 0 of {len(TEXT):,}"),
     "second.txt.gz": (gzip.compress(TEXT) + gzip.compress(b"x")[:-3], "(Truncated compressed stream)"),
     "syntax.jsonl": (
         b'{"text": "a"}\n\n{"text": \n',
