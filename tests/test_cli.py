@@ -196,7 +196,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
         ("pretrain a --out r --seq-len 4", "--seq-len 4: at least 5 tokens"),
         ("pretrain a --out r --workers 0", "--workers 0: at least 1"),
-        ("pretrain a --out r --model.hidden-size 30", "model.hidden_size 30 cannot be shared evenly by model.num_heads 4"),
+        ("pretrain a --out r --model.hidden-size 30", "model.hidden_size is 30; it must be a multiple of model.num_heads, 4"),
         ("pretrain a --out r --config nowhere.yaml", "nowhere.yaml: no such config file"),
         ("pretrain a", "--out is missing; electra pretrain --help explains it"),
         ("pretrain a --out r --seed 3 b", "'b' follows other options; name all of TEXT together"),
@@ -305,7 +305,10 @@ def test_a_text_in_place_of_a_file(capsys: pytest.CaptureFixture) -> None:
 def test_a_device_that_only_python_can_give() -> None:
     code = "import electra; electra.fill_mask('a [MASK]', model='m', device='cuda:1')"  # a test would check its type
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "device 'cuda:1': expected auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses" in done.stderr.splitlines()[-1]
+    assert (
+        "device 'cuda:1': expected auto, cpu or cuda; select a GPU with CUDA_VISIBLE_DEVICES"
+        in done.stderr.splitlines()[-1]
+    )
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,12 @@ def test_on_the_command_line(
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 WRONG = {
-    "RANK=x": "RANK='x', expected a whole number",
-    "RANK=-1": "RANK='-1', expected a whole number",
+    "RANK=x": "RANK='x', expected an integer",
+    "RANK=-1": "RANK='-1', expected an integer",
     "RANK=1.5": "RANK='1.5'",
     "RANK=٣": "RANK=",
     "RANK=" + "9" * 5000: "RANK=",
-    "RANK=1": "RANK is 1 and WORLD_SIZE is 1, which do not fit each other",
+    "RANK=1": "RANK is 1 and WORLD_SIZE is 1, expected RANK < WORLD_SIZE",
     "RANK=2 WORLD_SIZE=2": "RANK is 2 and WORLD_SIZE is 2",
     "WORLD_SIZE=0": "WORLD_SIZE is 0",
     "WORLD_SIZE=x": "WORLD_SIZE='x'",

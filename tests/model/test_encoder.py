@@ -99,7 +99,7 @@ def test_initial_values(network, stds) -> None:
 
 
 def test_sizes_that_do_not_fit() -> None:
-    with pytest.raises(UsageError, match=r"hidden_size 30 cannot be shared evenly by model\.num_heads 4"):
+    with pytest.raises(UsageError, match=r"hidden_size is 30; it must be a multiple of model\.num_heads, 4"):
         EncoderConfig(hidden_size=30, num_heads=4)
     with pytest.raises(UsageError, match=r"model\.num_layers is 0"):
         EncoderConfig(num_layers=0)
