@@ -41,7 +41,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (BOMB, "line 2 has an alias (*a); write out what it stands for"),
+        (BOMB, "line 2 has an alias (*a); write out its value"),
         ("seed: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "--seed: expected int, got {a: &a "),
         ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "preset: expected tiny, small, "),
         ("a: " + "[" * 30_000, "line 1 has values nested more than 20 deep"),
@@ -63,7 +63,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ('preset: "a\\0b"', "line 1 has a NUL character or half a surrogate pair"),
         ("x" * (MAX_BYTES + 1), "more than 2,097,152 bytes"),
         ("\x1b[31m", "not a config file"),
-        ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML takes for a number of base 60"),
+        ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML reads as a base-60 number"),
         ("model: canary.Class", "--model is a group of options; name one of them, such as --model.vocab-size"),
         ("model: {class_path: canary.Class}", "there is no option --model.class-path"),
         ("model.class_path: canary.Class", "there is no option --model.class-path"),
@@ -297,7 +297,7 @@ def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: p
         TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB decompressed; decompress it, and give"
     ):
         list(read_parquet(packed, ReadOptions()))
-    with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked"):
+    with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB decompressed"):
         read_table(packed)
     monkeypatch.setattr(data, "MAX_DOCUMENT_BYTES", 3_000_000)
     (tmp_path / f"a.json{ending}").write_bytes(pack(b" " * 4_000_000))

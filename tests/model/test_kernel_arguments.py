@@ -135,7 +135,7 @@ def test_messages() -> None:
         "[2, 7] on cpu"
     )
     assert message("attend", cu_seqlens=torch.tensor([0, 8, 9])) == (
-        "electra::attend: cu_seqlens rises to 8 at 1, expected at most the 7 tokens"
+        "electra::attend: cu_seqlens is 8 at 1, expected at most the 7 tokens"
     )
     assert message("attend", heads=3) == "electra::attend: a third of the width of qkv is 8, expected a multiple of 3"
 

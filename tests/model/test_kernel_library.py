@@ -81,7 +81,7 @@ def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture)
     library = process.library(process.chosen / "electra")
     assert not kernels_compiled()
     assert process.start() == [library]
-    assert f"kept in {library.parent})" in capsys.readouterr().out
+    assert f"stored in {library.parent})" in capsys.readouterr().out
     assert kernels_compiled()
     assert process.start() == []
     load_kernels()
@@ -218,7 +218,7 @@ def test_a_folder_that_others_can_write_to(process: Process, part: str, mode: in
     assert planted.stat() == before
     if refused:
         reason = f"{folder} is writable by other users (chmod go-w {folder})"
-        assert f"kept in {expected.parent}, as {reason})" in capsys.readouterr().out
+        assert f"stored in {expected.parent}, because {reason})" in capsys.readouterr().out
         assert kernels_compiled()
         assert process.start() == []
 
@@ -369,11 +369,11 @@ def test_another_library_falls_back_to_pytorch(process: Process, operator: str) 
     *_, line = done.stdout.splitlines()
     library = process.library(process.chosen / "electra")
     assert line == (
-        f"· attention without the C++ kernel (build {build} was expected, but an unknown one is in torch.ops.electra: "
+        f"· attention without the C++ kernel (expected build {build}, got an unknown build from torch.ops.electra: "
         "another library in this process has registered that name)"
         if operator
-        else f"· attention without the C++ kernel (build {build} was expected, but none is in {library}: "
-        f"remove it and start again (rm {library}))"
+        else f"· attention without the C++ kernel (expected build {build}, got none from {library}: "
+        f"remove it and restart (rm {library}))"
     )
 
 

@@ -58,15 +58,15 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 def test_another_processor(said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert "attention without the C++ kernel (they are for AVX2 and AVX-512 on Linux, not" in said()
+    assert "attention without the C++ kernel (they need AVX2 or AVX-512 on Linux, got" in said()
     assert not kernels_compiled()
 
 
 @NEEDS_COMPILER
 def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiler, reason in (
-        ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or name one by CXX"),
-        ("", "no C++ compiler ; install g++, or name one by CXX"),
+        ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or set CXX"),
+        ("", "no C++ compiler ; install g++, or set CXX"),
         ('g++ "', "CXX: No closing quotation"),
     ):
         monkeypatch.setenv("CXX", compiler)

@@ -99,7 +99,7 @@ def test_making_folders(folder: Path) -> None:
         assert stat.S_IMODE(new.stat().st_mode) == 0o700
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: path != new)
-        assert make_private(new) == f"{new} cannot be written to"
+        assert make_private(new) == f"{new} is not writable"
         patch.setattr(Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
         assert make_private(new) == f"{new}: Read-only file system"
     (folder / "file").touch()

@@ -1,4 +1,4 @@
-"""Options out of the fields of a dataclass, or out of the parameters of a function, with their help texts."""
+"""Derive options with help texts from the fields of a dataclass or the parameters of a function."""
 
 import ast
 import dataclasses
@@ -18,9 +18,9 @@ PLAIN = (str, bool, int, float)
 
 @cache
 def get_options(config: type) -> dict[str, Option]:
-    """The fields of a dataclass as options by name, those of nested dataclasses with dotted names.
+    """Return the fields of a dataclass as options: name -> option; names of nested fields are dotted.
 
-    The docstring under a field is its help text. Fields made by `electra.config.options.fixed` are left out.
+    The docstring under a field is its help text. Fields defined by `electra.config.options.fixed_field` are omitted.
     """
     types, help_texts = get_type_hints(config), parse_field_docstrings(config)
     options: dict[str, Option] = {}
@@ -44,13 +44,13 @@ def get_options(config: type) -> dict[str, Option]:
 
 @cache
 def get_sections(config: type) -> dict[str, str]:
-    """The nested dataclasses of a dataclass: field name -> help text."""
+    """Return the nested dataclasses of a dataclass: field name -> help text."""
     types, help_texts = get_type_hints(config), parse_field_docstrings(config)
     return {name: help_texts.get(name, "") for name, kind in types.items() if dataclasses.is_dataclass(kind)}
 
 
 def get_function_options(function: Callable[..., Any]) -> dict[str, Option]:
-    """The parameters of a function as options by name; those that are not keyword-only are positional arguments.
+    """Return the parameters of a function as options: name -> option; those that are not keyword-only are positional.
 
     The help texts are the `Args` section of its docstring.
     """
@@ -71,7 +71,7 @@ def get_function_options(function: Callable[..., Any]) -> dict[str, Option]:
 
 
 def build_option(name: str, annotation: Any) -> Option:
-    """An option of a type: one of `PLAIN` or a Literal, a tuple or iterable of these, or None besides. A path is a str."""
+    """Build an option from a type: one of `PLAIN`, a Literal, a series of these, or a union with None; a path is a str."""
     kinds = get_members(annotation)
     flat = [each for kind in kinds for each in (get_members(get_args(kind)[0]) if is_series(kind) else [kind])]
     literals = [value for kind in flat if get_origin(kind) is Literal for value in get_args(kind)]
@@ -86,7 +86,7 @@ def build_option(name: str, annotation: Any) -> Option:
 
 
 def get_members(annotation: Any) -> Sequence[Any]:
-    """The members of a union; any other type alone."""
+    """Return the members of a union, or the type itself."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
@@ -101,7 +101,7 @@ def is_path(kind: Any) -> bool:
 
 
 def parse_field_docstrings(config: type) -> dict[str, str]:
-    """The docstrings under the fields of a dataclass, each in one line."""
+    """Parse the docstrings under the fields of a dataclass: name -> text in one line."""
     body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}
@@ -114,7 +114,7 @@ def parse_field_docstrings(config: type) -> dict[str, str]:
 
 
 def parse_argument_docstrings(function: Callable[..., Any]) -> dict[str, str]:
-    """The `Args` section of a docstring: name -> text in one line."""
+    """Parse the `Args` section of a docstring: name -> text in one line."""
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
     found: dict[str, str] = {}
     name = ""

@@ -1,4 +1,4 @@
-"""Command lines: words -> given options; the help text of a command."""
+"""Parse command lines to options, and format the help text of a command."""
 
 import shutil
 import textwrap
@@ -32,10 +32,10 @@ class Parser:
     options: Mapping[str, Option]
     """By name; at most one is positional."""
     sections: Mapping[str, str] = field(default_factory=dict)
-    """Groups of options, by the beginning of their dotted names: their help texts."""
+    """Groups of options: prefix of their dotted names -> help text."""
 
     def parse(self, words: Sequence[str], complete: bool = True) -> dict[str, Any]:
-        """The options that are given, by name.
+        """Parse the given options: name -> value.
 
         Args:
             words: The command line, without `COMMON`.
@@ -70,7 +70,7 @@ class Parser:
         return given
 
     def find(self, flag: str) -> Option:
-        """The option of a flag. Raises a `UsageError` that names the nearest one if there is none."""
+        """Find the option of a flag. Raises a `UsageError` that names the nearest one if there is none."""
         if not flag.startswith("--"):
             raise UsageError(f"there is no option {shorten(flag)}; --help lists all options")
         name = flag.removeprefix("--").replace("-", "_")
@@ -83,20 +83,20 @@ class Parser:
         raise UsageError(f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
 
     def parse_positional(self, words: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The positional argument, out of words without a flag."""
+        """Parse the positional argument from words without a flag."""
         option = next((each for each in self.options.values() if each.positional), None)
         if not words:
             return {}
         if option is None:
-            raise UsageError(f"{shorten(words[0])!r} is no option; --help lists all options")
+            raise UsageError(f"{shorten(words[0])!r} is not an option; --help lists all options")
         if option.name in given:
             raise UsageError(f"{shorten(words[0])!r} follows other options; name all of {option.flag} together")
         if len(words) > 1 and not option.many:
-            raise UsageError(f"{shorten(words[1])!r} is one argument too many; expected one {option.flag}")
+            raise UsageError(f"extra argument {shorten(words[1])!r}; expected one {option.flag}")
         return {option.name: self.parse_values(option, words)}
 
     def parse_values(self, option: Option, words: Sequence[str]) -> Any:
-        """The value of an option out of its words."""
+        """Parse the value of an option from its words."""
         if not words:
             raise UsageError(f"{option.flag} needs a value: {option.type_name}")
         return tuple(map(option.parse, words)) if option.many else option.parse(words[0])
@@ -112,7 +112,7 @@ class Parser:
             )
 
     def format_help(self, description: str, defaults: Mapping[str, Any]) -> str:
-        """The help text; `defaults` are those that differ from the options' own."""
+        """Format the help text; `defaults` override those of the options."""
         width = max(MIN_WIDTH, min(shutil.get_terminal_size().columns - 2, MAX_WIDTH))
         groups: dict[str, list[Option]] = {"arguments": [], "options": []}
         for option in self.options.values():
@@ -134,7 +134,7 @@ class Parser:
         return "\n".join(lines) + "\n"
 
     def format_usage(self) -> Iterator[str]:
-        """The positional argument and the required options, as the usage line shows them."""
+        """Yield the positional argument and the required options for the usage line."""
         for option in self.options.values():
             if option.positional:
                 words = f"{option.flag} ..." if option.many else option.flag
@@ -146,7 +146,7 @@ class Parser:
 
 
 def is_value(word: str) -> bool:
-    """Whether a word is no flag: `-` is the standard input."""
+    """Whether a word is not a flag; `-` is standard input."""
     return not word.startswith("-") or word == "-"
 
 
@@ -158,12 +158,12 @@ def take_values(rest: list[str]) -> list[str]:
 
 
 def format_metavar(option: Option) -> str:
-    """What the value of an option is called in the usage line: the last part of its name."""
+    """Format the name of an option's value in the usage line: the last part of the option's name."""
     return option.name.rpartition(".")[2].upper().replace("_", "-")
 
 
 def format_option(option: Option, default: Any, width: int) -> list[str]:
-    """The lines of an option in the help text."""
+    """Format the lines of an option in the help text."""
     facts = [f"type: {option.type_name}"]
     if option.required:
         facts.append("required")
@@ -174,5 +174,5 @@ def format_option(option: Option, default: Any, width: int) -> list[str]:
 
 
 def format_entry(flag: str, text: str, width: int) -> list[str]:
-    """A flag, and below it its text."""
+    """Format a flag, and its text below it."""
     return [f"  {flag}", *textwrap.wrap(text, width, initial_indent=" " * INDENT, subsequent_indent=" " * INDENT)]

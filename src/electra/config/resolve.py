@@ -1,4 +1,4 @@
-"""The configuration of a command: its preset, then the config file, then the given options, each overriding the one before."""
+"""Resolve the configuration of a command: options override the config file, which overrides the preset."""
 
 import dataclasses
 import os
@@ -22,14 +22,14 @@ def resolve(
     alternatives: Sequence[str] = (),
     command: str = "",
 ) -> Config:
-    """A configuration: `preset` with the values of `file` and then of `overrides` in place of its own. Reads nothing.
+    """Build a configuration: `preset`, overridden by `file`, overridden by `overrides`. Does not read files.
 
     Args:
-        preset: A dataclass, whose fields can be dataclasses.
+        preset: Dataclass, possibly with nested dataclasses.
         file: Values of a config file, see `read_config`.
         overrides: Values by name; names of nested fields are dotted, or the value is a mapping or a dataclass.
-        alternatives: Options of which one replaces the others: where a layer gives one, the others become None.
-        command: The command, for suggestions in error messages.
+        alternatives: Mutually exclusive options: if a layer sets one, those of earlier layers become None.
+        command: Command, for suggestions in error messages.
 
     Raises:
         UsageError: no such option, or a wrong value.
@@ -43,7 +43,7 @@ def resolve(
 
 
 def read_config(path: Path, config: type, command: str = "") -> dict[str, Any]:
-    """The values of a config file of a configuration class, with dotted names.
+    """Read the values of a config file for a configuration class, with dotted names.
 
     Raises:
         UsageError: no such file, not YAML, no such option, or a wrong value; the message begins with the path.
@@ -77,25 +77,25 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
 
 
 def make_section_error(section: str, names: Sequence[str]) -> UsageError:
-    """The error for a value of a group of options."""
+    """Build the error for a value of a group of options."""
     first = next(name for name in names if name.startswith(f"{section}."))
     return UsageError(f"{format_flag(section)} is a group of options; name one of them, such as {format_flag(first)}")
 
 
 def to_plain(value: Any) -> Any:
-    """A path as a string, a dataclass as a mapping."""
+    """Convert a path to a string, and a dataclass to a mapping."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return flat_fields(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
 def flat_fields(config: Any) -> dict[str, Any]:
-    """The fields of a configuration, those of nested dataclasses with dotted names."""
+    """Return the fields of a configuration; names of nested fields are dotted."""
     return flatten(dataclasses.asdict(config))
 
 
 def build(config: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """A dataclass, and those nested in it, out of values with dotted names."""
+    """Build a dataclass, and those nested in it, from values with dotted names."""
     arguments = {}
     for name, kind in get_type_hints(config).items():
         nested = dataclasses.is_dataclass(kind)

@@ -161,7 +161,7 @@ def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
             f"{place}: no column {text_field!r}; it has {format_names(schema.names)}: choose with --text-field"
         )
     if schema.names.count(text_field) > 1:
-        raise TextError(f"{place}: two columns have the name {text_field!r}: rename one")
+        raise TextError(f"{place}: two columns are called {text_field!r}: rename one")
     kind = schema.field(text_field).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):

@@ -1,7 +1,7 @@
-"""Self-attention of packed batches by the C++ kernel (`kernels/attention.h`), with its backward pass.
+"""Self-attention of packed batches by the C++ kernel (`kernels/attention.h`), with a backward pass.
 
-PyTorch's fused attention on a CPU has no dropout and takes padded batches. The other kernels that were tried give nothing
-beside this one (the log of experiments: "What each CPU kernel gives").
+PyTorch's fused attention on a CPU has no dropout and needs padded batches. Other kernels that were tried have no benefit in
+addition to this one (experiment log: "What each CPU kernel gives").
 """
 
 from typing import Any
@@ -16,13 +16,13 @@ from electra.model.layers import attend
 from electra.model.packing import Packed, Padded
 
 LEVELS = 2**16
-"""The kernel draws 16 bits for each attention probability, so that dropout rates are multiples of 1 / LEVELS."""
+"""The kernel draws 16 bits for each attention probability, so dropout rates are multiples of 1 / LEVELS."""
 
 
 def attend_by_kernel(
     qkv: Float[Tensor, "*tokens QKV"], layout: Padded | Packed, head_size: int, dropout: float
 ) -> Float[Tensor, "*tokens H"]:
-    """`electra.model.layers.attend` by the kernel where it can compute it, else by PyTorch."""
+    """Compute `electra.model.layers.attend` by the kernel if it supports the arguments, otherwise by PyTorch."""
     if not kernel_supports(qkv, layout):
         return attend(qkv, layout, head_size, dropout)
     heads = qkv.shape[-1] // (3 * head_size)
@@ -32,7 +32,7 @@ def attend_by_kernel(
 
 
 def kernel_supports(qkv: Tensor, layout: Padded | Packed) -> bool:
-    """Whether the kernel takes tensors of this kind. A module may have been unpickled where there are no kernels."""
+    """Whether the kernel supports these tensors. A module may have been unpickled on a machine without kernels."""
     return (
         qkv.device.type == "cpu"
         and qkv.dtype in (torch.float32, torch.bfloat16)
@@ -43,7 +43,7 @@ def kernel_supports(qkv: Tensor, layout: Padded | Packed) -> bool:
 
 
 class PackedAttention(torch.autograd.Function):
-    """Attention of packed sequences. Dropout is drawn again in the backward pass from the seed, and needs no memory.
+    """Attention of packed sequences. The backward pass draws dropout again from the seed, so that no mask is stored.
 
     `cu_seqlens` are the offsets of the sequences among the T tokens; tokens after the last sequence get zeros. `dropped` of
     `LEVELS` is the dropout rate. All sums are float32.
