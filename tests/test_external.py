@@ -70,7 +70,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ('x: !!python/object/apply:os.mkdir ["executed"]', "line 1 has a tag (tag:yaml.org,2002:python/object/apply:os.mkdir)"),
     ],
 )  # fmt: skip
-def test_config_files(
+def test_invalid_yaml_is_rejected(
     content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ def test_config_files(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.yaml", "canary.py"]
 
 
-def test_configurations_of_runs_are_plain(tmp_path: Path) -> None:
+def test_saved_configurations_are_plain_yaml(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("text: [2001-01-01, 'a b', '*x']\nseed: 0x10\nmodel:\n  dropout: 0.5\n")
     assert load_yaml(tmp_path / "c.yaml") == {
         "text": ["2001-01-01", "a b", "*x"],
@@ -111,7 +111,7 @@ def test_configurations_of_runs_are_plain(tmp_path: Path) -> None:
         (["--config", "/dev/zero"], "/dev/zero: a device, expected a regular file"),
     ],
 )  # fmt: skip
-def test_arguments(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+def test_invalid_arguments_are_rejected(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     line = error(capsys, "pretrain", "a", "--out", "r", *words)
     assert message in line
     assert len(line) < 2100
@@ -144,7 +144,7 @@ def test_an_empty_task(capsys: pytest.CaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("out", [".", "..", "/dev/null", "folder", "pipe"])
-def test_predictions_take_the_place_of_no_device(
+def test_predictions_do_not_replace_a_device(
     out: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -165,7 +165,7 @@ def test_an_empty_output_in_python() -> None:
             call()
 
 
-def test_special_files(tmp_path: Path) -> None:
+def test_special_files_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(tmp_path / "socket"))
@@ -191,13 +191,13 @@ def test_special_files(tmp_path: Path) -> None:
         (b'"\xff"', "x:1: not JSON that can be read: not UTF-8 at byte 1"),
     ],
 )  # fmt: skip
-def test_json(text: str | bytes, message: str) -> None:
+def test_invalid_json_is_rejected(text: str | bytes, message: str) -> None:
     with pytest.raises(TextError) as raised:
         decode_json(text, "x:1", TextError)
     assert str(raised.value) == message
 
 
-def test_json_that_is_right() -> None:
+def test_valid_json_is_parsed() -> None:
     assert decode_json(r'"\ud83d\ude00"', "", TextError) == "\U0001f600"
     assert decode_json(r'"\ud83d"', "", TextError, half_surrogates=True) == "\ud83d"
 
@@ -284,7 +284,7 @@ def test_a_named_pipe_among_data(read: Callable, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompressed_size_is_limited(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[ending]
     pq.write_table(pa.table({"text": ["a b c"] * 3}), tmp_path / "a.parquet")
     packed = tmp_path / f"a.parquet{ending}"
@@ -321,7 +321,7 @@ def test_columns_of_the_same_name(tmp_path: Path, capsys: pytest.CaptureFixture)
 
 
 @pytest.mark.parametrize("content", [b"\0" * 1000, b"\0\x01\x7f\n" * 100, "\u200b\n".encode() * 100])
-def test_a_vocabulary_of_no_words(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_text_of_control_characters_is_rejected(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     line = error(capsys, "tokenizer", str(tmp_path / "a.txt"), "--out", str(tmp_path / "t"), "--vocab-size", "64")
     assert "a.txt: only control characters" in line

@@ -179,7 +179,7 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("case", [*SHARDS, *MANIFESTS])
-def test_opening(case: str, good: Path, tmp_path: Path) -> None:
+def test_invalid_data_is_not_opened(case: str, good: Path, tmp_path: Path) -> None:
     data = shutil.copytree(good, tmp_path / "data")
     (SHARDS | MANIFESTS)[case](data)
     before = contents(data)
@@ -238,7 +238,7 @@ def test_a_damaged_record_is_made_anew(case: str, good: Path, tmp_path: Path) ->
     assert Manifest.load(Path(str(again))) == Manifest.load(good)
 
 
-def test_what_is_good_passes(good: Path) -> None:
+def test_valid_data_is_opened(good: Path) -> None:
     manifest = Manifest.load(good)
     for entry in (*manifest.train, *manifest.heldout):
         check_shard(good / entry.name, entry, manifest.settings)

@@ -63,7 +63,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
+def test_lock_file_is_removed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for out in (tmp_path / "new/out", tmp_path / "there/out", tmp_path / "there"):
         with lock_output(out, out / LOCK, pytest.fail):
@@ -71,7 +71,7 @@ def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "there"]
 
 
-def test_a_lock_whose_directory_was_made_again_stays(tmp_path: Path) -> None:
+def test_lock_of_a_recreated_directory_is_kept(tmp_path: Path) -> None:
     """One process removes its directory; another one makes it again before the first has let go of its lock."""
     out, aside = tmp_path / "out", tmp_path / "aside"
     with lock_output(out, out / LOCK, pytest.fail):

@@ -32,7 +32,7 @@ def source(text: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("procedure", ["joint", "two-stage-scratch"])
-def test_a_run_goes_on_without_its_text(
+def test_run_resumes_without_its_text(
     procedure: str, source: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
     """Bit for bit as with it: the prepared data is complete."""
@@ -93,7 +93,7 @@ def test_text_that_was_copied_is_compared_once(
     assert "may have changed" not in said
 
 
-def test_an_unfinished_preparation_says_what_may_have_changed(
+def test_unfinished_preparation_reports_changed_files(
     source: Path, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is prepared in the end is the text as it is in the end."""

@@ -50,7 +50,7 @@ def flat(shards: list[Examples]) -> list[tuple[list[int], int]]:
     ]
 
 
-def test_what_is_written_is_read(directory: Path) -> None:
+def test_written_shards_are_read_unchanged(directory: Path) -> None:
     data = PreparedData.open(directory)
     for read, split in ((data.train, "train"), (data.heldout, "heldout")):
         expected = flat(SHARDS[split])
@@ -95,7 +95,7 @@ def test_large_vocabularies_have_wider_ids(tmp_path: Path) -> None:
     assert data.unigrams[70_000] == 1
 
 
-def test_unigrams_against_counting(directory: Path) -> None:
+def test_unigrams_equal_counts(directory: Path) -> None:
     counts = [0] * 100
     for ids, _ in flat(SHARDS["train"]):
         for token in ids:
@@ -106,7 +106,7 @@ def test_unigrams_against_counting(directory: Path) -> None:
     assert sum(counts) > 100
 
 
-def test_another_tokenizer(directory: Path) -> None:
+def test_another_tokenizer_is_rejected(directory: Path) -> None:
     data = PreparedData.open(directory)
     data.check_tokenizer("f" * 64, 100)
     with pytest.raises(DataError, match=rf"^{directory}: prepared with another tokenizer .*ffffffffffff.*eeeeeeeeeeee"):
@@ -134,7 +134,7 @@ def test_damaged_files_are_named(directory: Path, name: str) -> None:
         PreparedData.open(directory)
 
 
-def test_no_prepared_data(directory: Path) -> None:
+def test_missing_prepared_data_is_reported(directory: Path) -> None:
     (directory / MANIFEST).unlink()
     with pytest.raises(DataError, match=rf"^{directory}: preparation was not finished .*same command"):
         PreparedData.open(directory)
@@ -145,7 +145,7 @@ def test_no_prepared_data(directory: Path) -> None:
         PreparedData.open(directory / "no")
 
 
-def test_damaged_manifests(directory: Path) -> None:
+def test_damaged_manifests_are_reported(directory: Path) -> None:
     path = directory / MANIFEST
     good = path.read_text()
     for content, message in (
@@ -168,16 +168,16 @@ def test_damaged_manifests(directory: Path) -> None:
         PreparedData.open(directory)
 
 
-def test_a_shard_that_cannot_be_written(tmp_path: Path) -> None:
+def test_shard_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "train").write_text("a file where a folder should be")
     with pytest.raises(StorageError, match=rf"^{tmp_path}/train/00000.arrow: cannot be written"):
         write_shard(tmp_path, "train", 0, examples(0, 3))
 
 
-def test_an_empty_set() -> None:
+def test_empty_example_set() -> None:
     assert len(ExampleSet([])) == ExampleSet([]).tokens == 0
 
 
-def test_a_manifest_says_what_it_was_given() -> None:
+def test_manifest_has_the_given_values() -> None:
     manifest = Manifest(SETTINGS_HERE, 5, "documents", [], [], Checksum(0, ""))
     assert replace(manifest, settings=replace(SETTINGS_HERE, seq_len=64)).seq_len == 64

@@ -92,7 +92,7 @@ def test_tags(runs: Path, tmp_path: Path, monkeypatch) -> None:
     assert list(electra.predict(model=str(runs / "chunk"), input=Path("-"))) == expected
 
 
-def test_every_line_has_its_prediction(runs: Path, tmp_path: Path) -> None:
+def test_every_line_has_a_prediction(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat\n\n\nthe dog\n")
     assert len(list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))) == 4
     tags = [row["tags"] for row in electra.predict(model=str(runs / "chunk"), input=tmp_path / "a.txt", form="lines")]

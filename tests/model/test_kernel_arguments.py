@@ -149,7 +149,7 @@ def without_tokens(value: Any) -> Any:
 
 @pytest.mark.parametrize("op", valid_arguments())
 @pytest.mark.parametrize("threads", [1, 3])
-def test_nothing_to_compute(op: str, threads: int) -> None:
+def test_empty_batches(op: str, threads: int) -> None:
     """Without tokens, results without elements."""
     empty = {name: without_tokens(value) for name, value in valid_arguments()[op].items()}
     empty["cu_seqlens"] = torch.tensor([0, 0, 0])

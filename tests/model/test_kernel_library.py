@@ -77,7 +77,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process(tmp_path, monkeypatch)
 
 
-def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture) -> None:
+def test_kernels_are_compiled_once(process: Process, capsys: pytest.CaptureFixture) -> None:
     library = process.library(process.chosen / "electra")
     assert not kernels_compiled()
     assert process.start() == [library]
@@ -89,7 +89,7 @@ def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture)
     assert not capsys.readouterr().out
 
 
-def test_its_name_is_all_that_it_is_made_from(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_name_depends_on_all_inputs_of_the_build(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = {build_id(build_compiler_command())}
     monkeypatch.setenv("CXX", "c++ -g0")
     builds.add(build_id(build_compiler_command()))
@@ -169,7 +169,7 @@ def hard_linked(library: Path) -> None:
         "hard link",
     ],
 )
-def test_what_is_not_as_it_was_built_is_compiled_again(process: Process, spoil: Callable[[Path], object]) -> None:
+def test_changed_library_is_compiled_again(process: Process, spoil: Callable[[Path], object]) -> None:
     [library] = process.start()
     whole = library.read_bytes()
     spoil(library)
@@ -179,7 +179,7 @@ def test_what_is_not_as_it_was_built_is_compiled_again(process: Process, spoil: 
     assert process.start() == []
 
 
-def test_a_file_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_of_another_user_is_compiled_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder of one's own, where only root can make it."""
     [library] = process.start()
     stranger = library.stat().st_ino
@@ -204,7 +204,7 @@ def test_new_files_may_be_writable_by_everybody(process: Process) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("part", ["chosen", "electra"])
-def test_a_folder_that_others_can_write_to(process: Process, part: str, mode: int, capsys) -> None:
+def test_folder_that_others_can_write_is_not_used(process: Process, part: str, mode: int, capsys) -> None:
     """What lies there is not loaded; kernels are compiled into the user's own cache, and a line says why."""
     [planted] = process.start()
     capsys.readouterr()
@@ -223,7 +223,7 @@ def test_a_folder_that_others_can_write_to(process: Process, part: str, mode: in
         assert process.start() == []
 
 
-def test_the_last_resort(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_temporary_folder_is_the_last_choice(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Neither the folder that is named nor the cache: a private folder among temporary files, if nobody was there before."""
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
     process.cache.touch()
@@ -245,7 +245,7 @@ def test_the_last_resort(process: Process, monkeypatch: pytest.MonkeyPatch, caps
         process.start()
 
 
-def test_a_folder_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_not_used(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     process.start()
     give_away(process.chosen / "electra", monkeypatch)
     if os.geteuid() == 0:
@@ -255,7 +255,7 @@ def test_a_folder_of_another_user(process: Process, monkeypatch: pytest.MonkeyPa
             process.start()
 
 
-def test_what_is_checked_is_what_is_loaded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_file_is_the_loaded_one(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where another file takes the library's name in between."""
     [library] = process.start()
     load = ctypes.CDLL
@@ -270,7 +270,7 @@ def test_what_is_checked_is_what_is_loaded(process: Process, monkeypatch: pytest
     assert library.read_bytes() == b"evil"
 
 
-def test_what_killed_builds_left_is_removed(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_files_of_killed_builds_are_removed(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Unless it may be that of a build which goes on: that one is waited for, but not for ever."""
     folder = process.chosen / "electra"
     (folder / "tmpkilled/deeper").mkdir(parents=True)
@@ -286,7 +286,7 @@ def test_what_killed_builds_left_is_removed(process: Process, monkeypatch: pytes
     assert not (folder / "tmpkilled").exists()
 
 
-def test_a_file_system_without_locks(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
@@ -312,7 +312,7 @@ assert k.is_intact(k.compile_kernels(build, command), build)
 """
 
 
-def test_two_processes_at_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_compile_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One compiles, and the other takes what it made."""
     compiler = tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/compiled\nsleep 1\nexec c++ "$@"\n')
@@ -377,7 +377,7 @@ def test_another_library_falls_back_to_pytorch(process: Process, operator: str) 
     )
 
 
-def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that fails is not started again by every run of a grid."""
     tried = []
 

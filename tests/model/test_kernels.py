@@ -22,12 +22,12 @@ WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 
 
 @NEEDS_COMPILER
-def test_they_compile_here() -> None:
+def test_kernels_compile_on_this_machine() -> None:
     """Where not, the failure says why; tests of what they compute are skipped."""
     assert find_kernel_problem() is None
 
 
-def test_who_wants_kernels() -> None:
+def test_runtimes_that_use_kernels() -> None:
     def wanted(**options: object) -> bool:
         with start_runtime(RuntimeConfig(device="cpu", **options)) as runtime:
             return runtime.kernels
@@ -56,14 +56,14 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return enable_in_vain
 
 
-def test_another_processor(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_processor_is_reported(said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     assert "attention without the C++ kernel (they need AVX2 or AVX-512 on Linux, got" in said()
     assert not kernels_compiled()
 
 
 @NEEDS_COMPILER
-def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_reported(said, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiler, reason in (
         ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or set CXX"),
         ("", "no C++ compiler ; install g++, or set CXX"),
@@ -74,7 +74,7 @@ def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @NEEDS_COMPILER
-def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_error_is_reported(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "false")
     assert "attention without the C++ kernel (false: exit status 1)" in said()
     monkeypatch.delenv("CXX")
@@ -89,7 +89,7 @@ def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @NEEDS_COMPILER
-def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for name in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
@@ -125,7 +125,7 @@ print(outside, inside, kept - resident())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_is_kept_and_then_given_back() -> None:
+def test_freed_memory_is_kept_until_the_block_ends() -> None:
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     outside, inside, given_back = map(int, done.stdout.split())
     assert 10 * inside < outside

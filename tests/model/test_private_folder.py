@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_private_folders(folder: Path) -> None:
+def test_private_folders_are_accepted(folder: Path) -> None:
     for mode in (0o700, 0o755, 0o500):
         folder.chmod(mode)
         assert find_privacy_problem(folder) is None
@@ -31,17 +31,17 @@ def test_private_folders(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777, 0o733])
-def test_writable_by_others(folder: Path, mode: int) -> None:
+def test_folder_that_others_can_write_is_rejected(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     assert find_privacy_problem(folder) == f"{folder} is writable by other users (chmod go-w {folder})"
 
 
-def test_a_parent_that_others_can_write_to(folder: Path) -> None:
+def test_parent_that_others_can_write_is_rejected(folder: Path) -> None:
     folder.parent.chmod(0o777)
     assert find_privacy_problem(folder) == f"{folder.parent} is writable by other users (chmod go-w {folder.parent})"
 
 
-def test_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_writable_folder_needs_a_private_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the user alone, which some systems let write everywhere, is the user."""
     folder.chmod(0o770)
     for own in (True, False):
@@ -71,7 +71,7 @@ def test_private_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["folder", "parent"])
-def test_somebody_else_s(folder: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_rejected(folder: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder if part == "folder" else folder.parent
     me = os.geteuid()
     give_away(path, monkeypatch)
@@ -81,7 +81,7 @@ def test_somebody_else_s(folder: Path, part: str, monkeypatch: pytest.MonkeyPatc
     assert "chmod" not in reason
 
 
-def test_symbolic_links(folder: Path) -> None:
+def test_symbolic_links_are_rejected(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
     assert find_privacy_problem(link) == f"{link} is a symbolic link, expected a folder"
@@ -92,7 +92,7 @@ def test_symbolic_links(folder: Path) -> None:
     assert not (folder / "nowhere").exists()
 
 
-def test_making_folders(folder: Path) -> None:
+def test_folders_are_created_private(folder: Path) -> None:
     new = folder / "a/b"
     for _ in range(2):
         assert make_private(new) is None

@@ -156,7 +156,7 @@ This is the text that is again at the margin.
     ],
     ids=["numpy", "google", "markdown", "rst"],
 )
-def test_clean(document: str, expected: list[str]) -> None:
+def test_markup_is_removed(document: str, expected: list[str]) -> None:
     assert list(clean(document)) == expected
 
 
@@ -164,7 +164,7 @@ def test_heading_with_an_underline_is_dropped() -> None:
     assert list(split_blocks("What is this for\n================\nIt is text.")) == ["It is text."]
 
 
-def test_metadata_header_and_broken_files_give_nothing(tmp_path: Path) -> None:
+def test_metadata_header_and_broken_files_have_no_prose(tmp_path: Path) -> None:
     metadata = tmp_path / "METADATA"
     metadata.write_text("Summary: this is the header of the file and not text\n\nThis is the text of the description.")
     assert read_paragraphs(metadata) == ["This is the text of the description."]
@@ -190,7 +190,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     builtin.get_builtin_text.cache_clear()
 
 
-def test_builtin_is_a_corpus_without_repetitions_and_cached(installation: Path, monkeypatch) -> None:
+def test_builtin_corpus_has_no_repetitions_and_is_cached(installation: Path, monkeypatch) -> None:
     corpus = Corpus(("builtin",))
     documents = [piece.lines for piece in corpus]
     assert len(documents) == 4  # three packages and the readme; neither tests, nor what is hidden, nor ourselves
@@ -214,7 +214,7 @@ def test_builtin_is_a_corpus_without_repetitions_and_cached(installation: Path, 
         builtin.get_builtin_text()
 
 
-def test_builtin_without_a_cache_directory(installation: Path, tmp_path: Path, monkeypatch, caplog) -> None:
+def test_builtin_works_without_a_cache_directory(installation: Path, tmp_path: Path, monkeypatch, caplog) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert len(list(Corpus(("builtin",)))) == 4
@@ -231,7 +231,7 @@ def test_extraction_does_not_depend_on_the_number_of_processes(installation: Pat
     assert texts[0] == texts[1]
 
 
-def test_the_real_standard_library_has_prose(tmp_path: Path) -> None:
+def test_standard_library_has_prose(tmp_path: Path) -> None:
     import pathlib
 
     paragraphs = read_paragraphs(

@@ -1,12 +1,12 @@
 // Self-attention within each sequence of a packed batch, with dropout on the probabilities; forward and backward.
 //
-// Memory: qkv is [tokens, 3 * width]: the queries, keys and values of a token, each with `heads` heads of `size` numbers. An item
-// of work is a head of a sequence. Each thread takes a range of items and copies the q, k and v of an item to its buffers, as
+// Memory: qkv is [tokens, 3 * width]: the queries, keys and values of a token, each with `heads` heads of `size` numbers. An
+// item of work is a head of a sequence. Each thread takes a range of items and copies the q, k and v of an item to its buffers, as
 // contiguous float32, because the stride of a head in qkv is long. Queries are processed in blocks of up to BLOCK, so that the
 // scores of a block [BLOCK, length] fit in the cache for sequences of any length.
 //
-// The forward pass stores the log-sum-exp of each query, [heads, tokens]. From it the backward pass recomputes the probabilities,
-// and it draws dropout again from the same seed: neither scores nor dropout masks are stored.
+// The forward pass stores the log-sum-exp of each query, [heads, tokens]. From it the backward pass recomputes the
+// probabilities, and it draws dropout again from the same seed: neither scores nor dropout masks are stored.
 // All sums are float32. Tested in tests/model/test_cpu_attention.py; arguments in tests/model/test_kernel_arguments.py.
 
 #pragma once
@@ -106,8 +106,8 @@ inline float softmax_dropout(float* scores, int64_t n, const float* factors) {
   return largest + std::log(sum);
 }
 
-// With probabilities P = softmax(scores), dropout factors F and the gradient G of P F, overwrites `gradient` by the gradient of
-// the scores, P F G - P sum(P F G), and `scores` by P F, which the gradient of the values needs.
+// With probabilities P = softmax(scores), dropout factors F and the gradient G of P F, overwrites `gradient` by the gradient
+// of the scores, P F G - P sum(P F G), and `scores` by P F, which the gradient of the values needs.
 inline void softmax_dropout_backward(float* scores, float* gradient, int64_t n, const float* factors,
                                      float log_sum_exp) {
   exponentials(scores, n, log_sum_exp);
