@@ -1,9 +1,9 @@
 // Self-attention within each sequence of a packed batch, with dropout on the probabilities; forward and backward.
 //
 // Memory: qkv is [tokens, 3 * width]: the queries, keys and values of a token, each with `heads` heads of `size` numbers. An
-// item of work is a head of a sequence. Each thread takes a range of items and copies the q, k and v of an item to its buffers, as
-// contiguous float32, because the stride of a head in qkv is long. Queries are processed in blocks of up to BLOCK, so that the
-// scores of a block [BLOCK, length] fit in the cache for sequences of any length.
+// item of work is a head of a sequence. Each thread takes a range of items and copies the q, k and v of an item to its
+// buffers, as contiguous float32, because the stride of a head in qkv is long. Queries are processed in blocks of up to BLOCK,
+// so that the scores of a block [BLOCK, length] fit in the cache for sequences of any length.
 //
 // The forward pass stores the log-sum-exp of each query, [heads, tokens]. From it the backward pass recomputes the
 // probabilities, and it draws dropout again from the same seed: neither scores nor dropout masks are stored.
