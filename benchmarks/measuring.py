@@ -93,7 +93,7 @@ def environment() -> dict[str, Any]:
     import torch
 
     import electra
-    from electra.runtime.setup import cpu_name
+    from electra.runtime.setup import get_cpu_name
 
     versions = {"python": platform.python_version(), "electra": electra.__version__}
     for package in PACKAGES:
@@ -102,7 +102,7 @@ def environment() -> dict[str, Any]:
         except PackageNotFoundError:
             versions[package] = "not installed"
     gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
-    return {"machine": cpu_name(), **gpu, "versions": versions, "commit": commit()}
+    return {"machine": get_cpu_name(), **gpu, "versions": versions, "commit": commit()}
 
 
 def commit() -> str | None:

@@ -11,9 +11,9 @@ logits, freed and fetched again from the system by every step, made them slower:
 A turn begins with one step that does not count, in which memory that was free meanwhile is fetched again. Peak memory is
 that of the process, with its imports and what compiling takes, or that of the GPU.
 
-The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.matmul_rate`), measured in
-every round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with a
-backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are not padding. The table
+The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.measure_matmul_rate`),
+measured in every round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with
+a backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are not padding. The table
 shows the share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with
 one-hot vectors, which no one computes, so it is not a share of the machine.
 `--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels
@@ -43,7 +43,7 @@ from electra.console import console
 from electra.data.loader import Batch, BatchLoader
 from electra.data.shards import PreparedData
 from electra.execution import enable_kernels
-from electra.model.cpu.library import why_no_kernels
+from electra.model.cpu.library import find_kernel_problem
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
@@ -51,7 +51,7 @@ from electra.pretraining.execution import check_graphs, compile_parts, graphed_l
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
-from electra.runtime.speed import matmul_rate
+from electra.runtime.speed import measure_matmul_rate
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import load_tokenizer
 from electra.train.config import TrainingConfig
@@ -126,7 +126,7 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
         with closing(case.loader(lengths).iterate(first_step)) as batches:
             for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
-                before = matmul_rate(case.runtime)
+                before = measure_matmul_rate(case.runtime)
                 yield next(batches)
                 case.runtime.synchronize()
                 start = time.perf_counter()
@@ -138,7 +138,7 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
                     yield micro_batches
                 case.runtime.synchronize()
                 seconds = time.perf_counter() - start
-                matmul = statistics.fmean([before, matmul_rate(case.runtime)])
+                matmul = statistics.fmean([before, measure_matmul_rate(case.runtime)])
                 done({"seconds": seconds, "tokens": tokens, "places": places, "flops": flops, "matmul": matmul})
 
     train(model, batches_from, case.config.recipe(), case.runtime, Unsaved(), [], lambda: False)
@@ -290,7 +290,7 @@ def main(argv: list[str] | None = None) -> None:
         named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
         sizes = {name: getattr(given, name) for name in named}
         where_run = {"device": runtime.describe(), "precision": str(runtime.dtype).removeprefix("torch.")}
-        where_run["kernels"] = runtime.kernels and not given.compile and why_no_kernels() is None
+        where_run["kernels"] = runtime.kernels and not given.compile and find_kernel_problem() is None
         name = (
             f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}"
             + "_compiled" * given.compile

@@ -29,7 +29,7 @@ from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeli
 from electra.inference.config import PredictConfig
 from electra.inference.finetuned import load_finetuned
 from electra.inference.predict import Predictor
-from electra.model.cpu.library import why_no_kernels
+from electra.model.cpu.library import find_kernel_problem
 from electra.presets import PRESETS
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.parse_args(argv)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    why_no_kernels()  # compiled by now, as they are where a model was trained
+    find_kernel_problem()  # compiled by now, as they are where a model was trained
     with (
         start_runtime(RuntimeConfig(given.device, threads=given.threads)) as runtime,
         tempfile.TemporaryDirectory() as folder,

@@ -104,7 +104,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
         ("alike", ["it ended well"]),
     ],
 )
-def test_all_processes_end_with_the_same_line(said: dict[str, list[str]], scenario: str, parts: list[str]) -> None:
+def test_all_processes_report_the_same_error(said: dict[str, list[str]], scenario: str, parts: list[str]) -> None:
     main, other = said[scenario]
     assert main.replace("process 1: ", "") == other
     for part in parts:

@@ -104,7 +104,7 @@ def test_the_recorded_size_is_kept_where_it_can_be(
     assert ("dropout differs" in capsys.readouterr().out) == (recorded not in (0, expected))
 
 
-def test_a_size_that_is_given_and_differs_is_warned_of(capsys: pytest.CaptureFixture) -> None:
+def test_other_micro_batch_size_is_a_warning(capsys: pytest.CaptureFixture) -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, micro_batch_size=32))
     runtime = Runtime(torch.device("cpu"), torch.float32)
     for recorded in (0, 32, 64):
@@ -126,13 +126,13 @@ def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Pa
         electra.pretrain(str(text), out=str(out), **TINY_RUN)
 
 
-def test_means_of_micro_batches_refuse_others() -> None:
+def test_local_means_need_the_recorded_micro_batch_size() -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, means="local"))
     with pytest.raises(UsageError, match=r"depends on its micro-batches of 64 sequences, .* 4 processes"):
         resolve_micro_batch_size(config, Runtime(torch.device("cpu"), torch.float32, world_size=4), 64)
 
 
-def test_settings_of_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
+def test_settings_of_damaged_checkpoints_are_ignored(tmp_path: Path) -> None:
     for name, content in (("step-00000001", "{}"), ("step-00000002", "no json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.json").write_text(content)

@@ -28,7 +28,7 @@ BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "unknown kind": (lambda d: broken(d, "a.pdf", b"%PDF"), "a.pdf: unknown text format"),
     "prepared data": (
         lambda d: broken(d, "settings.json", b'{"seq_len": 24}').parent,
-        "is prepared data, not text; electra pretrain takes it as --data",
+        "prepared data, expected text; use electra pretrain --data",
     ),
     "empty file": (lambda d: broken(d, "a.txt", b""), "a.txt"),
     "blank file": (lambda d: broken(d, "a.txt", b"\n \n\n"), "a.txt"),
@@ -61,7 +61,7 @@ def test_text(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert set(tmp_path.iterdir()) == before
 
 
-def test_the_byte_that_is_not_utf8_is_named_and_can_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_invalid_utf8_byte_is_reported_and_can_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = broken(tmp_path, "a.txt", GOOD.encode() + b"caf\xe9 ole\n")
     line = error(capsys, "pretrain", str(path), "--out", str(tmp_path / "run"), *RUN)
     assert f"{len(GOOD) + 3:,}" in line or str(len(GOOD) + 3) in line
@@ -70,7 +70,7 @@ def test_the_byte_that_is_not_utf8_is_named_and_can_be_replaced(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_utf_16_is_named_and_not_replaced(errors: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_utf_16_is_reported_and_not_replaced(errors: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Half of its bytes may well be UTF-8, and what is left of it no text."""
     path = broken(tmp_path, "a.txt", GOOD.encode("utf-16"))
     line = error(capsys, "pretrain", str(path), "--out", str(tmp_path / "run"), "--encoding-errors", errors, *RUN)
@@ -104,7 +104,9 @@ def test_shards(parts: Path, tmp_path: Path, damage: str, capsys: pytest.Capture
     assert not (tmp_path / "run").exists()
 
 
-def test_a_tokenizer_that_is_not_the_datas(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_another_tokenizer_than_that_of_the_data_is_rejected(
+    parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     electra.tokenizer([str(parts / "a.txt")], out=str(tmp_path / "t"), vocab_size=160, cased=True)
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--tokenizer", str(tmp_path / "t")))
     assert "prepared with another tokenizer" in line
@@ -129,12 +131,12 @@ def test_text_and_data(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "run").exists()
 
 
-def test_data_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "no such directory; electra prepare makes one" in error(
+def test_invalid_data_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "no such directory; electra prepare creates prepared data" in error(
         capsys, *pretrain_data(tmp_path / "nowhere", tmp_path / "run")
     )
     (tmp_path / "empty").mkdir()
-    assert "not prepared data (there is no manifest.json); electra prepare makes one" in error(
+    assert "not prepared data (there is no manifest.json); electra prepare creates prepared data" in error(
         capsys, *pretrain_data(tmp_path / "empty", tmp_path / "run")
     )
     assert not (tmp_path / "run").exists()
@@ -151,7 +153,7 @@ def test_a_run_of_another_configuration(parts: Path, tmp_path: Path, capsys: pyt
     assert "is finished" in capsys.readouterr().out, "how it runs may differ"
 
 
-def test_a_directory_that_is_no_run(tmp_path: Path, parts: Path, capsys: pytest.CaptureFixture) -> None:
+def test_directory_without_a_run_is_rejected(tmp_path: Path, parts: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("dear")
     assert "not empty and not a run" in error(capsys, *pretrain_data(parts / "data", tmp_path / "mine"))
@@ -187,7 +189,7 @@ def test_init_of_other_sizes(
     assert not (tmp_path / "run").exists()
 
 
-def test_init_that_is_no_model(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_init_without_a_model_is_rejected(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "nowhere")))
     assert "nowhere: not a model directory" in line
     assert "hf download OWNER/NAME --local-dir FOLDER" in line
@@ -222,7 +224,7 @@ def models(parts: Path) -> Path:
         ("bare", "electra", "bare: has no head of pre-training; it is an encoder alone, or a fine-tuned model"),
     ],
 )
-def test_init_that_is_another_network(
+def test_init_with_another_network_is_rejected(
     models: Path, tmp_path: Path, init: str, objective: str, message: str, capsys: pytest.CaptureFixture
 ) -> None:
     """It is said before the text is read, and nothing is left in the way of the corrected command."""
@@ -247,7 +249,9 @@ def test_init_with_another_tokenizer(
     assert not (tmp_path / "run").exists()
 
 
-def test_another_sequence_length_than_the_datas(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_another_sequence_length_than_that_of_the_data_is_rejected(
+    parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--seq-len", "48"))
     assert f"--seq-len is 48, but {parts / 'data'} was prepared with sequences of 24; leave --seq-len out" in line
     assert not (tmp_path / "run").exists()
@@ -262,8 +266,8 @@ def test_a_tokenizer_is_never_replaced_by_another(parts: Path, tmp_path: Path, c
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     words = ("tokenizer", str(parts / "a.txt"), "--out", str(out), "--vocab-size", "160")
     electra.cli.main(words)
-    assert f"{out} already holds the same tokenizer" in capsys.readouterr().out
-    assert f"{out}: holds another tokenizer; choose another --out" in error(capsys, *words, "--cased")
+    assert f"{out} already contains the same tokenizer" in capsys.readouterr().out
+    assert f"{out}: contains another tokenizer; choose another --out" in error(capsys, *words, "--cased")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -274,22 +278,22 @@ def test_a_tokenizer_needs_a_directory_of_its_own(
     monkeypatch.setattr(electra.data.pipeline, "train_tokenizer_with_progress", None)  # it is seen before the work
     before = sorted(parts.rglob("*"))
     line = error(capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / place))
-    assert line.startswith(f"{parts / place}: holds other files (")
-    assert "a file; a tokenizer needs a directory" in error(
+    assert line.startswith(f"{parts / place}: contains other files (such as ")
+    assert "a file; a tokenizer needs a separate directory" in error(
         capsys, "tokenizer", str(parts / "a.txt"), "--out", str(parts / "a.txt")
     )
     assert sorted(parts.rglob("*")) == before
 
 
 @pytest.mark.parametrize("command", ["tokenizer", "prepare", "pretrain"])
-def test_a_place_that_cannot_be_written_is_seen_before_the_work(
+def test_unwritable_output_is_reported_before_work_starts(
     parts: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(electra.text.corpus.Corpus, "__iter__", None)
     monkeypatch.setattr(electra.storage.os, "access", lambda path, mode: False)  # root may write everywhere
     more = ("--tokenizer", str(parts / "tokenizer")) if command == "prepare" else ()
     line = error(capsys, command, str(parts / "a.txt"), "--out", str(tmp_path / "new/out"), *more)
-    assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to make files in {tmp_path}"
+    assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to create files in {tmp_path}"
 
 
 def test_text_that_changed_while_a_run_was_unfinished(
@@ -302,7 +306,7 @@ def test_text_that_changed_while_a_run_was_unfinished(
     source.write_text(source.read_text() + GOOD)
     line = error(capsys, *words)
     assert f"prepared from other text: {source} had " in line
-    assert "put the text back as it was to go on, or choose another --out for the new text" in line
+    assert "restore the original text to resume, or choose another --out for the new text" in line
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ import serve
 from corpora import prepared
 from onnx_encoder import OnnxEncoder
 
-from electra.data.loader import padded_batch
+from electra.data.loader import pad_batch
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import small
 from electra.pretraining.build import build_shapes
@@ -139,7 +139,7 @@ def test_the_peer_has_as_many_parameters_as_we_have() -> None:
 def test_the_peer_computes_the_loss_of_an_untrained_electra() -> None:
     sizes = EncoderConfig(500, 32, 64, 2, 4, 128, dropout=0.0, attention_dropout=0.0)
     rows = [[2, *range(10, 20 + row), 3] for row in range(4)]
-    batch = padded_batch(rows, [len(row) for row in rows], 0)
+    batch = pad_batch(rows, [len(row) for row in rows], 0)
     losses = []
     for chosen_only in (False, True):
         torch.manual_seed(0)
@@ -152,7 +152,7 @@ def test_the_peer_computes_the_loss_of_an_untrained_electra() -> None:
 
 def test_a_batch_of_full_length_has_the_same_loss() -> None:
     sizes = EncoderConfig(500, 32, 64, 2, 4, 128, dropout=0.0, attention_dropout=0.0)
-    batch = padded_batch([[2, *range(10, 20), 3]], [12], 0)
+    batch = pad_batch([[2, *range(10, 20), 3]], [12], 0)
     longer = peer.to_length(batch, 24, 0)
     assert longer.input_ids.shape == (1, 24)
     model = peer.HuggingFaceElectra(peer_config(sizes)).discriminator

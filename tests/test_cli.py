@@ -50,7 +50,7 @@ def test_every_command_explains_every_option(name: str, capsys: pytest.CaptureFi
 def test_every_field_has_a_help_text(capsys: pytest.CaptureFixture) -> None:
     cli.main(["pretrain", "--help"])
     text = " ".join(capsys.readouterr().out.split("\narguments:")[1].split())
-    for name in electra.config.files.flat(yaml.safe_load(electra.config.files.to_yaml(PretrainConfig()))):
+    for name in electra.config.files.flatten(yaml.safe_load(electra.config.files.to_yaml(PretrainConfig()))):
         option = "--" + name.replace("_", "-")
         if name != "text":
             after = text.split(f" {option} ", 1)[1]
@@ -58,7 +58,7 @@ def test_every_field_has_a_help_text(capsys: pytest.CaptureFixture) -> None:
             assert len(after.split("(type:")[0].split()) > 2, f"{option} is not explained"
 
 
-def test_what_the_help_of_pretrain_says(capsys: pytest.CaptureFixture) -> None:
+def test_help_of_pretrain(capsys: pytest.CaptureFixture) -> None:
     cli.main(["pretrain", "--help", "--preset", "tiny"])
     lines = capsys.readouterr().out
     text = " ".join(lines.split())
@@ -85,21 +85,22 @@ def test_types_in_the_help_of_functions_are_those_of_python(command: str, capsys
 
 
 @pytest.mark.parametrize("words", ["--steps 1e3", "--steps=1e3", "--steps 1000.0", "--steps 1000"])
-def test_a_whole_number_may_be_written_as_engineers_do(resolved: list[PretrainConfig], words: str) -> None:
+def test_integer_options_accept_scientific_notation(resolved: list[PretrainConfig], words: str) -> None:
     cli.main(["pretrain", "a", "--out", "r", *words.split(), "--optimizer.learning-rate", "1e-3"])
     assert (resolved[0].steps, resolved[0].optimizer.learning_rate) == (1000, 1e-3)
 
 
-def test_how_configurations_differ_is_said_in_plain_words(tmp_path: Path) -> None:
+def test_difference_of_configurations_is_described(tmp_path: Path) -> None:
     saved, tiny = tmp_path / "c.yaml", PRESETS["tiny"]()
     saved.write_text(electra.config.files.to_yaml(tiny))
     other = replace(tiny, text=("a", "b"), steps=None, hours=2.0, cased=True)
-    assert electra.config.files.difference_to(saved, other, ()) == (
+    assert electra.config.files.describe_difference(saved, other, ()) == (
         "--text is not set there, a b here; --steps is 20000 there, not set here; --hours is not set there, 2.0 here; "
         "1 more option differs"
     )
     assert (
-        electra.config.files.difference_to(saved, replace(tiny, cased=True), ()) == "--cased is false there, true here"
+        electra.config.files.describe_difference(saved, replace(tiny, cased=True), ())
+        == "--cased is false there, true here"
     )
 
 
@@ -128,9 +129,7 @@ def test_a_preset_then_options(resolved: list[PretrainConfig]) -> None:
     assert config.training.batch_size == PRESETS["tiny"]().training.batch_size
 
 
-def test_file_over_preset_and_options_over_file_wherever_they_stand(
-    resolved: list[PretrainConfig], tmp_path: Path
-) -> None:
+def test_options_override_the_file_which_overrides_the_preset(resolved: list[PretrainConfig], tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("preset: tiny\nseed: 7\nmodel: {hidden_size: 64}\noptimizer.learning_rate: 1e-4\nsteps: 9\n")
     cli.main(f"pretrain a --out r --seed 8 --config {file}".split())
@@ -142,7 +141,7 @@ def test_file_over_preset_and_options_over_file_wherever_they_stand(
     assert (two.steps, two.hours) == (None, 2.0)
 
 
-def test_python_takes_the_same_names(resolved: list[PretrainConfig]) -> None:
+def test_python_accepts_the_same_names(resolved: list[PretrainConfig]) -> None:
     cli.main(
         [
             "pretrain",
@@ -190,7 +189,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
         ("pretrain a --out r --seq-len 4", "--seq-len 4: at least 5 tokens"),
         ("pretrain a --out r --workers 0", "--workers 0: at least 1"),
-        ("pretrain a --out r --model.hidden-size 30", "model.hidden_size 30 cannot be shared evenly by model.num_heads 4"),
+        ("pretrain a --out r --model.hidden-size 30", "model.hidden_size is 30; it must be a multiple of model.num_heads, 4"),
         ("pretrain a --out r --config nowhere.yaml", "nowhere.yaml: no such config file"),
         ("pretrain a", "--out is missing; electra pretrain --help explains it"),
         ("pretrain a --out r --seed 3 b", "'b' follows other options; name all of TEXT together"),
@@ -211,7 +210,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("evaluate r --exemplars 5", "there is no option --exemplars; --help lists all options"),
     ],
 )  # fmt: skip
-def test_mistakes(
+def test_invalid_command_lines_are_reported(
     words: str, message: str, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -223,14 +222,14 @@ def test_mistakes(
     ("words", "message"),
     [
         ("finetune sst2 --model m --out o --class-weights 1 9", "--class-weights; classes are not weighted; to weight a class, repeat its rows"),
-        ("pretrain a --out r --resume", "--resume; what was interrupted goes on when the same command is run again with the same --out"),
-        ("finetune sst2 --model m --out o --resume_from_checkpoint c", "--resume-from-checkpoint; what was interrupted goes on"),
+        ("pretrain a --out r --resume", "--resume; to resume an interrupted run, run the same command again with the same --out"),
+        ("finetune sst2 --model m --out o --resume_from_checkpoint c", "--resume-from-checkpoint; to resume an interrupted run"),
         ("tokenizer a --out r --resume", "--resume; --help lists all options"),
-        ("pretrain a --out r --extend 9", "--extend; a finished run is not extended; continue its weights in another run with --init RUN"),
-        ("pretrain a --out r --fp16", "--fp16; float16 is not offered; use --runtime.precision bfloat16"),
+        ("pretrain a --out r --extend 9", "--extend; a finished run cannot be extended; continue from its weights in another run with --init RUN"),
+        ("pretrain a --out r --fp16", "--fp16; float16 is not supported; use --runtime.precision bfloat16"),
         ("study objectives --data d --out o --bf16 true", "--bf16; use --precision bfloat16"),
-        ("pretrain a --out r --gpus 2", "--gpus; for several GPUs start torchrun --nproc-per-node N -m electra pretrain"),
-        ("finetune sst2 --model m --out o --gpus 2", "--gpus; --runtime.device cuda takes one GPU"),
+        ("pretrain a --out r --gpus 2", "--gpus; for several GPUs run torchrun --nproc-per-node N -m electra pretrain"),
+        ("finetune sst2 --model m --out o --gpus 2", "--gpus; --runtime.device cuda uses one GPU"),
         ("pretrain a --out r --no-cuda", "--no-cuda; use --runtime.device cpu"),
         ("pretrain a --out r --lr 1", "--lr; did you mean --optimizer.learning-rate?"),
         ("finetune sst2 --model m --out o --lr 1", "--lr; did you mean --learning-rate?"),
@@ -248,11 +247,11 @@ def test_mistakes(
         ("pretrain a --out r --runtime.device cuda:1", "got cuda:1; to choose a GPU, set CUDA_VISIBLE_DEVICES=1 and use cuda"),
     ],
 )  # fmt: skip
-def test_what_other_tools_offer_has_an_answer(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+def test_options_of_other_tools_have_a_suggestion(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
     assert message in error(capsys, *words.split())
 
 
-def test_every_answer_names_options_that_exist() -> None:
+def test_suggestions_name_existing_options() -> None:
     """The options in the tables and in the sentences are those of some command."""
     names = set()
     for command in cli.COMMANDS:
@@ -284,11 +283,11 @@ def test_every_answer_names_options_that_exist() -> None:
         ("study objectives --data d --tags hf://a/b --out o", "--tags hf://a/b: hf:// is for text"),
     ],
 )  # fmt: skip
-def test_hub_addresses_where_they_are_not_understood(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+def test_hub_addresses_are_rejected_for_local_paths(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
     assert message in error(capsys, *words.split())
 
 
-def test_a_text_in_place_of_a_file(capsys: pytest.CaptureFixture) -> None:
+def test_text_in_place_of_a_file_is_reported(capsys: pytest.CaptureFixture) -> None:
     advice = "texts are read from a file, --input FILE, or from standard input: echo 'who is it' | electra predict --model MODEL --input -"
     for words in (["who is it"], ["who is it", "--model", "m"], ["--model", "m", "who is it"]):
         assert error(capsys, "predict", *words) == f"'who is it': is no option; {advice}"
@@ -296,10 +295,13 @@ def test_a_text_in_place_of_a_file(capsys: pytest.CaptureFixture) -> None:
         assert error(capsys, "predict", *words) == f"'who is it': no such file; {advice}"
 
 
-def test_a_device_that_only_python_can_give() -> None:
+def test_invalid_device_from_python_is_rejected() -> None:
     code = "import electra; electra.fill_mask('a [MASK]', model='m', device='cuda:1')"  # a test would check its type
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "device 'cuda:1': expected auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses" in done.stderr.splitlines()[-1]
+    assert (
+        "device 'cuda:1': expected auto, cpu or cuda; select a GPU with CUDA_VISIBLE_DEVICES"
+        in done.stderr.splitlines()[-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,13 +317,15 @@ def test_a_device_that_only_python_can_give() -> None:
         ("just words", "c.yaml: not a config file (expected names and values)"),
     ],
 )
-def test_mistakes_in_a_config_file(content: str, message: str, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_invalid_config_files_are_reported(
+    content: str, message: str, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(content)
     assert message in error(capsys, "pretrain", "a", "--out", str(tmp_path / "r"), "--config", str(file))
 
 
-def test_a_wrong_name_in_python() -> None:
+def test_unknown_name_in_python_is_rejected() -> None:
     with pytest.raises(electra.ElectraError, match="did you mean --optimizer.learning-rate"):
         electra.pretrain("a", out="r", optimizer={"learning_rat": 1})
 
@@ -338,7 +342,7 @@ def test_the_public_names() -> None:
         getattr(electra, unknown)
 
 
-def test_importing_the_package_is_free() -> None:
+def test_importing_the_package_imports_nothing_else() -> None:
     code = (
         "import sys, electra; print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'electra')))"
     )

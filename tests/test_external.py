@@ -23,7 +23,7 @@ import electra
 from electra import cli, console
 from electra.config.files import MAX_BYTES, load_yaml
 from electra.errors import DataError, TextError, UsageError
-from electra.external import decode_json, printable, refuse_special_file
+from electra.external import decode_json, escape_unprintable, refuse_special_file
 from electra.finetuning.qa import data
 from electra.finetuning.qa.data import read_mrqa, read_squad
 from electra.finetuning.readers import inputs
@@ -41,7 +41,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (BOMB, "line 2 has an alias (*a); write out what it stands for"),
+        (BOMB, "line 2 has an alias (*a); write out its value"),
         ("seed: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "--seed: expected int, got {a: &a "),
         ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "preset: expected tiny, small, "),
         ("a: " + "[" * 30_000, "line 1 has values nested more than 20 deep"),
@@ -63,14 +63,14 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
         ('preset: "a\\0b"', "line 1 has a NUL character or half a surrogate pair"),
         ("x" * (MAX_BYTES + 1), "more than 2,097,152 bytes"),
         ("\x1b[31m", "not a config file"),
-        ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML takes for a number of base 60"),
+        ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML reads as a base-60 number"),
         ("model: canary.Class", "--model is a group of options; name one of them, such as --model.vocab-size"),
         ("model: {class_path: canary.Class}", "there is no option --model.class-path"),
         ("model.class_path: canary.Class", "there is no option --model.class-path"),
         ('x: !!python/object/apply:os.mkdir ["executed"]', "line 1 has a tag (tag:yaml.org,2002:python/object/apply:os.mkdir)"),
     ],
 )  # fmt: skip
-def test_config_files(
+def test_invalid_yaml_is_rejected(
     content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ def test_config_files(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.yaml", "canary.py"]
 
 
-def test_configurations_of_runs_are_plain(tmp_path: Path) -> None:
+def test_saved_configurations_are_plain_yaml(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("text: [2001-01-01, 'a b', '*x']\nseed: 0x10\nmodel:\n  dropout: 0.5\n")
     assert load_yaml(tmp_path / "c.yaml") == {
         "text": ["2001-01-01", "a b", "*x"],
@@ -108,10 +108,10 @@ def test_configurations_of_runs_are_plain(tmp_path: Path) -> None:
         (["--model", "canary.Class"], "--model is a group of options; name one of them, such as --model.vocab-size"),
         (["--model=canary.Class"], "--model is a group of options"),
         (["--model", "/dev/zero"], "--model is a group of options"),
-        (["--config", "/dev/zero"], "/dev/zero: a device, and only regular files are read"),
+        (["--config", "/dev/zero"], "/dev/zero: a device, expected a regular file"),
     ],
 )  # fmt: skip
-def test_arguments(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+def test_invalid_arguments_are_rejected(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     line = error(capsys, "pretrain", "a", "--out", "r", *words)
     assert message in line
     assert len(line) < 2100
@@ -144,14 +144,14 @@ def test_an_empty_task(capsys: pytest.CaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("out", [".", "..", "/dev/null", "folder", "pipe"])
-def test_predictions_take_the_place_of_no_device(
+def test_predictions_do_not_replace_a_device(
     out: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     line = error(capsys, "predict", "--model", "m", "--input", "a.txt", "--out", out)
-    assert line == f"--out {out}: not a regular file; name a file to be written, or leave --out out"
+    assert line == f"--out {out}: not a regular file; name a file to write, or omit --out"
 
 
 def test_an_empty_output_in_python() -> None:
@@ -165,13 +165,13 @@ def test_an_empty_output_in_python() -> None:
             call()
 
 
-def test_special_files(tmp_path: Path) -> None:
+def test_special_files_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(tmp_path / "socket"))
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for name, kind in {"pipe": "a named pipe", "link": "a named pipe", "socket": "a socket"}.items():
-        with pytest.raises(DataError, match=f"{name}: {kind}, and only regular files are read"):
+        with pytest.raises(DataError, match=f"{name}: {kind}, expected a regular file"):
             refuse_special_file(tmp_path / name, DataError)
     with pytest.raises(DataError, match="/dev/null: a device"):
         refuse_special_file(Path("/dev/null"), DataError)
@@ -186,18 +186,18 @@ def test_special_files(tmp_path: Path) -> None:
         ("[\n]]", "x:1: not JSON: Extra data (line 2, column 2)"),
         ("[" * 100_000, "x:1: not JSON that can be read: nested too deeply"),
         ("9" * 5000, "x:1: not JSON that can be read: a number of more than 4,300 digits"),
-        (r'{"a": ["\ud800"]}', "x:1: half a surrogate pair, which is no character"),
-        (rb'{"\uDFFF": 1}', "x:1: half a surrogate pair, which is no character"),
+        (r'{"a": ["\ud800"]}', "x:1: half a surrogate pair, which is not a character"),
+        (rb'{"\uDFFF": 1}', "x:1: half a surrogate pair, which is not a character"),
         (b'"\xff"', "x:1: not JSON that can be read: not UTF-8 at byte 1"),
     ],
 )  # fmt: skip
-def test_json(text: str | bytes, message: str) -> None:
+def test_invalid_json_is_rejected(text: str | bytes, message: str) -> None:
     with pytest.raises(TextError) as raised:
         decode_json(text, "x:1", TextError)
     assert str(raised.value) == message
 
 
-def test_json_that_is_right() -> None:
+def test_valid_json_is_parsed() -> None:
     assert decode_json(r'"\ud83d\ude00"', "", TextError) == "\U0001f600"
     assert decode_json(r'"\ud83d"', "", TextError, half_surrogates=True) == "\ud83d"
 
@@ -207,7 +207,7 @@ SHOWN = r"a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
 
 
 def test_names_are_printed_escaped(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert printable(NASTY) == SHOWN
+    assert escape_unprintable(NASTY) == SHOWN
     monkeypatch.setattr(
         logging.getLogger("electra"), "propagate", False
     )  # pytest-xdist cannot send half a surrogate pair
@@ -265,7 +265,7 @@ def test_a_named_pipe_among_text(name: str, command: str, tmp_path: Path, capsys
     os.mkfifo(path)
     words = {"prepare": ["--tokenizer", str(tmp_path)]}.get(command, [])
     line = error(capsys, command, str(path.parent if "/" in name else path), "--out", str(tmp_path / "out"), *words)
-    assert line.startswith(f"{path}: a named pipe, and only regular files are read")
+    assert line.startswith(f"{path}: a named pipe, expected a regular file")
 
 
 def test_devices_among_text(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_named_pipe_among_data(read: Callable, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompressed_size_is_limited(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[ending]
     pq.write_table(pa.table({"text": ["a b c"] * 3}), tmp_path / "a.parquet")
     packed = tmp_path / f"a.parquet{ending}"
@@ -293,9 +293,11 @@ def test_what_is_unpacked_is_bounded(ending: str, tmp_path: Path, monkeypatch: p
     assert read_table(packed).column("text") == ["a b c"] * 3
     monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 3_000_000)
     packed.write_bytes(pack(bytes(4_000_000)))
-    with pytest.raises(TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked; unpack it, and name"):
+    with pytest.raises(
+        TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB decompressed; decompress it, and give"
+    ):
         list(read_parquet(packed, ReadOptions()))
-    with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB unpacked"):
+    with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB decompressed"):
         read_table(packed)
     monkeypatch.setattr(data, "MAX_DOCUMENT_BYTES", 3_000_000)
     (tmp_path / f"a.json{ending}").write_bytes(pack(b" " * 4_000_000))
@@ -319,10 +321,10 @@ def test_columns_of_the_same_name(tmp_path: Path, capsys: pytest.CaptureFixture)
 
 
 @pytest.mark.parametrize("content", [b"\0" * 1000, b"\0\x01\x7f\n" * 100, "\u200b\n".encode() * 100])
-def test_a_vocabulary_of_no_words(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_text_of_control_characters_is_rejected(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     line = error(capsys, "tokenizer", str(tmp_path / "a.txt"), "--out", str(tmp_path / "t"), "--vocab-size", "64")
-    assert "a.txt: nothing but control characters" in line
+    assert "a.txt: only control characters" in line
     assert not (tmp_path / "t").exists()
 
 

@@ -22,7 +22,7 @@ from transformers import (
 
 import electra
 import electra.display
-from electra.config.files import flat
+from electra.config.files import flatten
 from electra.data.loader import evaluation_batches
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
@@ -99,7 +99,7 @@ def test_an_electra_answers_by_the_formula(runs: Path, pair: tuple) -> None:
 def retold(run: Path, out: Path, **changes: object) -> Path:
     """A copy of a finished run whose configuration says other things, by dotted names."""
     shutil.copytree(run, out, ignore=shutil.ignore_patterns("checkpoints", "data"))
-    config = flat(yaml.safe_load((out / "config.yaml").read_text()))
+    config = flatten(yaml.safe_load((out / "config.yaml").read_text()))
     (out / "config.yaml").write_text(yaml.safe_dump(config | changes))
     return out
 

@@ -179,7 +179,7 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("case", [*SHARDS, *MANIFESTS])
-def test_opening(case: str, good: Path, tmp_path: Path) -> None:
+def test_invalid_data_is_not_opened(case: str, good: Path, tmp_path: Path) -> None:
     data = shutil.copytree(good, tmp_path / "data")
     (SHARDS | MANIFESTS)[case](data)
     before = contents(data)
@@ -194,7 +194,7 @@ def test_a_vocabulary_that_is_not_the_tokenizers(good: Path, tmp_path: Path) -> 
     edit("manifest.json", settings__vocab_size=200)(data)
     array(lambda _: np.zeros(200, np.int64))(data)
     tokenizer = load_tokenizer(data / "tokenizer")
-    with pytest.raises(DataError, match=r"manifest\.json: says 200 tokens, but the tokenizer has 49"):
+    with pytest.raises(DataError, match=r"manifest\.json: a vocabulary of 200 tokens, but the tokenizer has 49"):
         PreparedData.open(data).check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
 
 
@@ -238,7 +238,7 @@ def test_a_damaged_record_is_made_anew(case: str, good: Path, tmp_path: Path) ->
     assert Manifest.load(Path(str(again))) == Manifest.load(good)
 
 
-def test_what_is_good_passes(good: Path) -> None:
+def test_valid_data_is_opened(good: Path) -> None:
     manifest = Manifest.load(good)
     for entry in (*manifest.train, *manifest.heldout):
         check_shard(good / entry.name, entry, manifest.settings)

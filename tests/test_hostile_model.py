@@ -145,7 +145,7 @@ def test_pretrained(case: str, good: Path, tmp_path: Path) -> None:
 def test_what_is_pickled_is_not_executed(good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     pickled({"a": Evil(tmp_path / "trace")})(folder)
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds more than tensors"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds objects other than tensors"):
         load_pretrained(folder)
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "trace")))
     with pytest.raises(ModelError, match=r"pytorch_model\.bin: "):
@@ -164,7 +164,7 @@ def test_buffers_that_are_no_weights_are_passed_over(good: Path, tmp_path: Path)
     )
 
 
-def test_null_is_a_default(good: Path, tmp_path: Path) -> None:
+def test_null_means_the_default(good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     edit("config.json", hidden_act=None, layer_norm_eps=None)(folder)
     assert load_pretrained(folder).config == replace(TINY, layer_norm_eps=1e-12)
@@ -290,7 +290,7 @@ def predicted(folder: Path) -> list[dict]:
     return list(electra.predict(model=str(folder), input=str(source), form="lines"))
 
 
-def test_the_good_ones_predict(tuned: Path, tmp_path: Path) -> None:
+def test_valid_models_predict(tuned: Path, tmp_path: Path) -> None:
     for name in ("sentences", "tags", "own"):
         for with_task in (True, False) if name != "own" else (True,):
             folder = shutil.copytree(tuned / name, tmp_path / f"{name}-{with_task}")

@@ -21,7 +21,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.config import from_options as finetune_options
 from electra.inference.config import from_options as predict_options
 from electra.pretraining.config import BUDGETS, PretrainConfig
-from electra.runtime.setup import RuntimeConfig, launch_variables, start_runtime
+from electra.runtime.setup import RuntimeConfig, read_launch_variables, start_runtime
 
 HUGE = {"NaN": math.nan, "infinite": math.inf, "minus infinite": -math.inf, "1e300": 1e300, "-1e300": -1e300}
 WHOLE = {"10^20": 10**20, "10^400": 10**400, "-10^400": -(10**400)}
@@ -107,12 +107,12 @@ def test_on_the_command_line(
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 WRONG = {
-    "RANK=x": "RANK='x', expected a whole number",
-    "RANK=-1": "RANK='-1', expected a whole number",
+    "RANK=x": "RANK='x', expected an integer",
+    "RANK=-1": "RANK='-1', expected an integer",
     "RANK=1.5": "RANK='1.5'",
     "RANK=٣": "RANK=",
     "RANK=" + "9" * 5000: "RANK=",
-    "RANK=1": "RANK is 1 and WORLD_SIZE is 1, which do not fit each other",
+    "RANK=1": "RANK is 1 and WORLD_SIZE is 1, expected RANK < WORLD_SIZE",
     "RANK=2 WORLD_SIZE=2": "RANK is 2 and WORLD_SIZE is 2",
     "WORLD_SIZE=0": "WORLD_SIZE is 0",
     "WORLD_SIZE=x": "WORLD_SIZE='x'",
@@ -122,7 +122,7 @@ WRONG = {
     "WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=x": "MASTER_PORT='x'",
     "WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=70000": "MASTER_PORT is 70000, expected 1 to 65535",
     "LOCAL_RANK=first": "LOCAL_RANK='first'",
-    "WORLD_SIZE=2 RANK=0 MASTER_ADDR=no.such.host.invalid MASTER_PORT=2222": "processes do not find each other",
+    "WORLD_SIZE=2 RANK=0 MASTER_ADDR=no.such.host.invalid MASTER_PORT=2222": "processes cannot connect to each other",
 }
 
 
@@ -147,7 +147,7 @@ def no_host(backend: str) -> None:
 def test_variables_that_are_empty_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "")
-    assert launch_variables() == (0, 1, 0)
+    assert read_launch_variables() == (0, 1, 0)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -93,7 +93,7 @@ def test_a_last_line_that_was_cut_is_nothing_to_speak_of(tmp_path: Path, capsys:
 def test_a_log_that_is_no_file(tmp_path: Path) -> None:
     write("metrics.jsonl", "")(tmp_path)
     NOT_FILES["a FIFO"]("metrics.jsonl")(tmp_path)
-    with pytest.raises(RunError, match=r"metrics\.jsonl: a named pipe, and only regular files are read"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl: a named pipe, expected a regular file"):
         list(read_metrics(tmp_path / "metrics.jsonl"))
 
 

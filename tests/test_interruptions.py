@@ -23,7 +23,7 @@ from electra.train import loop
 from electra.train.metrics_log import read_metrics
 
 
-def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
+def test_log_of_a_resumed_run(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "run"
     electra.pretrain(str(text), out=str(out), **tiny_run)
     said = capsys.readouterr().out
@@ -36,7 +36,7 @@ def test_what_a_resumed_run_says(text: Path, tmp_path: Path, tiny_run: dict, cap
     said = capsys.readouterr().out
     assert f"resuming from step 12 ({out / 'checkpoints/step-00000012'})" in said
     assert "reusing the tokenizer trained for this run" in said
-    assert f"{out / 'data'} already holds this text, prepared; it is reused" in said
+    assert f"{out / 'data'} already contains this text prepared; it is reused" in said
 
 
 KILLED = """
@@ -113,7 +113,7 @@ def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals
     assert "Traceback" not in stderr
 
 
-def test_by_the_clock_it_ends_annealed_at_the_budget(
+def test_time_budget_ends_fully_decayed(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a clock that ticks 2 ms a look: 1 s of budget, the peak at a tenth of it, annealed at the end, all of it logged."""
@@ -132,7 +132,7 @@ def test_by_the_clock_it_ends_annealed_at_the_budget(
     assert rates[-1] < 0.02 * max(rates)
 
 
-def test_a_checkpoint_by_the_clock(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
+def test_checkpoints_by_time(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     tiny_run["training"] |= {"checkpoint_every": 1000, "checkpoint_minutes": 1e-9, "keep_checkpoints": 2}
     tiny_run["training"] |= {"micro_batch_size": 8}
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)

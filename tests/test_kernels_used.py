@@ -30,7 +30,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return widths
 
 
-def test_pretraining_and_evaluating(text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], capsys) -> None:
+def test_pretraining_and_evaluation_use_kernels(
+    text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], capsys
+) -> None:
     out = tmp_path / "run"
     summary = electra.pretrain(str(text), out=str(out), **tiny_run)
     assert summary["hardware"].endswith(", C++ kernel")
@@ -42,7 +44,7 @@ def test_pretraining_and_evaluating(text: Path, tmp_path: Path, tiny_run: dict, 
 
 
 @pytest.mark.parametrize("option", [{"runtime": {"kernels": False}}, {"training": {"compile": True}}])
-def test_not_where_something_else_is_wanted(
+def test_kernels_are_not_used_with_other_options(
     option: dict, text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("electra.pretraining.run.compile_parts", lambda model, device: None)
@@ -52,7 +54,7 @@ def test_not_where_something_else_is_wanted(
     assert "kernels" not in summary["hardware"]
 
 
-def test_finetuning_and_predicting(
+def test_finetuning_and_prediction_use_kernels(
     finished: Path, tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "table.csv"
@@ -73,7 +75,7 @@ def test_finetuning_and_predicting(
         computed.clear()
 
 
-def test_estimates_of_studies(finished: Path, computed: list[int]) -> None:
+def test_estimates_of_studies_use_kernels(finished: Path, computed: list[int]) -> None:
     measure_step(PRESETS["tiny"]())
     assert computed
     computed.clear()

@@ -13,7 +13,7 @@ from support.locks import Holder
 import electra
 from electra.errors import RunError
 from electra.pretraining import run as run_module
-from electra.storage import LOCK, exclusive
+from electra.storage import LOCK, lock_output
 
 
 def files(folder: Path) -> dict[str, bytes | None]:
@@ -58,27 +58,27 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     holder.end(signal.SIGKILL)
     lock = tmp_path / "out" / LOCK
     lock.write_text(lock.read_text().replace(str(holder.process.pid), str(os.getpid())))
-    with exclusive(tmp_path / "out", lock, pytest.fail):
+    with lock_output(tmp_path / "out", lock, pytest.fail):
         assert str(os.getpid()) in lock.read_text()
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
+def test_lock_file_is_removed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for out in (tmp_path / "new/out", tmp_path / "there/out", tmp_path / "there"):
-        with exclusive(out, out / LOCK, pytest.fail):
+        with lock_output(out, out / LOCK, pytest.fail):
             assert (out / LOCK).exists()
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "there"]
 
 
-def test_a_lock_whose_directory_was_made_again_stays(tmp_path: Path) -> None:
+def test_lock_of_a_recreated_directory_is_kept(tmp_path: Path) -> None:
     """One process removes its directory; another one makes it again before the first has let go of its lock."""
     out, aside = tmp_path / "out", tmp_path / "aside"
-    with exclusive(out, out / LOCK, pytest.fail):
+    with lock_output(out, out / LOCK, pytest.fail):
         out.rename(aside)
         holder = Holder(out, out / LOCK)
     assert (out / LOCK).exists()
-    with pytest.raises(RunError, match="in use"), exclusive(out, out / LOCK, pytest.fail):
+    with pytest.raises(RunError, match="in use"), lock_output(out, out / LOCK, pytest.fail):
         pass
     holder.end()
 
@@ -91,9 +91,9 @@ def test_a_holder_whose_description_is_unreadable(tmp_path: Path) -> None:
         ('{"pid": 1, "host": "a\\nb", "command": "x\\n\\u001b[31m"}', r"process 1 on a\nb (x??[31m)"),
         ('{"pid": 1, "host": "h", "command": "' + "y" * 300 + '"}', f"process 1 on h ({'y' * 200}…)"),
     ):
-        with exclusive(tmp_path, lock, pytest.fail):
+        with lock_output(tmp_path, lock, pytest.fail):
             lock.write_text(description)
-            with pytest.raises(RunError) as refused, exclusive(tmp_path, lock, pytest.fail):
+            with pytest.raises(RunError) as refused, lock_output(tmp_path, lock, pytest.fail):
                 pass
         assert str(refused.value).startswith(f"{tmp_path}: in use by {shown}; wait until")
 
@@ -104,7 +104,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("electra.storage.fcntl.flock", unsupported)
     said: list[str] = []
-    with exclusive(tmp_path, tmp_path / LOCK, said.append):
+    with lock_output(tmp_path, tmp_path / LOCK, said.append):
         pass
     assert said == [
         f"{tmp_path}: the file system has no locks (Operation not supported); do not start a second run there"

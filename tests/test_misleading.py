@@ -26,14 +26,12 @@ def foreign(tmp_path: Path) -> Path:
     return path
 
 
-def test_text_that_the_vocabulary_cannot_spell_is_not_healthy(
+def test_text_that_the_vocabulary_does_not_cover_is_not_healthy(
     finished: Path, foreign: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
     run, tokenizer = tmp_path / "run", str(finished / "tokenizer")
     summary = electra.pretrain(str(foreign), out=str(run), tokenizer=tokenizer, **tiny_run)
-    line = (
-        f"! {foreign}: 85.7% of the tokens are [UNK], 0.0% of the words are cut into single characters: the vocabulary"
-    )
+    line = f"! {foreign}: 85.7% of the tokens are [UNK], 0.0% of the words are split into single characters: the vocabulary"
     assert line in capsys.readouterr().out
     assert "the vocabulary does not fit the text" in [each["problem"] for each in summary["findings"]]
     heldout = summary["heldout"]
@@ -45,7 +43,7 @@ def test_text_that_the_vocabulary_cannot_spell_is_not_healthy(
     assert "not [UNK]" in capsys.readouterr().out
 
 
-def test_text_that_it_can_spell_is(finished: Path, capsys: pytest.CaptureFixture) -> None:
+def test_text_that_the_vocabulary_covers_is_healthy(finished: Path, capsys: pytest.CaptureFixture) -> None:
     data = PreparedData.open(finished / "data")
     assert data.manifest.coverage is not None
     assert data.manifest.coverage.unknown == data.unigrams[1] == 0
@@ -54,7 +52,7 @@ def test_text_that_it_can_spell_is(finished: Path, capsys: pytest.CaptureFixture
     assert "the vocabulary does not fit the text" not in [each["problem"] for each in summary["findings"]]
 
 
-def test_preparing_and_reading_prepared_data_report_it_too(
+def test_prepare_and_prepared_data_report_coverage(
     finished: Path, foreign: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
     data = str(tmp_path / "data")
@@ -89,7 +87,7 @@ def test_the_report_begins_with_the_sizes_and_the_data(finished: Path) -> None:
     assert head.count("tiny") == 1
 
 
-def test_documents_are_counted_and_short_ones_noticed(
+def test_documents_are_counted_and_short_ones_reported(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     novel = tmp_path / "novel.txt"

@@ -32,7 +32,7 @@ def source(text: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("procedure", ["joint", "two-stage-scratch"])
-def test_a_run_goes_on_without_its_text(
+def test_run_resumes_without_its_text(
     procedure: str, source: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
     """Bit for bit as with it: the prepared data is complete."""
@@ -72,7 +72,7 @@ def test_text_that_changed_under_the_same_size(
     same_size(source / "b.txt")
     with pytest.raises(DataError) as refused:
         electra.pretrain(str(source), out=str(run), **tiny_run)
-    assert f"prepared from other text: {source / 'b.txt'} has the same size and another content" in str(refused.value)
+    assert f"prepared from other text: {source / 'b.txt'} has the same size but other content" in str(refused.value)
 
 
 def test_text_that_was_copied_is_compared_once(
@@ -93,7 +93,7 @@ def test_text_that_was_copied_is_compared_once(
     assert "may have changed" not in said
 
 
-def test_an_unfinished_preparation_says_what_may_have_changed(
+def test_unfinished_preparation_reports_changed_files(
     source: Path, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is prepared in the end is the text as it is in the end."""
@@ -107,7 +107,7 @@ def test_an_unfinished_preparation_says_what_may_have_changed(
     (tmp_path / "data/manifest.json").unlink()
     same_size(source / "b.txt")
     electra.cli.main([*words, str(tmp_path / "data")])
-    assert f"! {source / 'b.txt'} may have changed since preparing began: parts" in capsys.readouterr().out
+    assert f"! {source / 'b.txt'} may have changed since preparation started: parts" in capsys.readouterr().out
     electra.cli.main([*words, str(tmp_path / "anew")])
     ours, anew = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("data", "anew"))
     assert ours == anew
@@ -128,4 +128,4 @@ def test_stamps_that_cannot_be_read(
     assert (data / "stamps.json").read_bytes() == stamps
     (source / "b.txt").write_text(sentences(50, seed=2)[:100].ljust((source / "b.txt").stat().st_size))
     (data / "stamps.json").write_text(damage or "")
-    assert "has the same size and another content" in error(capsys, *words)
+    assert "has the same size but other content" in error(capsys, *words)

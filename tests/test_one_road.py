@@ -71,7 +71,7 @@ WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "flops", "paper-table")
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_both_ways(
+def test_command_line_and_python_give_the_same_results(
     name: str,
     inputs: Path,
     finished: Path,

@@ -32,7 +32,7 @@ def unread() -> Iterator[None]:
         yield
 
 
-def test_training_goes_on(finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capfd) -> None:
+def test_training_continues_without_output(finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capfd) -> None:
     with unread():
         electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
     assert weights(tmp_path / "run") == weights(finished)
@@ -44,14 +44,14 @@ def test_training_goes_on(finished: Path, text: Path, tmp_path: Path, tiny_run: 
     "words",
     [["flops"], ["flops", "--help"], ["--help"], ["--version"], ["pretrain", "--help"], ["paper-table", "1"]],
 )
-def test_a_result_that_nobody_reads(words: list[str], capfd: pytest.CaptureFixture) -> None:
+def test_result_on_a_closed_pipe(words: list[str], capfd: pytest.CaptureFixture) -> None:
     with unread(), pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 141
     assert capfd.readouterr().err == ""
 
 
-def test_predictions_that_nobody_reads(inputs: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_predictions_on_a_closed_pipe(inputs: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     (tmp_path / "lines.txt").write_text("the cat is good .\n")
     with unread(), pytest.raises(SystemExit) as stop:
         cli.main(["predict", "--model", str(inputs / "tuned/seed-0/model"), "--input", str(tmp_path / "lines.txt")])

@@ -37,7 +37,7 @@ def test_table_6(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_whole(name: str) -> None:
+def test_every_preset_is_consistent(name: str) -> None:
     config = PRESETS[name]()
     assert config.preset == name
     assert (config.objective == "mlm") == name.startswith("bert-")

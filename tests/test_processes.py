@@ -66,7 +66,7 @@ def test_a_killed_worker_is_one_clear_error() -> None:
         list(map_unordered(os._exit, [3] * 9, 2))
 
 
-def test_main_scripts_without_a_guard(tmp_path: Path) -> None:
+def test_main_scripts_need_no_guard(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(FACTORIALS)
     expected = f"{sum(map(math.factorial, range(9)))}\n"

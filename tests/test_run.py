@@ -16,13 +16,13 @@ from electra.config.resolve import resolve
 from electra.errors import RunError
 from electra.presets import tiny
 from electra.pretraining import run as run_module
-from electra.runtime.setup import RuntimeConfig, precision
+from electra.runtime.setup import RuntimeConfig, choose_dtype
 from electra.train.metrics_log import read_metrics
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
-def test_what_a_run_leaves(finished: Path) -> None:
+def test_files_of_a_run(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()}
     assert names == {
         "checkpoints",
@@ -141,7 +141,7 @@ def test_the_saved_configuration_repeats_the_run(finished: Path, tmp_path: Path)
     assert weights(tmp_path / "again") == weights(finished)
 
 
-def test_in_steps_it_is_the_same_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_separate_commands_give_the_same_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """tokenizer, prepare, pretrain --data: the parts give what the whole does."""
     tokenizer = electra.tokenizer([str(text)], out=str(tmp_path / "t"), vocab_size=160)
     data = electra.prepare([str(text)], tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24)
@@ -187,7 +187,7 @@ def test_auto_is_bfloat16_where_a_gpu_multiplies_it_itself(
     has_it: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: has_it or including_emulation)
-    assert precision(RuntimeConfig(), torch.device("cuda")) == dtype
+    assert choose_dtype(RuntimeConfig(), torch.device("cuda")) == dtype
 
 
 @pytest.mark.parametrize(

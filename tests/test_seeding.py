@@ -13,10 +13,10 @@ from electra.seeding import (
     SHIFTS,
     Draw,
     Stream,
+    build_numpy_generator,
     derive_keys,
+    derive_row_keys,
     hash_key,
-    numpy_generator,
-    row_keys,
     uniform,
 )
 
@@ -40,7 +40,7 @@ def test_splitmix_has_its_published_values() -> None:
 
 
 def test_uniform_numbers_are_those_of_splitmix() -> None:
-    keys = row_keys(np.arange(5), Stream.ROWS, 0, 7)
+    keys = derive_row_keys(np.arange(5), Stream.ROWS, 0, 7)
     drawn = uniform(torch.from_numpy(keys), Draw.MASKS, 20)
     for row, place in itertools.product((0, 4), (0, 1, 19)):
         state = int(keys[row]) + ((int(Draw.MASKS) << 32) + place) * INCREMENT
@@ -48,7 +48,7 @@ def test_uniform_numbers_are_those_of_splitmix() -> None:
 
 
 def test_numbers_are_uniform_and_independent() -> None:
-    keys = torch.from_numpy(row_keys(np.arange(2_000), Stream.ROWS, 0, 0))
+    keys = torch.from_numpy(derive_row_keys(np.arange(2_000), Stream.ROWS, 0, 0))
     drawn = uniform(keys, Draw.POSITIONS, 100)
     assert 0 <= float(drawn.min()) < float(drawn.max()) < 1
     assert kstest(drawn.flatten().numpy(), "uniform").pvalue > 1e-3
@@ -58,7 +58,7 @@ def test_numbers_are_uniform_and_independent() -> None:
 
 
 def test_padding_and_other_rows_change_no_number() -> None:
-    keys = torch.from_numpy(row_keys(np.arange(8), Stream.ROWS, 3, 1))
+    keys = torch.from_numpy(derive_row_keys(np.arange(8), Stream.ROWS, 3, 1))
     assert torch.equal(uniform(keys, Draw.MASKS, 50)[:, :9], uniform(keys, Draw.MASKS, 9))
     assert torch.equal(uniform(keys, Draw.MASKS, 9)[3:5], uniform(keys[3:5], Draw.MASKS, 9))
 
@@ -68,11 +68,11 @@ def test_no_two_purposes_or_keys_share_a_stream() -> None:
     keys = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1)]
     named = [(stream, *key) for stream in Stream for key in keys]
     assert len({hash_key(*each) for each in named}) == len(named)
-    assert len({int(numpy_generator(*each).integers(2**62)) for each in named}) == len(named)
+    assert len({int(build_numpy_generator(*each).integers(2**62)) for each in named}) == len(named)
 
 
 @pytest.mark.parametrize("number", [1, 40])
 def test_keys_that_are_derived_differ(number: int) -> None:
-    keys = row_keys(np.arange(50), Stream.ROWS, 0)
+    keys = derive_row_keys(np.arange(50), Stream.ROWS, 0)
     derived = derive_keys(keys.repeat(number), np.tile(np.arange(number), 50))
     assert len(set(derived.tolist()) | set(keys.tolist())) == 50 * number + 50

@@ -38,7 +38,9 @@ def run(finished: Path, tmp_path: Path) -> Path:
         ("generator", "generator_lm_head.bias"),
     ],
 )
-def test_init(run: Path, text: Path, tmp_path: Path, part: str, name: str, tiny_run: dict, capsys) -> None:
+def test_init_rejects_weights_that_are_not_finite(
+    run: Path, text: Path, tmp_path: Path, part: str, name: str, tiny_run: dict, capsys
+) -> None:
     spoil(run / part / "model.safetensors", name)
     more = [
         word

@@ -179,16 +179,16 @@ def build_parser(name: str) -> "Parser":
     import dataclasses
 
     from electra import commands
-    from electra.config.declarations import options_of, options_of_function, sections_of
+    from electra.config.declarations import get_function_options, get_options, get_sections
     from electra.config.parser import Parser
 
     command = COMMANDS[name]
-    options = options_of_function(getattr(commands, name.replace("-", "_")))
+    options = get_function_options(getattr(commands, name.replace("-", "_")))
     sections: dict[str, str] = {}
     if command.config:
         config = lookup(command.config)()
-        options = options | {key: option for key, option in options_of(config).items() if key not in options}
-        sections = sections_of(config)
+        options = options | {key: option for key, option in get_options(config).items() if key not in options}
+        sections = get_sections(config)
     for key, changes in command.changes.items():
         options[key] = dataclasses.replace(options[key], **changes)
     return Parser(name, options, sections)
@@ -271,9 +271,9 @@ def is_result(words: Sequence[str]) -> bool:
 def fail(line: str, status: int = 2) -> NoReturn:
     """Exit with a line on standard error."""
     from electra.console import complain
-    from electra.external import shortened
+    from electra.external import shorten
 
-    complain(shortened(line, MAX_MESSAGE))
+    complain(shorten(line, MAX_MESSAGE))
     raise SystemExit(status) from None
 
 

@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.segment import Segment
 
 from electra.errors import StorageError
-from electra.external import printable
+from electra.external import escape_unprintable
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -89,13 +89,13 @@ class Terminal(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print strings in one line each, other things as rich does."""
-        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
+        super().print(*(escape_unprintable(each) if isinstance(each, str) else each for each in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Pieces of text and the terminal's control codes, of everything that is printed: tables and progress bars too."""
         for text, style, control in super().render(renderable, options):
             lines = text.split("\n")  # rich's own: those of strings are escaped already
-            yield Segment(text if control else "\n".join(map(printable, lines)), style, control)
+            yield Segment(text if control else "\n".join(map(escape_unprintable, lines)), style, control)
 
     def on_broken_pipe(self) -> None:
         """Called where the error is handled; rich's own method would end the process with 1."""
@@ -115,7 +115,7 @@ def complain(line: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(f"electra: {printable(line)}", file=sys.stderr, flush=True)
+        print(f"electra: {escape_unprintable(line)}", file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
 

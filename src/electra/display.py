@@ -1,4 +1,4 @@
-"""Results of the commands on the terminal: one function per command, of what it returned and of its options."""
+"""Results of the commands on the terminal: one function per command, from its return value and its options."""
 
 import json
 import sys
@@ -10,30 +10,30 @@ from electra.console import Output, console, show_rows
 
 
 def show_pretrain(summary: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """The held-out metrics, and sentences if the run was finished by this call."""
+    """Show the held-out metrics, and sample sentences if this call finished the run."""
     from electra.pretraining.export import show_metrics, show_samples
 
-    if summary:  # empty in all but the main process
+    if summary:  # empty in all processes except the main one
         show_metrics(summary["heldout"])
         show_samples(summary.get("samples", []))
 
 
 def show_evaluate(metrics: Mapping[str, float], given: Mapping[str, Any]) -> None:
-    """The held-out metrics."""
+    """Show the held-out metrics."""
     from electra.pretraining.export import show_metrics
 
     show_metrics(metrics)
 
 
 def show_evaluate_mlm(metrics: Mapping[str, float], given: Mapping[str, Any]) -> None:
-    """The accuracies with their standard errors."""
+    """Show the accuracies with their standard errors."""
     from electra.pretraining.evaluation.mlm_accuracy import show_accuracies
 
     show_accuracies(metrics)
 
 
 def show_fill_mask(rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
-    """A table of tokens for each [MASK]."""
+    """Show a table of tokens for each [MASK]."""
     from rich.table import Table
     from rich.text import Text
 
@@ -53,7 +53,7 @@ def show_fill_mask(rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) 
 
 
 def show_finetune(summary: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Medians over the seeds, if there are several."""
+    """Show medians over the seeds if there are several, and the results file."""
     number = len(summary["seeds"])
     for split, metrics in summary["metrics"].items() if number > 1 else ():
         for metric, spread in metrics.items():
@@ -63,14 +63,14 @@ def show_finetune(summary: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def show_glue(results: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """The table of scores beside the paper's."""
+    """Show a table of the scores and the paper's."""
     from electra.finetuning.benchmark.grid import show_table
 
     show_table(results)
 
 
 def show_predict(predictions: Iterable[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
-    """JSON lines on the standard output, if no file is given."""
+    """Write JSON lines to standard output if no file is given."""
     for row in predictions:
         if given.get("out") is None:
             output = Output(sys.stdout, required=True)
@@ -79,22 +79,22 @@ def show_predict(predictions: Iterable[Mapping[str, Any]], given: Mapping[str, A
 
 
 def show_flops(counted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """FLOPs by network and part, and parameters."""
+    """Show FLOPs by network and part, and parameters."""
     from electra.studies.paper.run_costs import show_counts
 
     show_counts(counted)
 
 
 def show_paper_table(table: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """The computed figures beside the printed ones."""
+    """Show the computed numbers and the published ones."""
     from electra.studies.paper.computed_tables import show_table
 
     show_table(table)
 
 
 def show_study(result: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """The table of the study, or the plan of a dry run. Exits with 1 if a run failed."""
-    if result["summary"]:  # a dry run can have nothing to do
+    """Show the table of the study, or the plan of a dry run. Exits with 1 if a run failed."""
+    if result["summary"]:  # empty if a dry run has nothing to do
         show_rows(result["summary"])
     if result.get("failed"):
         raise SystemExit(1)

@@ -1,31 +1,31 @@
-"""Every error a user can cause, as one tree. The command line prints it as one line and exits with 2.
+"""Tree of the errors that a user can cause. The command line prints one as a single line and exits with 2.
 
     ElectraError
-    ├── UsageError        options that are wrong or clash
-    │   └── DeviceError   options that are right, but not for this machine
+    ├── UsageError        invalid or conflicting options
+    │   └── DeviceError   valid options that this machine does not support
     ├── TextError         text that cannot be read
-    ├── TokenizerError    a tokenizer that is missing, broken or does not fit
-    ├── DataError         prepared data that is missing, damaged or does not fit
-    ├── ModelError        a model directory that is missing, broken or does not fit
-    ├── RunError          a run directory that is not what it should be
-    ├── StorageError      the disk is full, or writing is not allowed
-    └── DivergedError     training has become numerically meaningless
+    ├── TokenizerError    a tokenizer that is missing, broken or does not match
+    ├── DataError         prepared data that is missing, damaged or does not match
+    ├── ModelError        a model directory that is missing, broken or does not match
+    ├── RunError          an invalid or conflicting run directory
+    ├── StorageError      a full disk, or missing permission to write
+    └── DivergedError     training diverged
 
-A message names the thing and the place, what was found and expected, and what to do; it has one line and no traceback.
-Our own invariants are asserts, not these.
+A message names the object and the place, what was found and expected, and what to do, in one line without a traceback.
+Invariants of the package are asserts, not these errors.
 """
 
 
 class ElectraError(Exception):
-    """What every error below is; `except electra.ElectraError` catches them all."""
+    """Base class; `except electra.ElectraError` catches all errors below."""
 
 
 class UsageError(ElectraError):
-    """Options that are wrong or clash."""
+    """Invalid or conflicting options."""
 
 
 class DeviceError(UsageError):
-    """This machine cannot do what is asked; what was prepared so far is of use elsewhere, or with other options."""
+    """Valid options that this machine does not support. Data prepared so far can be used elsewhere or with other options."""
 
 
 class TextError(ElectraError):
@@ -33,11 +33,11 @@ class TextError(ElectraError):
 
 
 class TokenizerError(ElectraError):
-    """A tokenizer that is missing, broken or does not fit the data."""
+    """A tokenizer that is missing, broken or does not match the data."""
 
 
 class DataError(ElectraError):
-    """Prepared data that is missing, damaged or does not fit the run."""
+    """Prepared data that is missing, damaged or does not match the run."""
 
 
 class ModelError(ElectraError):
@@ -45,12 +45,12 @@ class ModelError(ElectraError):
 
 
 class RunError(ElectraError):
-    """A run directory of another configuration, or not a run directory."""
+    """A run directory that has another configuration, is in use, or is not a run directory."""
 
 
 class StorageError(ElectraError):
-    """The disk is full, or writing is not allowed."""
+    """A full disk, or missing permission to write."""
 
 
 class DivergedError(ElectraError):
-    """A loss or gradient is not a finite number any more."""
+    """A loss or gradient that is not finite."""

@@ -1,4 +1,4 @@
-"""How a model is computed in a runtime: with CPU kernels or without, and the line that reports say about it."""
+"""Execution of a model in a runtime: enable CPU kernels, and describe hardware and kernels for reports."""
 
 import logging
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 def enable_kernels(module: nn.Module, runtime: Runtime) -> bool:
-    """Use the CPU kernels in all encoders of `module`, if `runtime` wants them and they can be compiled."""
+    """Use the CPU kernels in all encoders of `module`, if `runtime` requests them and they can be compiled."""
     if not runtime.kernels:
         return False
-    with main_process_first(runtime):  # which compiles them
+    with main_process_first(runtime):  # the main process compiles them
         reason = enable_cpu_kernels(module)
     if reason is not None:
         log.info(f"attention without the C++ kernel ({reason})")
@@ -23,5 +23,5 @@ def enable_kernels(module: nn.Module, runtime: Runtime) -> bool:
 
 
 def describe_execution(module: nn.Module, runtime: Runtime) -> str:
-    """Hardware, precision, versions and kernels in one line, for reports."""
+    """Describe hardware, precision, versions and kernels in one line, for reports."""
     return f"{runtime.describe()}, C++ kernel" if has_cpu_kernels(module) else runtime.describe()

@@ -1,4 +1,4 @@
-"""What comes from outside: kinds of files, paths, JSON, and text that is to be printed."""
+"""Checks of external input: file types, paths, JSON and Unicode; escaping of text before it is printed."""
 
 import json
 import os
@@ -17,69 +17,72 @@ SPECIAL_FILES: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISBLK, "a device"),
 )
 HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""How JSON spells half of a surrogate pair; a whole pair is spelled by two of these."""
+"""JSON escape of half of a surrogate pair; a complete pair has two of these."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, line separators, marks that reverse the direction of writing, and half surrogate pairs."""
+"""Control characters, line separators, marks that change the writing direction, and half surrogate pairs."""
 
 
 def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
-    """Raise `error` for a named pipe, a socket or a device, before it is opened: opening or reading one may never end.
+    """Raise `error` for a named pipe, a socket or a device before it is opened: opening or reading one may never end.
 
-    Folders and files that do not exist are left to the caller.
+    Folders and missing files are left to the caller.
     """
     try:
         mode = path.stat().st_mode
     except OSError:
         return
     except ValueError:  # a NUL in the path
-        raise error(f"{path}: no path can hold a NUL character") from None
+        raise error(f"{path}: a path cannot contain a NUL character") from None
     for is_kind, name in SPECIAL_FILES:
         if is_kind(mode):
-            raise error(f"{path}: {name}, and only regular files are read; write its content into a file and name that")
+            raise error(f"{path}: {name}, expected a regular file; write its content to a file and give that file")
 
 
-def output_path(out: str | os.PathLike[str]) -> Path:
-    """The path of an output.
+def check_output_path(out: str | os.PathLike[str]) -> Path:
+    """Return the path of an output.
 
     Raises:
-        UsageError: it is blank, as where a shell variable is not set: an empty path would be the current folder.
+        UsageError: it is blank, for example from an unset shell variable; an empty path would be the current folder.
     """
     if not os.fspath(out).strip():
         raise UsageError("--out is empty; name a directory or file, or . for the current folder")
     return Path(out)
 
 
-def output_file(out: str | os.PathLike[str]) -> Path:
-    """The path of a file to be written, which would take the place of what is there.
+def check_output_file(out: str | os.PathLike[str]) -> Path:
+    """Return the path of an output file, which may replace an existing file.
 
     Raises:
-        UsageError: it is blank, or something else than a file is there: a folder, or a device such as /dev/null.
+        UsageError: it is blank, or exists and is not a regular file: a folder, or a device such as /dev/null.
     """
-    path = output_path(out)
+    path = check_output_path(out)
     if path.exists() and not path.is_file():
-        raise UsageError(f"--out {path}: not a regular file; name a file to be written, or leave --out out")
+        raise UsageError(f"--out {path}: not a regular file; name a file to write, or omit --out")
     return path
 
 
 def decode_json(
     text: str | bytes, place: str, error: type[ElectraError], hint: str = "", half_surrogates: bool = False
 ) -> Any:
-    """A JSON value of any kind; `electra.schema` reads JSON that has to fit a schema.
+    """Parse JSON without a schema; `electra.schema` validates against one.
 
     Args:
         text: The JSON document.
-        place: File, and line of it, with which messages begin.
-        error: What to raise.
-        hint: What a message ends with where `text` is not JSON.
-        half_surrogates: Accept half surrogate pairs, which JSON can spell and no encoding can.
+        place: File and line; messages begin with it.
+        error: Type of error to raise.
+        hint: End of the message if `text` is not JSON.
+        half_surrogates: Accept half surrogate pairs, which JSON can escape but UTF-8 cannot encode.
 
     Raises:
-        ElectraError: of type `error`, where `text` is not JSON, or none that can be held.
+        ElectraError: of type `error`: `text` is not JSON, or not JSON that Python can represent.
     """
     try:
         value = json.loads(text)
-        if not half_surrogates and HALF_SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
-            json.dumps(value, ensure_ascii=False).encode()
+        escaped = not half_surrogates and HALF_SURROGATE.search(
+            text if isinstance(text, str) else text.decode("latin-1")
+        )
+        if escaped and not is_unicode(json.dumps(value, ensure_ascii=False)):
+            raise error(f"{place}: half a surrogate pair, which is not a character")
     except json.JSONDecodeError as problem:
         where = (
             f"column {problem.colno}"
@@ -91,15 +94,13 @@ def decode_json(
         raise error(f"{place}: not JSON that can be read: nested too deeply") from problem
     except UnicodeDecodeError as problem:
         raise error(f"{place}: not JSON that can be read: not UTF-8 at byte {problem.start:,}") from problem
-    except UnicodeEncodeError as problem:
-        raise error(f"{place}: half a surrogate pair, which is no character") from problem
-    except ValueError as problem:  # of Python's conversion of whole numbers
+    except ValueError as problem:  # from Python's conversion of integers
         raise error(f"{place}: not JSON that can be read: a number of more than 4,300 digits") from problem
     return value
 
 
 def is_unicode(text: str) -> bool:
-    """Whether text has no half surrogate pair: JSON can spell these, and Python has them for bytes that are not UTF-8."""
+    """Whether text has no half surrogate pair; JSON can escape these, and Python uses them for bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -107,21 +108,31 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def check_unicode(text: str, place: str, error: type[ElectraError]) -> str:
+    """Return the text. Raises `error` if it has half a surrogate pair, which no tokenizer and no encoding accepts."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        message = f"{place}: half a surrogate pair at character {problem.start}, which is not a character"
+        raise error(message) from problem
+    return text
+
+
 def replace_surrogates(text: str) -> str:
-    """Replace each half surrogate pair by U+FFFD; whole pairs become their character."""
+    """Replace each half surrogate pair by U+FFFD, and each complete pair by its character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """Return the message of a library's error on one line, cut after `limit` characters, for a message of ours."""
+    """Return the message of a library's error on one line, truncated to `limit` characters."""
     return " ".join(str(error).split())[:limit]
 
 
-def printable(text: str) -> str:
-    r"""Text in one line that leaves a terminal as it is: what is not printable in it becomes an escape like \n or \x1b."""
+def escape_unprintable(text: str) -> str:
+    r"""Escape unprintable characters, as \n or \x1b, so that text has one line and cannot control a terminal."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def shortened(text: str, limit: int = 80) -> str:
-    """Text of at most `limit` characters, for a message."""
+def shorten(text: str, limit: int = 80) -> str:
+    """Truncate text to `limit` characters, for a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,7 +1,7 @@
-"""What pictures are drawn with: matplotlib, imported without the MPLBACKEND of the environment.
+"""Matplotlib, imported without the MPLBACKEND of the environment.
 
-A notebook sets it to a backend that matplotlib refuses to be imported with where it is not installed. Pictures that are
-only saved need none.
+A notebook sets it to a backend without which matplotlib cannot be imported, and which may not be installed. Plots that are
+only saved need no backend.
 """
 
 import os
@@ -17,7 +17,7 @@ try:
 finally:
     if backend is not None:
         os.environ["MPLBACKEND"] = backend
-        with suppress(ValueError):  # what a notebook draws later has its backend
+        with suppress(ValueError):  # plots of the notebook itself use its backend
             rcParams["backend"] = backend
 
 __all__ = ["Axes", "Figure", "LogLocator", "NullFormatter", "Patch", "rc_context"]

@@ -1,4 +1,4 @@
-"""Presets: the paper's configurations (Table 6), the released ones, and one for a few minutes on a CPU.
+"""Presets: the configurations of the paper (Table 6), the released ones, and one for a few minutes on a CPU.
 
 A preset is a function that returns a configuration; an ablation changes one line:
 
@@ -18,12 +18,12 @@ from electra.train.optimizer import OptimizerConfig
 
 
 def tiny() -> PretrainConfig:
-    """A demonstration for three minutes on two CPU cores; not a model for use.
+    """A demonstration for three minutes on two CPU cores; not a useful model.
 
-    Short sequences, a small vocabulary and many small steps: attention has to find neighbors by their positions before
-    anything else can be learnt, and that takes thousands of steps. Initial kernels scaled to the width, and a loss weight
-    that leaves the shared embeddings to the generator, shorten this phase (docs/research/log). No dropout:
-    no example is repeated often enough to overfit.
+    Short sequences, a small vocabulary and many small steps: attention must learn to find neighbors by position before
+    anything else, which takes thousands of steps. Initial kernels scaled to the width, and a loss weight with which the
+    generator dominates the shared embeddings, shorten this phase (docs/research/log). No dropout: no example is repeated
+    often enough to overfit.
     """
     return PretrainConfig(
         preset="tiny",
@@ -89,7 +89,7 @@ def large() -> PretrainConfig:
 
 
 def small_plus_plus() -> PretrainConfig:
-    """ELECTRA-Small++, the released "electra_small": longer, and with a generator as wide as the discriminator."""
+    """ELECTRA-Small++, the released "electra_small": more steps, and a generator as wide as the discriminator."""
     return replace(small(), preset="small++", steps=4_000_000, seq_len=512, generator=GeneratorConfig(size=1.0))
 
 
@@ -99,7 +99,7 @@ def base_plus_plus() -> PretrainConfig:
 
 
 def bert_small() -> PretrainConfig:
-    """BERT-Small: the baseline of the paper's Table 1, for the compute of ELECTRA-Small."""
+    """BERT-Small: the baseline of the paper's Table 1, with the compute of ELECTRA-Small."""
     return replace(small(), preset="bert-small", objective="mlm", steps=1_450_000)
 
 
@@ -109,7 +109,7 @@ def bert_base() -> PretrainConfig:
 
 
 def bert_large() -> PretrainConfig:
-    """BERT-Large, the paper's own ("BERT (ours)", Table 2); 15 % are masked; 25 % is for ELECTRA."""
+    """BERT-Large as trained in the paper ("BERT (ours)", Table 2); 15 % of the tokens are masked, 25 % only in ELECTRA."""
     return replace(large(), preset="bert-large", objective="mlm", steps=464_000, masking=MaskingConfig())
 
 
@@ -127,7 +127,7 @@ PRESETS: dict[str, Callable[[], PretrainConfig]] = {
 
 
 def get_preset(name: str) -> PretrainConfig:
-    """The configuration of a preset.
+    """Return the configuration of a preset.
 
     Raises:
         UsageError: there is no such preset.
@@ -137,11 +137,11 @@ def get_preset(name: str) -> PretrainConfig:
 
 
 def reference(config: PretrainConfig) -> PretrainConfig:
-    """A configuration with the remaining quirks of the original code, for comparisons with it.
+    """Return a configuration with the remaining quirks of the original code, for comparisons with it.
 
-    Positions drawn with replacement, means of each micro-batch's means, no bias correction, warm-up times decay with all
-    of the warm-up steps however short the run, and a BERT baseline masked 85/15 like the generator's input. So a run of
-    1,000 steps with 10,000 warm-up steps reaches about a fortieth of the learning rate, as it does there.
+    Positions are drawn with replacement, losses are means of micro-batch means, there is no bias correction, warm-up is
+    multiplied by decay and is never shortened, and a BERT baseline is masked 85/15 like the generator's input. As in the
+    original code, a run of 1,000 steps with 10,000 warm-up steps reaches about a fortieth of the learning rate.
     """
     return replace(
         config,

@@ -1,7 +1,7 @@
-"""Files from outside, read through one typed validation: a schema for each kind of file, one line for whatever is wrong.
+"""Typed validation of external files: a schema for each kind of file, and a one-line message for any problem.
 
-A schema is a dataclass, a TypedDict or any other type that pydantic validates. It is checked strictly: no text is taken for
-a number. Keys that a schema does not name are kept in a TypedDict and ignored in a dataclass.
+A schema is a dataclass, a TypedDict or any other type that pydantic validates. Validation is strict: a string is not
+converted to a number. Unknown keys are kept in a TypedDict and ignored in a dataclass.
 """
 
 import re
@@ -23,41 +23,43 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIZE_LIMIT = 64 << 20
-"""Bytes of a JSON file, unless its reader has another limit: parsed, it takes some ten times as much memory."""
+"""Default maximum bytes of a JSON file; parsed, it takes about ten times as much memory."""
 
 
 class JsonObject(TypedDict):
-    """An object with any keys."""
+    """Object with any keys."""
 
 
 def check_file(path: Path, error: type[ElectraError], limit: int | None = None) -> None:
     """Raise `error` unless `path` is a regular file that exists and has at most `limit` bytes.
 
-    Opening anything else can block (a FIFO), never end (a device) or fail half-way (a directory).
+    Reading anything else can block (a FIFO), never end (a device) or fail (a directory).
     """
     refuse_special_file(path, error)
     try:
         found = path.stat()
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
-        raise unreadable(path, problem, error) from problem
+        raise make_read_error(path, problem, error) from problem
     if not stat.S_ISREG(found.st_mode):
-        raise error(f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'no regular file'}")
+        raise error(
+            f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'not a regular file'}"
+        )
     if limit is not None and found.st_size > limit:
         raise error(f"{path}: {found.st_size:,} bytes; a file of this kind has at most {limit:,}")
 
 
 def read_bytes(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises `error`."""
+    """Read a regular file of at most `limit` bytes. Raises `error`."""
     check_file(path, error, limit)
     try:
         return path.read_bytes()
     except OSError as problem:
-        raise unreadable(path, problem, error) from problem
+        raise make_read_error(path, problem, error) from problem
 
 
 def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
-    """The tensors of a safetensors file, by name, on the CPU. Raises `error`."""
-    from safetensors import SafetensorError  # with torch, which not every command needs
+    """Load the tensors of a safetensors file on the CPU: name -> tensor. Raises `error`."""
+    from safetensors import SafetensorError  # imports torch, which not every command needs
     from safetensors.torch import load_file
 
     check_file(path, error)
@@ -68,44 +70,46 @@ def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
 
 
 def read_json(path: Path, schema: type[T], error: type[ElectraError], limit: int = SIZE_LIMIT) -> T:
-    """The content of a JSON file, which has to fit `schema`. Raises `error`, with the file's name and the place in it."""
-    return parse_json(read_bytes(path, error, limit), schema, str(path), error)
+    """Read a JSON file and validate it. Raises `error`, whose message names the file and the place in it."""
+    return validate_json(read_bytes(path, error, limit), schema, str(path), error)
 
 
 def read_object(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -> dict[str, Any]:
-    """The content of a JSON file that holds an object, whatever is in it. Raises `error`."""
+    """Read a JSON file that holds an object with any content. Raises `error`."""
     return cast("dict[str, Any]", read_json(path, JsonObject, error, limit))
 
 
-def parse_json(data: bytes | str, schema: type[T], place: str, error: type[ElectraError], line: int | None = None) -> T:
-    """A JSON document that has to fit `schema`; `line` is its number where it is one line of a file.
+def validate_json(
+    data: bytes | str, schema: type[T], place: str, error: type[ElectraError], line: int | None = None
+) -> T:
+    """Parse a JSON document and validate it; `line` is its number if the document is one line of a file.
 
     Raises `error`, whose message begins with `place`.
     """
     try:
-        return validator(cast(Any, schema)).validate_json(
+        return build_validator(cast(Any, schema)).validate_json(
             data, strict=True, extra="allow" if is_typeddict(schema) else "ignore"
         )
     except ValidationError as problem:
-        raise error(describe(problem, place, line)) from None
+        raise error(describe_error(problem, place, line)) from None
 
 
 def validate(value: Any, schema: type[T], place: str, error: type[ElectraError]) -> T:
-    """A value that has to fit `schema`, for what is not JSON. Raises `error`, whose message begins with `place`."""
+    """Validate a Python value. Raises `error`, whose message begins with `place`."""
     try:
-        return validator(cast(Any, schema)).validate_python(value, strict=True)
+        return build_validator(cast(Any, schema)).validate_python(value, strict=True)
     except ValidationError as problem:
-        raise error(describe(problem, place)) from None
+        raise error(describe_error(problem, place)) from None
 
 
 @cache
-def validator(schema: Any) -> Any:
-    """Building one takes about a millisecond."""
+def build_validator(schema: Any) -> Any:
+    """Build the validator of a schema; cached, because this takes about a millisecond."""
     return TypeAdapter(schema)
 
 
-def describe(problem: ValidationError, place: str, line: int | None = None) -> str:
-    """The first thing that is wrong, in one line."""
+def describe_error(problem: ValidationError, place: str, line: int | None = None) -> str:
+    """Describe the first problem in one line."""
     first, *more = problem.errors(include_url=False, include_context=False)
     if first["type"] == "json_invalid":
         message = first["msg"].removeprefix("Invalid JSON: ")
@@ -115,7 +119,7 @@ def describe(problem: ValidationError, place: str, line: int | None = None) -> s
     place = place if line is None else f"{place}:{line}"
     if not first["loc"] and first["type"] in ("dict_type", "dataclass_type"):
         return f"{place}: not a JSON object"
-    where = location(first["loc"])
+    where = format_location(first["loc"])
     if first["type"] == "missing":
         text = f"{where} is missing"
     else:
@@ -125,8 +129,8 @@ def describe(problem: ValidationError, place: str, line: int | None = None) -> s
     return f"{place}: {' '.join(text.split())}{others}"
 
 
-def location(keys: tuple[int | str, ...]) -> str:
-    """`('train', 3, 'bytes')` as `train[3].bytes`."""
+def format_location(keys: tuple[int | str, ...]) -> str:
+    """Format `('train', 3, 'bytes')` as `train[3].bytes`."""
     text = "".join(
         f"[{key}]"
         if isinstance(key, int)
@@ -138,7 +142,7 @@ def location(keys: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "the content"
 
 
-def unreadable(path: Path, problem: Exception, error: type[ElectraError]) -> ElectraError:
-    """What the system says of a file, as an error of ours."""
+def make_read_error(path: Path, problem: Exception, error: type[ElectraError]) -> ElectraError:
+    """Convert a system error about a file to an error of the package."""
     reason = getattr(problem, "strerror", None) or problem
     return error(f"{path}: cannot be read: {reason}")

@@ -1,9 +1,9 @@
-"""Random numbers: one stream for each purpose, each a pure function of its key, so that no random state is saved.
+"""Random numbers: one stream per purpose, each a pure function of its key, so that no random state is saved.
 
-What a network reads in pre-training (masked positions, masks, samples) is drawn for each row of the global batch by itself,
-from a key that is a hash of the seed, the stage, the step and the row. So neither the size of micro-batches nor the number
-of processes or devices changes it. Dropout is drawn by the generators of PyTorch, seeded for each micro-batch: fused
-attention on a GPU takes one seed for all rows.
+The inputs of pre-training (masked positions, masks, samples) are drawn for each row of the global batch separately, from a
+key that is a hash of the seed, the stage, the step and the row. They do not depend on the micro-batch size or the number of
+processes or devices. Dropout uses PyTorch's generators, seeded for each micro-batch: fused attention on a GPU takes one seed
+for all rows.
 """
 
 import random
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Stream(IntEnum):
-    """What random numbers are drawn for. It is part of every key, so that two purposes never share a stream."""
+    """Purpose of random numbers. It is part of every key, so that two purposes never share a stream."""
 
     INITIAL_WEIGHTS = 1
     DATA_ORDER = 2
@@ -29,7 +29,7 @@ class Stream(IntEnum):
 
 
 class Draw(IntEnum):
-    """What is drawn for a row with its key."""
+    """Quantity drawn for a row from its key."""
 
     POSITIONS = 1
     OTHER_POSITIONS = 2
@@ -45,12 +45,12 @@ SHIFTS, MULTIPLIERS = (30, 27), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def hash_key(stream: Stream, *key: int) -> int:
-    """64 bits that depend on all of a key."""
+    """Hash a key to 64 bits."""
     return int(np.random.SeedSequence((int(stream), len(key), *key)).generate_state(1, np.uint64)[0])
 
 
-def numpy_generator(stream: Stream, *key: int) -> np.random.Generator:
-    """A generator of NumPy for a key."""
+def build_numpy_generator(stream: Stream, *key: int) -> np.random.Generator:
+    """Build a NumPy generator from a key."""
     return np.random.Generator(np.random.PCG64([int(stream), len(key), *key]))
 
 
@@ -62,13 +62,13 @@ def seed_everything(stream: Stream, *key: int) -> None:
     torch.manual_seed(state)
 
 
-def row_keys(rows: Int[np.ndarray, " B"], stream: Stream, *key: int) -> Int64[np.ndarray, " B"]:
-    """A key for each of the rows that these numbers name."""
+def derive_row_keys(rows: Int[np.ndarray, " B"], stream: Stream, *key: int) -> Int64[np.ndarray, " B"]:
+    """Derive a key for each of the given row numbers."""
     return derive_keys(np.array(hash_key(stream, *key), np.uint64).view(np.int64), rows)
 
 
 def derive_keys(keys: Int64[np.ndarray, "*B"], numbers: Int[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
-    """The output of SplitMix64 number `numbers` from the state `keys`, of which there is one, or one for each number."""
+    """Output number `numbers` of SplitMix64 from the state `keys`: one state for all numbers, or one for each."""
     x = keys.view(np.uint64) + numbers.astype(np.uint64) * np.uint64(INCREMENT)
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=True):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier)
@@ -76,18 +76,18 @@ def derive_keys(keys: Int64[np.ndarray, "*B"], numbers: Int[np.ndarray, " B"]) -
 
 
 def uniform(keys: Int64[Tensor, " B"], draw: Draw, number: int) -> Float[Tensor, "B n"]:
-    """`number` random numbers for each key, uniform in [0, 1) in steps of 2^-24, on the device of the keys.
+    """Draw `number` random numbers for each key, uniform in [0, 1) in steps of 2^-24, on the device of the keys.
 
-    The first numbers of a row do not depend on how many are drawn, so padding changes none of them.
+    The first numbers of a row do not depend on how many are drawn, so padding does not change them.
     """
     places = torch.arange(int(draw) << 32, (int(draw) << 32) + number, device=keys.device)
-    x = keys.unsqueeze(1) + places.mul_(signed(INCREMENT))
+    x = keys.unsqueeze(1) + places.mul_(to_signed(INCREMENT))
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=True):
-        # A shift of signed integers copies the sign into the bits that become free.
-        x = x.bitwise_xor_((x >> shift).bitwise_and_((1 << (64 - shift)) - 1)).mul_(signed(multiplier))
+        # A right shift of signed integers copies the sign bit; the mask clears the copies.
+        x = x.bitwise_xor_((x >> shift).bitwise_and_((1 << (64 - shift)) - 1)).mul_(to_signed(multiplier))
     return (x >> 40).bitwise_and_((1 << 24) - 1).float().mul_(2.0**-24)
 
 
-def signed(bits: int) -> int:
-    """The same 64 bits as a signed integer."""
+def to_signed(bits: int) -> int:
+    """Reinterpret 64 bits as a signed integer."""
     return bits - (1 << 64) if bits >> 63 else bits

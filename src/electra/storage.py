@@ -1,4 +1,4 @@
-"""Writing that is whole or not at all, by one process at a time, and system errors as one line each."""
+"""Atomic writes, locks against concurrent writers, and one-line messages for system errors."""
 
 import errno
 import fcntl
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PathLike = str | os.PathLike[str]
-"""A path as users may give it."""
+"""Type of paths in the public API."""
 LOCK = ".lock"
-"""Name of the lock in a directory of results."""
+"""Name of the lock file in an output directory."""
 MAX_COMMAND = 200
-"""Characters of a command that a message shows."""
+"""Maximum characters of a command line in a message."""
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError within into a `StorageError` that names the file and says what to do."""
+def convert_os_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError in the block into a `StorageError` that names the file and what to do."""
     try:
         yield
     except OSError as error:
@@ -36,32 +36,31 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_writable(directory: Path) -> None:
-    """See before hours of work that files can be made in a directory, which need not be there yet.
+    """Check before hours of work that files can be created in a directory, which does not have to exist yet.
 
     Raises:
-        StorageError: they cannot; the part of the path that is in the way is named.
+        StorageError: they cannot; the message names the part of the path that prevents it.
     """
     path = directory.absolute()
-    standing = next(part for part in (path, *path.parents) if os.path.exists(part))
-    if not standing.is_dir():
-        raise StorageError(f"{directory}: cannot be written: {standing} is not a directory")
-    if not os.access(standing, os.W_OK | os.X_OK):
-        raise StorageError(f"{directory}: cannot be written: no permission to make files in {standing}")
+    existing = next(part for part in (path, *path.parents) if os.path.exists(part))
+    if not existing.is_dir():
+        raise StorageError(f"{directory}: cannot be written: {existing} is not a directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise StorageError(f"{directory}: cannot be written: no permission to create files in {existing}")
 
 
 def holds_files(directory: Path) -> bool:
-    """Whether anything stands there. Hidden files do not count: an interrupted write leaves its partial one."""
+    """Whether a directory contains files. Hidden files do not count: an interrupted write leaves a partial one."""
     return directory.is_dir() and any(not path.name.startswith(".") for path in directory.iterdir())
 
 
 @contextmanager
-def owner_only(wanted: bool) -> Iterator[None]:
-    """If `wanted`, what is made meanwhile is for its owner alone: directories have mode 0700, files 0600.
+def restrict_permissions(private: bool) -> Iterator[None]:
+    """If `private`, create directories in the block with mode 0700 and files with 0600.
 
-    By the umask, which belongs to the whole process and is inherited by those it starts. Without, the user's holds: all
-    that is written gets the permissions that any new file gets.
+    This sets the umask of the whole process and of those it starts. Otherwise the user's umask applies.
     """
-    if not wanted:
+    if not private:
         yield
         return
     before = os.umask(0o077)
@@ -72,31 +71,31 @@ def owner_only(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool = False) -> Iterator[None]:
-    """Hold the file `lock`, so that no other process writes the result `out` meanwhile.
+def lock_output(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock file `lock`, so that no other process writes `out` during the block.
 
-    The lock is flock(2) on the file, not its presence. The kernel releases it however the process ends, so there are no
-    stale locks, and it does not matter who has a dead process's id now. NFS (since Linux 2.6.12) and Lustre (mounted with
-    `flock`) ask the server, so it holds between hosts. Where the file system has no locks, a warning says so.
+    The lock is flock(2) on the file, not the presence of the file. The kernel releases it however the process ends, so there
+    are no stale locks, and reuse of a process id does not matter. NFS (since Linux 2.6.12) and Lustre (mounted with `flock`)
+    ask the server, so the lock works across hosts. If the file system has no locks, a warning is logged.
 
     Args:
-        out: What is written; messages name it.
-        lock: Made if it is not there, with its folders; removed at the end, with those of these folders that are empty.
-        warn: Called with a line if nothing can be locked.
+        out: The output; messages name it.
+        lock: Created with its folders if it does not exist; removed at the end, with those of these folders that are empty.
+        warn: Called with a message if the file system has no locks.
         wait: Wait for another process that holds the lock.
 
     Raises:
-        RunError: another process holds the lock; it is named.
+        RunError: another process holds the lock; the message names it.
         StorageError: the lock cannot be written.
     """
     check_writable(lock.parent)
     made = [folder for folder in (lock.parent, *lock.parent.parents) if not folder.exists()]
-    with writing(out):
-        descriptor = _locked(out, lock, warn, wait)
+    with convert_os_errors(out):
+        descriptor = _open_locked(out, lock, warn, wait)
     try:
         yield
     finally:
-        with suppress(OSError):  # the directory may have been removed, and another process have made it again
+        with suppress(OSError):  # the directory may have been removed, and created again by another process
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 lock.unlink()
         os.close(descriptor)
@@ -105,33 +104,33 @@ def exclusive(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool 
                 folder.rmdir()
 
 
-def _locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> int:
-    """The descriptor of the lock file, which is locked and holds a description of this process."""
+def _open_locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> int:
+    """Lock the file, write a description of this process into it, and return its descriptor."""
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            holder = _holder(descriptor)
+            holder = _describe_holder(descriptor)
             os.close(descriptor)
             raise RunError(f"{out}: in use by {holder}; wait until that has ended, or choose another --out") from None
         except OSError as error:
             warn(f"{out}: the file system has no locks ({error.strerror}); do not start a second run there")
-        # The one who held the lock has removed the file, if it was opened before that: then it excludes nobody.
+        # The previous holder removes the file. A file opened before that excludes no other process.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 break
         os.close(descriptor)
     own = {"pid": os.getpid(), "host": socket.gethostname(), "command": shlex.join(sys.argv)}
-    with suppress(OSError):  # a full disk: others are kept out all the same
+    with suppress(OSError):  # on a full disk the lock works without the description
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(own).encode(), 0)
     return descriptor
 
 
-def _holder(descriptor: int) -> str:
-    """The process that holds a lock, as it has described itself there."""
+def _describe_holder(descriptor: int) -> str:
+    """Describe the process that holds a lock, from the content of the lock file."""
     try:
         holder = json.loads(os.pread(descriptor, 1 << 20, 0))
         command = "".join(char if char.isprintable() else "?" for char in str(holder["command"]))
@@ -142,10 +141,10 @@ def _holder(descriptor: int) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file is whole or not there, whatever happens meanwhile. Raises StorageError."""
+    """Write a file completely or not at all. Raises StorageError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with writing(path):
+        with convert_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
                 file.write(data)
@@ -153,17 +152,17 @@ def write_atomically(path: Path, data: bytes) -> None:
                 os.fsync(file.fileno())
             os.replace(partial, path)
     finally:
-        with suppress(OSError):  # where not even the directory could be made
+        with suppress(OSError):  # if not even the directory could be created
             partial.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str] | None = None) -> None:
-    """A safetensors file, with the permissions that any new file gets: the library's own writer lets nobody else read it.
+    """Write a safetensors file with the permissions of any new file: the library's writer makes it readable by its owner only.
 
     Raises:
-        OSError: the disk is full, or writing is not allowed; the library has errors of its own for these.
+        OSError: the disk is full, or writing is not allowed; the library raises its own error for these.
     """
-    from safetensors import SafetensorError  # with torch, which not every command needs
+    from safetensors import SafetensorError  # imports torch, which not every command needs
     from safetensors.torch import save_file
 
     path.unlink(missing_ok=True)
@@ -177,7 +176,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping
 
 
 def sync(path: Path) -> None:
-    """Make a file, or a directory's list of names, durable."""
+    """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

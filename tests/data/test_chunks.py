@@ -30,7 +30,7 @@ def splits(chunks: list[Chunk]) -> tuple[list[str], list[str]]:
     return lines[False], lines[True]
 
 
-def test_chunks_are_whole_documents_and_all_of_them(documents: list[list[str]]) -> None:
+def test_chunks_contain_all_documents_completely(documents: list[list[str]]) -> None:
     read = list(read_chunks(pieces(documents), 0, 0.1))
     assert [chunk.number for chunk in read] == list(range(len(read)))
     assert len(read) > 30
@@ -42,7 +42,7 @@ def test_chunks_are_whole_documents_and_all_of_them(documents: list[list[str]]) 
     assert read[-1].bytes_read == sum(len(line) for lines in documents for line in lines)
 
 
-def test_a_long_document_is_cut_between_its_pieces() -> None:
+def test_long_document_is_split_between_pieces() -> None:
     long = [f"{i:0100}" for i in range(75)]
     read = list(read_chunks(pieces([["short"], long, ["after"]], piece_lines=5), 0, 0.5))
     assert [line for chunk in read for document in chunk.documents for line in document.lines] == [
@@ -56,7 +56,7 @@ def test_a_long_document_is_cut_between_its_pieces() -> None:
 
 
 @pytest.mark.parametrize("heldout", [0.01, 0.2, 0.9])
-def test_the_share_held_out(documents: list[list[str]], heldout: float) -> None:
+def test_share_of_held_out_documents(documents: list[list[str]], heldout: float) -> None:
     number = share = 0
     for seed in range(10):
         for chunk in read_chunks(pieces(documents), seed, heldout):
@@ -82,7 +82,7 @@ def test_neither_split_is_ever_empty(number: int, heldout: float) -> None:
         assert held, (number, size)
 
 
-def test_of_documents_none_of_which_is_chosen_the_middle_one_is() -> None:
+def test_document_of_median_size_is_held_out_if_the_hash_selects_none() -> None:
     documents = [["first"], ["x" * 90], ["tiny"], ["y" * 30], ["z" * 400]]
     read = list(read_chunks(pieces(documents), 0, 1e-9))
     assert splits(read)[1] == ["x" * 90]
@@ -90,7 +90,7 @@ def test_of_documents_none_of_which_is_chosen_the_middle_one_is() -> None:
 
 
 @pytest.mark.parametrize("number", [20, 700])
-def test_of_a_single_document_the_last_lines_are_held_out(number: int) -> None:
+def test_last_lines_of_a_single_document_are_held_out(number: int) -> None:
     lines = [f"line {i:05}" for i in range(number)]
     read = list(read_chunks(pieces([lines], piece_lines=50), 0, 0.01))
     train, held = splits(read)
@@ -101,7 +101,7 @@ def test_of_a_single_document_the_last_lines_are_held_out(number: int) -> None:
 
 
 @pytest.mark.parametrize("title", [[], ["The title"]])
-def test_of_a_single_line_the_last_words_are_held_out(title: list[str]) -> None:
+def test_last_words_of_a_single_line_are_held_out(title: list[str]) -> None:
     line = " ".join(f"word{i:02}" for i in range(100))
     train, held = splits(list(read_chunks(pieces([[*title, line]]), 0, 0.01)))
     assert "".join(train[len(title) :] + held) == line
@@ -109,11 +109,11 @@ def test_of_a_single_line_the_last_words_are_held_out(title: list[str]) -> None:
     assert 4 <= len(held[0].split()) <= 7
 
 
-def test_no_text_gives_no_chunk() -> None:
+def test_empty_corpus_has_no_chunks() -> None:
     assert list(read_chunks(iter([]), 0, 0.01)) == []
 
 
-def test_the_digest_is_of_all_that_shards_are_made_from() -> None:
+def test_digest_depends_on_everything_in_the_shards() -> None:
     def digest(*documents: list[str], seed: int = 0) -> str:
         return next(read_chunks(pieces(list(documents)), seed, 0.5)).digest()
 

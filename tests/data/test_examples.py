@@ -11,7 +11,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("seq_len", [5, 6, 9, 32, 128])
-def test_every_token_stands_in_exactly_one_example_in_order(seq_len: int) -> None:
+def test_every_token_is_in_exactly_one_example_in_order(seq_len: int) -> None:
     for seed in range(60):
         lengths = (rng(seed).pareto(1, rng(seed).integers(1, 60)) * 7).astype(int).tolist()  # many 0, some 1000
         cuts = cut_examples(lengths, seq_len, rng(seed))
@@ -22,13 +22,13 @@ def test_every_token_stands_in_exactly_one_example_in_order(seq_len: int) -> Non
         assert (ends - starts + 2 + (ends > boundaries) <= seq_len).all()
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_empty_document_has_no_examples() -> None:
     assert cut_examples([], 128, rng()).shape == (0, 3)
     assert cut_examples([0, 0], 128, rng()).shape == (0, 3)
     assert cut_examples([0, 1, 0], 128, rng()).tolist() == [[0, 1, 1]]
 
 
-def test_shares_and_sizes_are_the_original_builders() -> None:
+def test_shares_and_sizes_equal_those_of_the_original_builder() -> None:
     """Lines of one token show every decision: build_pretraining_dataset.py, _create_example."""
     seq_len = 65
     starts, boundaries, ends = cut_examples([1] * 1_000_000, seq_len, rng())[:-1].T
@@ -46,12 +46,12 @@ def test_shares_and_sizes_are_the_original_builders() -> None:
     assert pairs.sum() > 0.8 * n
 
 
-def test_a_line_that_overflows_goes_on_in_the_next_example() -> None:
+def test_overflowing_line_continues_in_the_next_example() -> None:
     cuts = cut_examples([300], 102, NoChance())
     assert cuts.tolist() == [[0, 100, 100], [100, 200, 200], [200, 300, 300]]
 
 
-def test_the_second_segment_stays_the_second() -> None:
+def test_no_line_joins_segment_a_after_segment_b_began() -> None:
     """The original adds a short line to segment a even after b has begun, out of order."""
     cuts = cut_examples([40, 30, 1, 1], 128, NoChance())
     assert cuts.tolist() == [[0, 40, 72]]
@@ -68,7 +68,7 @@ class NoChance(np.random.Generator):
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-def test_packing_against_lists(dtype: type) -> None:
+def test_packing_equals_a_version_with_lists(dtype: type) -> None:
     lengths = [3, 50, 7, 1, 1, 1, 120, 4]
     tokens = rng().integers(10, 60_000, sum(lengths)).astype(dtype)
     cuts = np.concatenate(
@@ -87,7 +87,7 @@ def test_packing_against_lists(dtype: type) -> None:
     assert kinds == {True, False}
 
 
-def test_packing_nothing() -> None:
+def test_packing_of_no_tokens() -> None:
     packed = pack_examples(np.zeros(0, np.uint16), np.zeros((0, 3), np.int64), CLS, SEP)
     assert len(packed) == 0
     assert packed.offsets.tolist() == [0]

@@ -10,10 +10,10 @@ from electra.data.loader import (
     Batch,
     BatchLoader,
     LengthWarmup,
+    build_batch,
     evaluation_batches,
-    examples_batch,
-    in_pieces,
-    padded_batch,
+    pad_batch,
+    split_example,
 )
 from electra.data.shards import Example, ExampleSet, Shard
 from electra.errors import UsageError
@@ -30,7 +30,7 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
         ids = rng.integers(5, 1000, sizes.sum()).astype(np.uint16)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         ids[offsets[:-1]] = np.arange(first, first + len(sizes)) + 1000
-        shards.append(Shard.of(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))))
+        shards.append(Shard.from_examples(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))))
     return ExampleSet(shards)
 
 
@@ -50,9 +50,9 @@ def same(a: Batch, b: Batch) -> bool:
     )
 
 
-def test_a_batch_against_lists() -> None:
+def test_batch_equals_a_version_with_lists() -> None:
     examples = example_set(100)
-    batch = examples_batch(examples, [57, 3, 99], np.arange(3), PAD)
+    batch = build_batch(examples, [57, 3, 99], np.arange(3), PAD)
     longest = max(len(examples[i].ids) for i in (57, 3, 99))
     assert batch.input_ids.shape == (3, longest)
     assert batch.attention_mask is not None
@@ -65,8 +65,8 @@ def test_a_batch_against_lists() -> None:
         assert batch.attention_mask[row].tolist() == [True] * len(ids) + [False] * padding
 
 
-def test_there_is_no_mask_where_nothing_is_padded() -> None:
-    assert examples_batch(example_set(100, lengths=(9, 10)), [1, 2], np.arange(2), PAD).attention_mask is None
+def test_batch_without_padding_has_no_mask() -> None:
+    assert build_batch(example_set(100, lengths=(9, 10)), [1, 2], np.arange(2), PAD).attention_mask is None
 
 
 @pytest.mark.parametrize("number", [24, 25, 47, 100, 240])
@@ -88,7 +88,7 @@ def test_epochs_are_shuffled_by_the_seed() -> None:
     assert loader(examples)._global_batch(1).tolist() == orders[1], "whatever was asked for before"
 
 
-def test_micro_batches_hold_rows_of_like_length() -> None:
+def test_micro_batches_have_rows_of_similar_length() -> None:
     batches = loader(example_set(100)).batches(2)
     lengths = [length for batch in batches for length in batch.lengths.tolist()]
     assert lengths == sorted(lengths)
@@ -96,7 +96,7 @@ def test_micro_batches_hold_rows_of_like_length() -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 6])
-def test_the_ranks_share_the_micro_batches_of_one_process(world_size: int) -> None:
+def test_ranks_divide_the_micro_batches(world_size: int) -> None:
     examples = example_set(100)
     for step in (0, 4, 11):
         alone = loader(examples).batches(step)
@@ -114,7 +114,7 @@ def test_accumulation_does_not_change_the_global_batch(micro_batch_size: int) ->
     assert rows(changed) == rows(loader(examples).batches(5))
 
 
-def test_iterating_goes_on_anywhere() -> None:
+def test_iteration_can_start_at_any_step() -> None:
     order = loader(example_set(50))
     for first in (0, 7):
         for step, batches in zip(range(first, first + 6), order.iterate(first), strict=False):
@@ -130,7 +130,7 @@ def test_the_thread_ends_with_the_iterator() -> None:
     assert threading.active_count() == before
 
 
-def test_an_error_in_the_thread_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_the_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     order = loader(example_set(50))
     good = order.batches
 
@@ -146,12 +146,12 @@ def test_an_error_in_the_thread_comes_through(monkeypatch: pytest.MonkeyPatch) -
         next(iterator)
 
 
-def test_epochs_as_a_number() -> None:
+def test_number_of_epochs() -> None:
     assert loader(example_set(48)).epoch(0) == 0
     assert loader(example_set(48)).epoch(5) == 2.5
 
 
-def test_what_does_not_divide() -> None:
+def test_batch_size_must_be_divisible() -> None:
     examples = example_set(100)
     with pytest.raises(UsageError, match=r"^batch_size=24 is not a multiple of micro_batch_size=5 times 1 process;"):
         loader(examples, micro_batch_size=5)
@@ -161,15 +161,15 @@ def test_what_does_not_divide() -> None:
         loader(examples, batch_size=0)
 
 
-def test_too_few_examples() -> None:
+def test_too_few_examples_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"^23 training examples do not fill one batch of 24; add text"):
         loader(example_set(23))
     loader(example_set(24))
 
 
 @pytest.mark.parametrize(("longest", "length"), [(3, 8), (8, 8), (9, 12), (12, 12), (13, 13)])
-def test_micro_batches_of_few_lengths(longest: int, length: int) -> None:
-    batch = padded_batch([[2] * longest, [2, 5, 3]], [longest, 3], 0, padded_to=(8, 12))
+def test_micro_batches_are_padded_to_given_lengths(longest: int, length: int) -> None:
+    batch = pad_batch([[2] * longest, [2, 5, 3]], [longest, 3], 0, padded_to=(8, 12))
     assert batch.input_ids.shape == batch.token_type_ids.shape == (2, length)
     assert batch.lengths.tolist() == [longest, 3]
     assert batch.input_ids[0].tolist() == [2] * longest + [0] * (length - longest)
@@ -178,7 +178,7 @@ def test_micro_batches_of_few_lengths(longest: int, length: int) -> None:
 
 
 @pytest.mark.parametrize(("maximum", "expected"), [(None, 100), (1000, 100), (30, 30), (1, 1)])
-def test_evaluation_takes_every_example_once_or_some_from_everywhere(maximum: int | None, expected: int) -> None:
+def test_evaluation_uses_every_example_or_an_even_selection(maximum: int | None, expected: int) -> None:
     examples = example_set(100)
     batches = list(evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
     seen = rows(batches)
@@ -191,13 +191,13 @@ def test_evaluation_takes_every_example_once_or_some_from_everywhere(maximum: in
     assert all(same(a, b) for a, b in zip(batches, again, strict=True))
 
 
-def test_evaluation_of_nothing() -> None:
+def test_evaluation_of_no_examples() -> None:
     assert list(evaluation_batches(ExampleSet([]), batch_size=8, pad_id=PAD)) == []
 
 
 @pytest.mark.parametrize("lengths", [(3, 17), (9, 10)])
 def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
-    batch = examples_batch(example_set(10, lengths), [0, 1, 2, 3], np.arange(4), PAD)
+    batch = build_batch(example_set(10, lengths), [0, 1, 2, 3], np.arange(4), PAD)
     assert same(batch.to(torch.device("cpu")), batch)
     device = torch.device("cuda" if torch.cuda.is_available() else "meta")
     moved = batch.to(device)
@@ -208,16 +208,16 @@ def test_batches_move_to_a_device(lengths: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(("tokens", "pieces"), [(5, [5]), (8, [8]), (9, [5, 4]), (16, [8, 8]), (17, [6, 6, 5])])
-def test_pieces_tile_an_example(tokens: int, pieces: list[int]) -> None:
+def test_pieces_cover_an_example(tokens: int, pieces: list[int]) -> None:
     whole = Example(np.arange(tokens, dtype=np.uint16), segment_a=4)
-    cut = list(in_pieces(whole, 8))
+    cut = list(split_example(whole, 8))
     assert [len(piece.ids) for piece in cut] == pieces
     assert np.concatenate([piece.ids for piece in cut]).tolist() == whole.ids.tolist()
     types = [int(i >= piece.segment_a) for piece in cut for i in range(len(piece.ids))]
     assert types == [0] * 4 + [1] * (tokens - 4)
 
 
-def test_the_first_steps_read_pieces_of_the_same_examples() -> None:
+def test_length_warmup_reads_pieces_of_the_same_examples() -> None:
     examples = example_set(100, lengths=(5, 33))
     warm, plain = loader(examples, length_warmup=LengthWarmup(steps=2, length=8)), loader(examples)
     for step in range(4):

@@ -57,7 +57,7 @@ def words(data: PreparedData, tokenizer: Tokenizer) -> tuple[list[str], list[str
     return tuple([token for token in tokens if token not in SPECIAL_TOKENS] for tokens in (train, heldout))
 
 
-def test_all_text_is_there_and_documents_are_in_one_split(
+def test_all_text_is_prepared_and_each_document_is_in_one_split(
     text: Path, out: Path, tokenizer: Tokenizer, documents: list[list[str]]
 ) -> None:
     data = prepare(Corpus((str(text),)), tokenizer, out, seq_len=32, workers=1, heldout=0.1)
@@ -98,7 +98,7 @@ def test_a_copy_of_the_tokenizer_is_saved(text: Path, out: Path, tokenizer: Toke
     data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
 
 
-def test_the_number_of_workers_changes_nothing(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_number_of_workers_does_not_change_the_data(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     for workers in (1, 3):
         prepare(Corpus((str(text),)), tokenizer, tmp_path / str(workers), seq_len=32, workers=workers)
     prepare(Corpus((str(text),)), tokenizer, tmp_path / "seed", seq_len=32, workers=1, seed=1)
@@ -121,7 +121,7 @@ def test_by_default_all_cores_are_used(
     assert asked == [len(os.sched_getaffinity(0))]
 
 
-def test_progress(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_progress_is_reported(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     seen: list[PrepareProgress] = []
     data = prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=seen.append)
     assert [progress.chunks for progress in seen] == list(range(1, 9))
@@ -133,7 +133,7 @@ def test_progress(text: Path, out: Path, tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupted_preparation_goes_on(text: Path, tmp_path: Path, tokenizer: Tokenizer, workers: int) -> None:
+def test_interrupted_preparation_resumes(text: Path, tmp_path: Path, tokenizer: Tokenizer, workers: int) -> None:
     corpus, whole, out = Corpus((str(text),)), tmp_path / "whole", tmp_path / "out"
     prepare(corpus, tokenizer, whole, seq_len=32, workers=1)
     with pytest.raises(KeyboardInterrupt):
@@ -156,7 +156,7 @@ def test_an_interrupted_preparation_goes_on(text: Path, tmp_path: Path, tokenize
     assert all((out / name).stat().st_mtime_ns == time for name, time in before.items()), "not done again"
 
 
-def test_kill_9(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_killed_preparation_resumes(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     tokenizer.save(tmp_path / "tokenizer")
     code = f"""
@@ -181,7 +181,7 @@ prepare(Corpus(({str(text)!r},)), load_tokenizer({str(tmp_path / "tokenizer")!r}
     assert content(out) == content(whole)
 
 
-def test_pandas_is_left_alone(tmp_path: Path, text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_pandas_is_not_imported(tmp_path: Path, text: Path, out: Path, tokenizer: Tokenizer) -> None:
     """pyarrow imports it, half a second and 50 MB in every process, to hand over an array it has no need for."""
     tokenizer.save(tmp_path / "tokenizer")
     code = f"""
@@ -197,7 +197,7 @@ sys.exit("pandas" in sys.modules)
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_only_what_is_damaged_is_done_again(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_only_damaged_chunks_are_prepared_again(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     prepare(corpus, tokenizer, out, workers=1, heldout=0.2)
     whole = content(out)
@@ -211,7 +211,7 @@ def test_only_what_is_damaged_is_done_again(text: Path, out: Path, tokenizer: To
             assert (seen[-1].chunks, seen[-1].found_chunks) == (8, 7), (name, damaged)
 
 
-def test_text_that_was_mended_is_prepared_as_it_is_now(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_repaired_text_is_prepared_again(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """A broken file stops the preparation: what comes before the place stands, what comes after is new."""
     whole, out, second = tmp_path / "whole", tmp_path / "out", tmp_path / "second.txt"
     corpus = Corpus((str(text), str(second)))
@@ -228,7 +228,7 @@ def test_text_that_was_mended_is_prepared_as_it_is_now(text: Path, tmp_path: Pat
     assert seen[-1].found_chunks == sum(name.startswith("chunks/") for name in left) == 6
 
 
-def test_what_is_left_of_longer_text_goes(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_chunks_of_removed_text_are_deleted(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     whole, out = tmp_path / "whole", tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=stop_after(8))
@@ -238,7 +238,7 @@ def test_what_is_left_of_longer_text_goes(text: Path, tmp_path: Path, tokenizer:
     assert content(out) == content(whole)
 
 
-def test_a_finished_directory_is_opened(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_finished_data_is_opened(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     first = prepare(Corpus((str(text),)), tokenizer, out, workers=1)
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     calls: list[PrepareProgress] = []
@@ -252,7 +252,9 @@ OTHER_TOKENIZER = Tokenizer((*SPECIAL_TOKENS, "a"), Normalization())
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_other_settings_in_the_same_directory(text: Path, out: Path, tokenizer: Tokenizer, finished: bool) -> None:
+def test_other_settings_in_the_same_directory_are_rejected(
+    text: Path, out: Path, tokenizer: Tokenizer, finished: bool
+) -> None:
     other = Path(f"{text}.txt")
     other.write_bytes(text.read_bytes())
     corpus = Corpus((str(text),))
@@ -268,51 +270,51 @@ def test_other_settings_in_the_same_directory(text: Path, out: Path, tokenizer: 
         (corpus, OTHER_TOKENIZER, {}, r"tokenizer \w{12}, now \w{12}; vocab_size 60, now 6"),
         (replace(corpus, documents="line"), tokenizer, {}, "documents blank-line, now line"),
         (replace(corpus, text_field="body"), tokenizer, {}, "text_field text, now body"),
-        (Corpus((str(other),)), tokenizer, {}, f"1 file, now 1, {text} for one"),
-        (Corpus((str(text), str(other))), tokenizer, {}, f"1 file, now 2, {other} for one"),
-        (Corpus((str(other), str(text))), tokenizer, {}, f"1 file, now 2, {other} for one"),
+        (Corpus((str(other),)), tokenizer, {}, f"1 file, now 1, such as {text}"),
+        (Corpus((str(text), str(other))), tokenizer, {}, f"1 file, now 2, such as {other}"),
+        (Corpus((str(other), str(text))), tokenizer, {}, f"1 file, now 2, such as {other}"),
     ]
     for of_corpus, of_tokenizer, options, named in cases:
-        message = rf"^{out}: (holds data prepared with other settings|prepared from other text): {named}; .*choose another --out"
+        message = rf"^{out}: (contains data prepared with other settings|prepared from other text): {named}; .*choose another --out"
         with pytest.raises(DataError, match=message):
             prepare(of_corpus, of_tokenizer, out, workers=1, **({"seq_len": 32} | options))
         assert content(out) == before
 
 
-def test_finished_data_of_text_of_another_size(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_text_of_another_size_is_rejected(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     prepare(Corpus((str(text),)), tokenizer, out, workers=1)
     size = text.stat().st_size
     text.write_bytes(text.read_bytes() + b" ban")
-    said = rf"other text: {text} had {size:,} bytes and has {size + 4:,} now; put the text back as it was to go on"
+    said = rf"other text: {text} had {size:,} bytes and has {size + 4:,} now; restore the original text to resume"
     with pytest.raises(DataError, match=said):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1)
 
 
-def test_sources_in_another_order(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_sources_in_another_order_are_rejected(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     other = text.with_name("other.txt")
     other.write_text("ban ben bin")
     prepare(Corpus((str(text), str(other))), tokenizer, out, workers=1)
-    with pytest.raises(DataError, match=r"other text: 2 files, now 2, in another order; put"):
+    with pytest.raises(DataError, match=r"other text: 2 files, now 2, in another order; restore"):
         prepare(Corpus((str(other), str(text))), tokenizer, out, workers=1)
 
 
-def test_directories_that_hold_something_else(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_directories_with_other_files_are_rejected(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
     with pytest.raises(
-        DataError, match=rf"^{out}: holds other files \(thesis.tex for one\); .*choose a new or empty one"
+        DataError, match=rf"^{out}: contains other files \(such as thesis.tex\); .*choose a new or empty one"
     ):
         prepare(corpus, tokenizer, out, workers=1)
     assert content(out) == {"thesis.tex": b"years of work"}
     (out / "settings.json").write_text('{"theme": "dark"}')
     with pytest.raises(DataError, match=rf"^{out}/settings.json: not written by electra prepare"):
         prepare(corpus, tokenizer, out, workers=1)
-    with pytest.raises(DataError, match=rf"^{text}: a file; prepared data needs a directory"):
+    with pytest.raises(DataError, match=rf"^{text}: a file; prepared data needs a separate directory"):
         prepare(corpus, tokenizer, text, workers=1)
 
 
-def test_settings_out_of_range(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_settings_out_of_range_are_rejected(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     for options, message in (
         ({"seq_len": 4}, "^--seq-len 4: at least 5 tokens"),
@@ -327,27 +329,27 @@ def test_settings_out_of_range(text: Path, out: Path, tokenizer: Tokenizer) -> N
 
 
 @pytest.mark.parametrize("empty", ["", "\n\n \n\t\n"])
-def test_text_without_text(text: Path, out: Path, tokenizer: Tokenizer, empty: str) -> None:
+def test_empty_text_is_rejected(text: Path, out: Path, tokenizer: Tokenizer, empty: str) -> None:
     text.write_text(empty)
     with pytest.raises(TextError, match=rf"^{text}: no text in it"):
         prepare(Corpus((str(text),)), tokenizer, out)
     assert not out.exists()
 
 
-def test_text_without_tokens(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_text_without_tokens_is_rejected(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     text.write_text("\x01\x02\n\x01\n\n\x07\n")
-    with pytest.raises(TextError, match=rf"^{text}: no text in it that gives a token to train on"):
+    with pytest.raises(TextError, match=rf"^{text}: the text has no tokens to train on"):
         prepare(Corpus((str(text),)), tokenizer, out)
     assert not out.exists()
 
 
-def test_text_that_is_not_there(tmp_path: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_missing_text_is_rejected(tmp_path: Path, out: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(TextError, match=rf"^{tmp_path}/no.txt: .*No such file"):
         prepare(Corpus((str(tmp_path / "no.txt"),)), tokenizer, out)
     assert not out.exists()
 
 
-def test_a_single_document(text: Path, out: Path, tokenizer: Tokenizer, documents: list[list[str]]) -> None:
+def test_single_document_is_split(text: Path, out: Path, tokenizer: Tokenizer, documents: list[list[str]]) -> None:
     data = prepare(Corpus((str(text),), documents="file"), tokenizer, out, seq_len=32, workers=1)
     assert data.manifest.heldout_from == "end"
     assert data.manifest.documents == 1
@@ -356,7 +358,9 @@ def test_a_single_document(text: Path, out: Path, tokenizer: Tokenizer, document
     assert 0.02 < len(heldout) / len(train) < 0.06
 
 
-def test_a_full_disk(text: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(
+    text: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus, out, whole = Corpus((str(text),)), tmp_path / "out", tmp_path / "whole"
     prepare(corpus, tokenizer, whole, workers=1)
     move = os.replace
@@ -379,12 +383,12 @@ def test_a_full_disk(text: Path, tmp_path: Path, tokenizer: Tokenizer, monkeypat
     assert content(out) == content(whole)
 
 
-def test_a_place_that_cannot_be_written(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_directory_that_cannot_be_written_is_reported(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(StorageError, match=rf"^{text}/out: cannot be written: {text} is not a directory"):
         prepare(Corpus((str(text),)), tokenizer, text / "out", workers=1)
 
 
-def test_errors_come_out_of_workers_as_they_are(text: Path, out: Path, tokenizer: Tokenizer) -> None:
+def test_errors_of_workers_keep_their_type(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=stop_after(1))
     shard = out / "train" / "00005.arrow"

@@ -28,7 +28,7 @@ SHARDS = {
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("electra.data.shards.COUNTED", 7)  # several parts of a shard, and a last one that is shorter
+    monkeypatch.setattr("electra.data.shards.TOKENS_PER_COUNT", 7)  # the last part is shorter
     entries = {
         split: [write_shard(tmp_path, split, number, shard) for number, shard in enumerate(shards)]
         for split, shards in SHARDS.items()
@@ -50,7 +50,7 @@ def flat(shards: list[Examples]) -> list[tuple[list[int], int]]:
     ]
 
 
-def test_what_is_written_is_read(directory: Path) -> None:
+def test_written_shards_are_read_unchanged(directory: Path) -> None:
     data = PreparedData.open(directory)
     for read, split in ((data.train, "train"), (data.heldout, "heldout")):
         expected = flat(SHARDS[split])
@@ -95,7 +95,7 @@ def test_large_vocabularies_have_wider_ids(tmp_path: Path) -> None:
     assert data.unigrams[70_000] == 1
 
 
-def test_unigrams_against_counting(directory: Path) -> None:
+def test_unigrams_equal_counts(directory: Path) -> None:
     counts = [0] * 100
     for ids, _ in flat(SHARDS["train"]):
         for token in ids:
@@ -106,7 +106,7 @@ def test_unigrams_against_counting(directory: Path) -> None:
     assert sum(counts) > 100
 
 
-def test_another_tokenizer(directory: Path) -> None:
+def test_another_tokenizer_is_rejected(directory: Path) -> None:
     data = PreparedData.open(directory)
     data.check_tokenizer("f" * 64, 100)
     with pytest.raises(DataError, match=rf"^{directory}: prepared with another tokenizer .*ffffffffffff.*eeeeeeeeeeee"):
@@ -120,7 +120,7 @@ def test_damaged_files_are_named(directory: Path, name: str) -> None:
     advice = rf"; delete {directory}/manifest.json and run electra prepare as before: .*"
 
     file.write_bytes(content[:-1])
-    size = f"{len(content) - 1:,} bytes, expected {len(content):,}: it was cut short or changed"
+    size = f"{len(content) - 1:,} bytes, expected {len(content):,}: it was truncated or changed"
     with pytest.raises(DataError, match=rf"^{file}: {size}{advice}$"):
         PreparedData.open(directory)
 
@@ -134,18 +134,18 @@ def test_damaged_files_are_named(directory: Path, name: str) -> None:
         PreparedData.open(directory)
 
 
-def test_no_prepared_data(directory: Path) -> None:
+def test_missing_prepared_data_is_reported(directory: Path) -> None:
     (directory / MANIFEST).unlink()
-    with pytest.raises(DataError, match=rf"^{directory}: preparing it was not finished .*same command"):
+    with pytest.raises(DataError, match=rf"^{directory}: preparation was not finished .*same command"):
         PreparedData.open(directory)
     (directory / SETTINGS).unlink()
     with pytest.raises(DataError, match=rf"^{directory}: not prepared data \(there is no manifest.json\)"):
         PreparedData.open(str(directory))
-    with pytest.raises(DataError, match=rf"^{directory}/no: no such directory; electra prepare makes one"):
+    with pytest.raises(DataError, match=rf"^{directory}/no: no such directory; electra prepare creates prepared data"):
         PreparedData.open(directory / "no")
 
 
-def test_damaged_manifests(directory: Path) -> None:
+def test_damaged_manifests_are_reported(directory: Path) -> None:
     path = directory / MANIFEST
     good = path.read_text()
     for content, message in (
@@ -156,7 +156,7 @@ def test_damaged_manifests(directory: Path) -> None:
         ("[]", "not written by electra prepare"),
         (
             good.replace('"version": 1', '"version": 9'),
-            "format version 9, this electra reads 1; prepare the text anew",
+            "format version 9, expected 1; prepare the text again",
         ),
     ):
         path.write_text(content)
@@ -168,16 +168,16 @@ def test_damaged_manifests(directory: Path) -> None:
         PreparedData.open(directory)
 
 
-def test_a_shard_that_cannot_be_written(tmp_path: Path) -> None:
+def test_shard_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "train").write_text("a file where a folder should be")
     with pytest.raises(StorageError, match=rf"^{tmp_path}/train/00000.arrow: cannot be written"):
         write_shard(tmp_path, "train", 0, examples(0, 3))
 
 
-def test_an_empty_set() -> None:
+def test_empty_example_set() -> None:
     assert len(ExampleSet([])) == ExampleSet([]).tokens == 0
 
 
-def test_a_manifest_says_what_it_was_given() -> None:
+def test_manifest_has_the_given_values() -> None:
     manifest = Manifest(SETTINGS_HERE, 5, "documents", [], [], Checksum(0, ""))
     assert replace(manifest, settings=replace(SETTINGS_HERE, seq_len=64)).seq_len == 64

@@ -31,7 +31,7 @@ def table(tmp_path: Path, texts: list[str], labels: list | None = None, **more) 
 def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model)
     assert (
-        "· table: 0.0% of the tokens are [UNK], 0.0% of the words are cut into single characters"
+        "· table: 0.0% of the tokens are [UNK], 0.0% of the words are split into single characters"
         in capsys.readouterr().out
     )
     prepare(

@@ -68,7 +68,7 @@ def squad(**changes: object) -> str:
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"a\.json: article 1, paragraph 1: no 'context'; it has 'qas'"),
         (squad(id=None), r"a\.json: article 1, paragraph 1: 'id' is of the wrong type, NoneType"),
         (squad(question=3), r"a\.json: question 'q1': 'question' is of the wrong type, int"),
-        (squad(question="\ud800"), r"a\.json: question 'q1': 'question' has half a surrogate pair"),
+        (squad(question="\ud800"), r"a\.json: question 'q1': 'question': half a surrogate pair"),
         (squad(is_impossible=True), r"a\.json: question 'q1' is marked is_impossible, but has the answer 'Anna'"),
         (squad(answers=[{"text": "Anna", "answer_start": 8}]), r"question 'q1': the answer 'Anna' is not in the context at character 8, where it has 'nna '"),
         (squad(answers=[{"text": "Größe", "answer_start": -21}]), r"is not in the context at character -21"),

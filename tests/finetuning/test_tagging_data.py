@@ -116,7 +116,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_files(tmp_path: Path, case: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, case: str) -> None:
     make, message = BAD[case]
     with pytest.raises(DataError) as caught:
         read_sentences(make(tmp_path))

@@ -99,7 +99,7 @@ def draw_words(base: Path, draw: Random) -> list[str]:
 
 
 @cache
-def options_of(command: str) -> list[str]:
+def get_options(command: str) -> list[str]:
     """Every option of a command, and some that it may not have."""
     shown = io.StringIO()
     if command in COMMANDS:
@@ -117,7 +117,7 @@ def damage_words(words: list[str], draw: Random) -> tuple[list[str], list[str]]:
         place = draw.randrange(len(words)) if words else 0
         kind = draw.choice(["value", "value", "value", "option", "option", "option", "gone", "twice", "swap", "letter"])
         value = draw.choice(VALUES)
-        option = draw.choice(options_of(words[0] if words else ""))
+        option = draw.choice(get_options(words[0] if words else ""))
         if kind == "option":
             value = draw.choice([each for each in VALUES if each not in LARGE or option not in WORK])
             words += draw.choice([[option, value], [f"{option}={value}"], [option]])

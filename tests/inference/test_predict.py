@@ -92,7 +92,7 @@ def test_tags(runs: Path, tmp_path: Path, monkeypatch) -> None:
     assert list(electra.predict(model=str(runs / "chunk"), input=Path("-"))) == expected
 
 
-def test_every_line_has_its_prediction(runs: Path, tmp_path: Path) -> None:
+def test_every_line_has_a_prediction(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat\n\n\nthe dog\n")
     assert len(list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))) == 4
     tags = [row["tags"] for row in electra.predict(model=str(runs / "chunk"), input=tmp_path / "a.txt", form="lines")]
@@ -296,7 +296,7 @@ def test_unknown_tokens_are_reported(runs: Path, tmp_path: Path, capsys: pytest.
         (line,) = (line for line in captured.err.splitlines() if "[UNK]" in line)
         if source == "a.txt":
             assert line.startswith(
-                "· input: 0.0% of the tokens are [UNK], 0.0% of the words are cut into single characters"
+                "· input: 0.0% of the tokens are [UNK], 0.0% of the words are split into single characters"
             )
         else:
             assert line.startswith("! input: 66.7% of the tokens are [UNK], ")

@@ -175,6 +175,8 @@ def test_string_is_a_text_even_if_a_file_has_that_name(
     (tmp_path / "good").write_text("the dog\nthe cat\n")
     monkeypatch.chdir(tmp_path)
     assert len(list(electra.predict(runs / "sst2", "good"))) == 1
-    assert "'good' is read as a text; for the file of this name give pathlib.Path('good')" in capsys.readouterr().out
+    assert (
+        "'good' is read as a text; to read the file of this name, pass pathlib.Path('good')" in capsys.readouterr().out
+    )
     assert len(list(electra.predict(runs / "sst2", Path("good")))) == 2
     assert "read as a text" not in capsys.readouterr().out

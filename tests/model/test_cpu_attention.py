@@ -44,12 +44,16 @@ def test_encoder() -> None:
     ids, types = torch.randint(50, (3, 9)), torch.zeros(3, 9, dtype=torch.int64)
     positions = torch.tensor([[0, 2], [3, 1], [0, 7]])
     for mask in (None, mask_of(9, 4, 8), torch.ones(3, 9, dtype=torch.bool)):
-        expected = network(ids, types, mask), network(ids, types, mask, positions), [*network.states(ids, types, mask)]
+        expected = (
+            network(ids, types, mask),
+            network(ids, types, mask, positions),
+            [*network.hidden_states(ids, types, mask)],
+        )
         quick = copy.deepcopy(network)
         assert not has_cpu_kernels(quick)
         assert enable_cpu_kernels(quick) is None
         assert has_cpu_kernels(quick)
-        found = quick(ids, types, mask), quick(ids, types, mask, positions), [*quick.states(ids, types, mask)]
+        found = quick(ids, types, mask), quick(ids, types, mask, positions), [*quick.hidden_states(ids, types, mask)]
         real = torch.ones(3, 9, dtype=torch.bool) if mask is None else mask
         torch.testing.assert_close(found[0][real], expected[0][real], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-5)
@@ -58,7 +62,7 @@ def test_encoder() -> None:
 
 
 @pytest.mark.parametrize("lengths", [(9, 4, 8), (9, 9, 9), (64, 64)])
-def test_tokens_that_fill_a_packed_batch_change_nothing(
+def test_tokens_that_pad_a_packed_batch_do_not_change_results(
     lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In bfloat16, whose results are float32's but for rounding."""
@@ -170,7 +174,7 @@ def test_dropout_of_heads_queries_keys_and_seeds_is_independent() -> None:
     assert torch.equal(dropout_factors(0)[1], long)
 
 
-def test_torchs_seed_decides_and_evaluation_drops_nothing() -> None:
+def test_dropout_follows_the_seed_of_torch_and_is_off_in_evaluation() -> None:
     layer = layer_of(32, 2, dropout=0.3)
     enable_cpu_kernels(layer)
     x = torch.randn(2, 6, 32)
@@ -188,7 +192,7 @@ def test_torchs_seed_decides_and_evaluation_drops_nothing() -> None:
     assert torch.equal(with_seed(1), with_seed(2))
 
 
-def test_gradients_are_slopes_with_dropout() -> None:
+def test_gradients_with_dropout_equal_numerical_ones() -> None:
     """Along each gradient the output changes as fast as the gradient predicts, where the same elements are dropped."""
     layer = layer_of(32, 2)
     layer.attention.dropout, layer.dropout.p = 0.3, 0.2
@@ -213,7 +217,7 @@ def test_gradients_are_slopes_with_dropout() -> None:
         assert slope == pytest.approx(float(direction.norm()), rel=5e-3), name
 
 
-def test_frozen_weights() -> None:
+def test_frozen_weights_get_no_gradient() -> None:
     layer = layer_of(32, 2)
     x = torch.randn(2, 4, 32)
     expected = forward_backward(layer, x, Padded(None), torch.ones(2, 4, 32))
@@ -228,7 +232,7 @@ def test_frozen_weights() -> None:
             torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_pytorch_computes_what_the_kernel_does_not_take() -> None:
+def test_pytorch_computes_unsupported_arguments() -> None:
     """Padded batches with padding, other precisions; copies, pickled ones too, have the kernel again."""
     layer = layer_of(32, 2)
     x, mask = torch.randn(2, 4, 32), mask_of(4, 2)
@@ -254,7 +258,7 @@ def test_hooks_see_every_module() -> None:
     assert {"attention.qkv", "attention.output", "ffn.up", "ffn.down", "dropout"} <= set(seen)
 
 
-def test_dropout_rate_of_the_function() -> None:
+def test_dropout_of_the_kernel_preserves_the_mean() -> None:
     """A dropout rate is rounded to a multiple of 1 / LEVELS; the mean stays."""
     values = torch.ones(1, 512, 3 * 16)
     values[..., :32] = 0.0
@@ -273,7 +277,7 @@ for shape in SHAPES.values():
 """
 
 
-def test_the_same_by_avx2() -> None:
+def test_avx2_kernel_is_equal() -> None:
     places = os.pathsep.join(map(str, [Path(__file__).parents[1], *filter(None, sys.path)]))
     done = subprocess.run(
         [sys.executable, "-c", AVX2],

@@ -21,7 +21,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @torch.no_grad()
-def test_hidden_states_at_positions_are_those_of_the_whole_sequence(inputs) -> None:
+def test_hidden_states_at_positions_equal_those_of_the_whole_sequence(inputs) -> None:
     encoder = Encoder(CONFIG).eval()
     positions = torch.tensor([[3, 8, 3], [0, 4, 1]])
     everywhere = encoder(*inputs)
@@ -29,16 +29,16 @@ def test_hidden_states_at_positions_are_those_of_the_whole_sequence(inputs) -> N
 
 
 @torch.no_grad()
-def test_states_end_with_the_encoders_own(inputs) -> None:
+def test_last_hidden_states_equal_the_output(inputs) -> None:
     encoder = Encoder(CONFIG).eval()
-    states = list(encoder.states(*inputs))
+    states = list(encoder.hidden_states(*inputs))
     assert len(states) == CONFIG.num_layers + 1
     assert torch.equal(states[0], encoder.embed(*inputs[:2]))
     torch.testing.assert_close(states[-1][inputs[2]], encoder(*inputs)[inputs[2]])
 
 
 @torch.no_grad()
-def test_padding_changes_nothing(inputs) -> None:
+def test_padding_does_not_change_hidden_states(inputs) -> None:
     encoder = Encoder(CONFIG).eval()
     ids, types, mask = inputs
     alone = encoder(ids[1:, :5], types[1:, :5])
@@ -98,8 +98,8 @@ def test_initial_values(network, stds) -> None:
         assert float(p.detach().std(correction=0)) == pytest.approx(deviation, rel=0.1, abs=1e-9), name
 
 
-def test_sizes_that_do_not_fit() -> None:
-    with pytest.raises(UsageError, match=r"hidden_size 30 cannot be shared evenly by model\.num_heads 4"):
+def test_invalid_sizes_are_rejected() -> None:
+    with pytest.raises(UsageError, match=r"hidden_size is 30; it must be a multiple of model\.num_heads, 4"):
         EncoderConfig(hidden_size=30, num_heads=4)
     with pytest.raises(UsageError, match=r"model\.num_layers is 0"):
         EncoderConfig(num_layers=0)

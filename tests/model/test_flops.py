@@ -41,7 +41,7 @@ IDS = torch.arange(2 * LENGTH).view(2, LENGTH)
 
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
-def test_the_discriminator_against_torchs_counter(config: EncoderConfig) -> None:
+def test_discriminator_flops_equal_those_of_torchs_counter(config: EncoderConfig) -> None:
     forward, both = counted_by_torch(Discriminator(config), IDS)
     ours = sum(discriminator_parts(config, LENGTH).values())
     head = config.hidden_size + 8 * config.hidden_size  # bias, GELU
@@ -50,7 +50,7 @@ def test_the_discriminator_against_torchs_counter(config: EncoderConfig) -> None
 
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
-def test_the_masked_lm_against_torchs_counter(config: EncoderConfig) -> None:
+def test_masked_lm_flops_equal_those_of_torchs_counter(config: EncoderConfig) -> None:
     """Besides, its last layer is counted whole, and works at the predicted positions only."""
     forward, both = counted_by_torch(MaskedLM(config), IDS, torch.tensor([[1, 5, 9, 13], [2, 3, 4, 23]]))
     ours = sum(masked_lm_parts(config, LENGTH, PREDICTIONS).values())
@@ -62,7 +62,7 @@ def test_the_masked_lm_against_torchs_counter(config: EncoderConfig) -> None:
     assert both == 3 * forward
 
 
-def test_products_are_most_of_it() -> None:
+def test_matrix_products_are_most_of_the_flops() -> None:
     """Biases, softmax, dropout, LayerNorm and GELU are 1 to 3 % of a layer; look-ups are the difference that matters."""
     config, length = small().model, 128
     layers = sum(encoder_parts(config, length)[part] for part in ("attention", "feed-forward"))

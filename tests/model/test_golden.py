@@ -63,7 +63,7 @@ def test_generator(variables, expected) -> None:
 @pytest.mark.parametrize(
     ("network", "architecture"), [("electra", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")]
 )
-def test_every_variable_is_used_and_comes_back(variables, network: str, architecture: str) -> None:
+def test_every_tensorflow_variable_is_read_and_written(variables, network: str, architecture: str) -> None:
     config = CONFIG if network == "electra" else generator_sizes(CONFIG, GeneratorConfig(size=0.25))
     weights = tf_to_hf(variables, network)
     back = to_hf(from_hf(weights, config, architecture), config, architecture)

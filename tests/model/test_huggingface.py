@@ -54,7 +54,9 @@ def ours(module: torch.nn.Module, inputs: tuple) -> torch.Tensor:
 @pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
 @pytest.mark.parametrize("architecture", NETWORKS)
 @torch.no_grad()
-def test_hugging_face_reads_ours(tmp_path: Path, architecture: str, config: EncoderConfig, padded: bool) -> None:
+def test_transformers_reads_our_checkpoints(
+    tmp_path: Path, architecture: str, config: EncoderConfig, padded: bool
+) -> None:
     module = network(architecture, config)
     save_pretrained(tmp_path, module.state_dict(), config, architecture, pad_id=0)
     theirs, info = CLASSES[architecture].from_pretrained(tmp_path, output_loading_info=True)
@@ -73,7 +75,9 @@ def test_hugging_face_reads_ours(tmp_path: Path, architecture: str, config: Enco
 @pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
 @pytest.mark.parametrize("architecture", NETWORKS)
 @torch.no_grad()
-def test_we_read_hugging_faces(tmp_path: Path, architecture: str, config: EncoderConfig, safe: bool) -> None:
+def test_checkpoints_of_transformers_are_read(
+    tmp_path: Path, architecture: str, config: EncoderConfig, safe: bool
+) -> None:
     theirs = CLASSES[architecture](
         ElectraConfig(**{hf: getattr(config, name) for name, hf in CONFIG_NAMES.items()})
     ).eval()
@@ -92,7 +96,7 @@ def test_we_read_hugging_faces(tmp_path: Path, architecture: str, config: Encode
 
 @pytest.mark.parametrize("where", ["first layer", "last layer"])
 @torch.no_grad()
-def test_a_wrong_weight_would_be_seen(tmp_path: Path, where: str) -> None:
+def test_comparison_detects_a_wrong_weight(tmp_path: Path, where: str) -> None:
     """The comparisons above are sensitive: swapping queries and keys of one layer shows."""
     module = network("ElectraForPreTraining", PROJECTED)
     inputs = batch(False)
@@ -108,7 +112,7 @@ def saved(directory: Path) -> Path:
     return directory
 
 
-def test_missing_and_broken_files(tmp_path: Path) -> None:
+def test_missing_and_broken_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nowhere: not a model directory, it has no config\.json"):
         load_pretrained(tmp_path / "nowhere")
     directory = saved(tmp_path / "a")
@@ -125,7 +129,7 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
         load_pretrained(directory)
 
 
-def test_other_architectures(tmp_path: Path) -> None:
+def test_other_architectures_are_rejected(tmp_path: Path) -> None:
     directory = saved(tmp_path)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
@@ -139,9 +143,9 @@ def test_other_architectures(tmp_path: Path) -> None:
         load_pretrained(directory)
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
+def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     directory = saved(tmp_path)
     (directory / "model.safetensors").unlink()
     torch.save({"weight": Path("anything but a tensor")}, directory / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds more than tensors"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds objects other than tensors"):
         load_pretrained(directory)

@@ -135,7 +135,7 @@ def test_messages() -> None:
         "[2, 7] on cpu"
     )
     assert message("attend", cu_seqlens=torch.tensor([0, 8, 9])) == (
-        "electra::attend: cu_seqlens rises to 8 at 1, expected at most the 7 tokens"
+        "electra::attend: cu_seqlens is 8 at 1, expected at most the 7 tokens"
     )
     assert message("attend", heads=3) == "electra::attend: a third of the width of qkv is 8, expected a multiple of 3"
 
@@ -149,7 +149,7 @@ def without_tokens(value: Any) -> Any:
 
 @pytest.mark.parametrize("op", valid_arguments())
 @pytest.mark.parametrize("threads", [1, 3])
-def test_nothing_to_compute(op: str, threads: int) -> None:
+def test_empty_batches(op: str, threads: int) -> None:
     """Without tokens, results without elements."""
     empty = {name: without_tokens(value) for name, value in valid_arguments()[op].items()}
     empty["cu_seqlens"] = torch.tensor([0, 0, 0])

@@ -16,13 +16,13 @@ from support.owners import give_away
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import (
     NoKernelsError,
+    append_checksum,
+    build_compiler_command,
     build_id,
-    compiler_command,
+    find_kernel_problem,
+    format_library_name,
     kernels_compiled,
-    library_name,
     load_kernels,
-    sealed,
-    why_no_kernels,
 )
 
 pytestmark = NEEDS_COMPILER
@@ -39,7 +39,7 @@ class Process:
             path.mkdir(mode=0o700)
         (self.sources / "kernels.cpp").write_text(SOURCE)
         monkeypatch.setattr(kernel_library, "KERNELS", self.sources)
-        monkeypatch.setattr(kernel_library, "registered_build", lambda: self.loaded)
+        monkeypatch.setattr(kernel_library, "get_registered_build", lambda: self.loaded)
         monkeypatch.setattr(ctypes, "CDLL", self.load)
         monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(self.chosen))
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
@@ -65,11 +65,11 @@ class Process:
         """What another process, which begins here, compiles."""
         self.loaded, self.compiled = None, []
         load_kernels()
-        assert self.loaded == build_id(compiler_command())
+        assert self.loaded == build_id(build_compiler_command())
         return self.compiled
 
     def library(self, folder: Path) -> Path:
-        return folder / library_name(build_id(compiler_command()))
+        return folder / format_library_name(build_id(build_compiler_command()))
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process(tmp_path, monkeypatch)
 
 
-def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture) -> None:
+def test_kernels_are_compiled_once(process: Process, capsys: pytest.CaptureFixture) -> None:
     library = process.library(process.chosen / "electra")
     assert not kernels_compiled()
     assert process.start() == [library]
-    assert f"kept in {library.parent})" in capsys.readouterr().out
+    assert f"stored in {library.parent})" in capsys.readouterr().out
     assert kernels_compiled()
     assert process.start() == []
     load_kernels()
@@ -89,14 +89,14 @@ def test_compiled_once_and_kept(process: Process, capsys: pytest.CaptureFixture)
     assert not capsys.readouterr().out
 
 
-def test_its_name_is_all_that_it_is_made_from(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    builds = {build_id(compiler_command())}
+def test_library_name_depends_on_all_inputs_of_the_build(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = {build_id(build_compiler_command())}
     monkeypatch.setenv("CXX", "c++ -g0")
-    builds.add(build_id(compiler_command()))
+    builds.add(build_id(build_compiler_command()))
     monkeypatch.setattr(kernel_library.torch, "__version__", "2.99")
-    builds.add(build_id(compiler_command()))
+    builds.add(build_id(build_compiler_command()))
     (process.sources / "more.h").touch()
-    builds.add(build_id(compiler_command()))
+    builds.add(build_id(build_compiler_command()))
     assert len(builds) == 4
 
 
@@ -108,7 +108,7 @@ def flip(library: Path) -> None:
 
 def of_another_build(library: Path) -> None:
     """A whole one, under the name of this build."""
-    library.write_bytes(sealed(library.read_bytes()[:-32], "0123456789abcdef"))
+    library.write_bytes(append_checksum(library.read_bytes()[:-32], "0123456789abcdef"))
 
 
 def linked(library: Path) -> None:
@@ -123,7 +123,7 @@ def a_pipe(library: Path) -> None:
 
 def of_another_system(library: Path) -> None:
     """It cannot be loaded."""
-    library.write_bytes(sealed(b"\x7fELF and no more", build_id(compiler_command())))
+    library.write_bytes(append_checksum(b"\x7fELF and no more", build_id(build_compiler_command())))
 
 
 def unreadable(library: Path) -> None:
@@ -169,7 +169,7 @@ def hard_linked(library: Path) -> None:
         "hard link",
     ],
 )
-def test_what_is_not_as_it_was_built_is_compiled_again(process: Process, spoil: Callable[[Path], object]) -> None:
+def test_changed_library_is_compiled_again(process: Process, spoil: Callable[[Path], object]) -> None:
     [library] = process.start()
     whole = library.read_bytes()
     spoil(library)
@@ -179,12 +179,14 @@ def test_what_is_not_as_it_was_built_is_compiled_again(process: Process, spoil: 
     assert process.start() == []
 
 
-def test_a_file_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_of_another_user_is_compiled_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder of one's own, where only root can make it."""
     [library] = process.start()
     stranger = library.stat().st_ino
     monkeypatch.setattr(
-        kernel_library, "why_not_ours", lambda status: "belongs to user 12345" if status.st_ino == stranger else None
+        kernel_library,
+        "find_ownership_problem",
+        lambda status: "belongs to user 12345" if status.st_ino == stranger else None,
     )
     assert process.start() == [library]
     assert library.stat().st_ino != stranger
@@ -202,7 +204,7 @@ def test_new_files_may_be_writable_by_everybody(process: Process) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("part", ["chosen", "electra"])
-def test_a_folder_that_others_can_write_to(process: Process, part: str, mode: int, capsys) -> None:
+def test_folder_that_others_can_write_is_not_used(process: Process, part: str, mode: int, capsys) -> None:
     """What lies there is not loaded; kernels are compiled into the user's own cache, and a line says why."""
     [planted] = process.start()
     capsys.readouterr()
@@ -216,12 +218,12 @@ def test_a_folder_that_others_can_write_to(process: Process, part: str, mode: in
     assert planted.stat() == before
     if refused:
         reason = f"{folder} is writable by other users (chmod go-w {folder})"
-        assert f"kept in {expected.parent}, as {reason})" in capsys.readouterr().out
+        assert f"stored in {expected.parent}, because {reason})" in capsys.readouterr().out
         assert kernels_compiled()
         assert process.start() == []
 
 
-def test_the_last_resort(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_temporary_folder_is_the_last_choice(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Neither the folder that is named nor the cache: a private folder among temporary files, if nobody was there before."""
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
     process.cache.touch()
@@ -243,7 +245,7 @@ def test_the_last_resort(process: Process, monkeypatch: pytest.MonkeyPatch, caps
         process.start()
 
 
-def test_a_folder_of_another_user(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_not_used(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     process.start()
     give_away(process.chosen / "electra", monkeypatch)
     if os.geteuid() == 0:
@@ -253,7 +255,7 @@ def test_a_folder_of_another_user(process: Process, monkeypatch: pytest.MonkeyPa
             process.start()
 
 
-def test_what_is_checked_is_what_is_loaded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_file_is_the_loaded_one(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where another file takes the library's name in between."""
     [library] = process.start()
     load = ctypes.CDLL
@@ -268,12 +270,12 @@ def test_what_is_checked_is_what_is_loaded(process: Process, monkeypatch: pytest
     assert library.read_bytes() == b"evil"
 
 
-def test_what_killed_builds_left_is_removed(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_files_of_killed_builds_are_removed(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Unless it may be that of a build which goes on: that one is waited for, but not for ever."""
     folder = process.chosen / "electra"
     (folder / "tmpkilled/deeper").mkdir(parents=True)
     folder.chmod(0o700)
-    monkeypatch.setattr(kernel_library, "PATIENCE", 0.3)
+    monkeypatch.setattr(kernel_library, "LOCK_TIMEOUT", 0.3)
     with (folder / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert process.start() == [process.library(folder)]
@@ -284,7 +286,7 @@ def test_what_killed_builds_left_is_removed(process: Process, monkeypatch: pytes
     assert not (folder / "tmpkilled").exists()
 
 
-def test_a_file_system_without_locks(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
@@ -302,15 +304,15 @@ from pathlib import Path
 from electra.model.cpu import library as k
 
 k.KERNELS = Path(sys.argv[1])
-command = k.compiler_command()
+command = k.build_compiler_command()
 build = k.build_id(command)
 print("ready", flush=True)
 sys.stdin.readline()
-assert k.is_whole(k.compile_kernels(build, command), build)
+assert k.is_intact(k.compile_kernels(build, command), build)
 """
 
 
-def test_two_processes_at_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_compile_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One compiles, and the other takes what it made."""
     compiler = tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/compiled\nsleep 1\nexec c++ "$@"\n')
@@ -359,7 +361,7 @@ network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)
 )
 def test_another_library_falls_back_to_pytorch(process: Process, operator: str) -> None:
     """One that is loaded without an error, and does not register the operators; and operators of that name from elsewhere."""
-    build = build_id(compiler_command())
+    build = build_id(build_compiler_command())
     words = ["registered", operator] if operator else ["loaded"]
     command = [sys.executable, "-c", ANOTHER_LIBRARY, str(process.sources), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "1000"})
@@ -367,15 +369,15 @@ def test_another_library_falls_back_to_pytorch(process: Process, operator: str) 
     *_, line = done.stdout.splitlines()
     library = process.library(process.chosen / "electra")
     assert line == (
-        f"· attention without the C++ kernel (build {build} was expected, but an unknown one is in torch.ops.electra: "
+        f"· attention without the C++ kernel (expected build {build}, got an unknown build from torch.ops.electra: "
         "another library in this process has registered that name)"
         if operator
-        else f"· attention without the C++ kernel (build {build} was expected, but none is in {library}: "
-        f"remove it and start again (rm {library}))"
+        else f"· attention without the C++ kernel (expected build {build}, got none from {library}: "
+        f"remove it and restart (rm {library}))"
     )
 
 
-def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that fails is not started again by every run of a grid."""
     tried = []
 
@@ -384,9 +386,9 @@ def test_errors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NoKernelsError("no luck")
 
     monkeypatch.setattr(kernel_library, "load_kernels", fail)
-    why_no_kernels.cache_clear()
+    find_kernel_problem.cache_clear()
     try:
-        assert [why_no_kernels(), why_no_kernels()] == ["no luck", "no luck"]
+        assert [find_kernel_problem(), find_kernel_problem()] == ["no luck", "no luck"]
         assert len(tried) == 1
     finally:
-        why_no_kernels.cache_clear()
+        find_kernel_problem.cache_clear()

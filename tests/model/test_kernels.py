@@ -14,7 +14,7 @@ from electra.execution import enable_kernels
 from electra.model import cpu
 from electra.model.cpu import has_cpu_kernels
 from electra.model.cpu import library as kernel_library
-from electra.model.cpu.library import kernels_compiled, why_no_kernels
+from electra.model.cpu.library import find_kernel_problem, kernels_compiled
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 
@@ -22,12 +22,12 @@ WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 
 
 @NEEDS_COMPILER
-def test_they_compile_here() -> None:
+def test_kernels_compile_on_this_machine() -> None:
     """Where not, the failure says why; tests of what they compute are skipped."""
-    assert why_no_kernels() is None
+    assert find_kernel_problem() is None
 
 
-def test_who_wants_kernels() -> None:
+def test_runtimes_that_use_kernels() -> None:
     def wanted(**options: object) -> bool:
         with start_runtime(RuntimeConfig(device="cpu", **options)) as runtime:
             return runtime.kernels
@@ -43,8 +43,8 @@ def test_who_wants_kernels() -> None:
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """What `enable_kernels` logs where nothing was compiled yet; attention stays as it is."""
-    monkeypatch.setattr(cpu, "why_no_kernels", why_no_kernels.__wrapped__)
-    monkeypatch.setattr(kernel_library, "registered_build", lambda: None)
+    monkeypatch.setattr(cpu, "find_kernel_problem", find_kernel_problem.__wrapped__)
+    monkeypatch.setattr(kernel_library, "get_registered_build", lambda: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
     def enable_in_vain() -> str:
@@ -56,17 +56,17 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return enable_in_vain
 
 
-def test_another_processor(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_processor_is_reported(said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert "attention without the C++ kernel (they are for AVX2 and AVX-512 on Linux, not" in said()
+    assert "attention without the C++ kernel (they need AVX2 or AVX-512 on Linux, got" in said()
     assert not kernels_compiled()
 
 
 @NEEDS_COMPILER
-def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_reported(said, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiler, reason in (
-        ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or name one by CXX"),
-        ("", "no C++ compiler ; install g++, or name one by CXX"),
+        ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or set CXX"),
+        ("", "no C++ compiler ; install g++, or set CXX"),
         ('g++ "', "CXX: No closing quotation"),
     ):
         monkeypatch.setenv("CXX", compiler)
@@ -74,7 +74,7 @@ def test_no_compiler(said, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @NEEDS_COMPILER
-def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_error_is_reported(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "false")
     assert "attention without the C++ kernel (false: exit status 1)" in said()
     monkeypatch.delenv("CXX")
@@ -89,7 +89,7 @@ def test_a_compiler_that_fails(said, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @NEEDS_COMPILER
-def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for name in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
@@ -104,7 +104,7 @@ def test_a_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytes
 FAULTS = """
 import resource, sys
 import torch
-from electra.runtime.memory import memory_kept
+from electra.runtime.memory import keep_freed_memory
 
 def faults():
     for step in range(30):
@@ -117,7 +117,7 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 
 outside = faults()
-with memory_kept(torch.device("cpu")):
+with keep_freed_memory(torch.device("cpu")):
     inside = faults()
     kept = resident()
 print(outside, inside, kept - resident())
@@ -125,7 +125,7 @@ print(outside, inside, kept - resident())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_is_kept_and_then_given_back() -> None:
+def test_freed_memory_is_kept_until_the_block_ends() -> None:
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     outside, inside, given_back = map(int, done.stdout.split())
     assert 10 * inside < outside

@@ -31,7 +31,7 @@ def test_pack_and_unpack(mask: torch.Tensor, x: torch.Tensor) -> None:
     assert not again[~mask].any()
 
 
-def test_heads(mask: torch.Tensor, x: torch.Tensor) -> None:
+def test_split_and_merge_heads(mask: torch.Tensor, x: torch.Tensor) -> None:
     packed, padded = Packed(mask), Padded(mask)
     real = mask[:, None, :, None]
     for part, plain in zip(packed.split_heads(x[mask], 3, SIZE), padded.split_heads(x, 3, SIZE), strict=True):
@@ -41,7 +41,7 @@ def test_heads(mask: torch.Tensor, x: torch.Tensor) -> None:
         assert torch.equal(packed.merge_heads(part), padded.merge_heads(plain)[mask])
 
 
-def test_vectors_at_positions(mask: torch.Tensor, x: torch.Tensor) -> None:
+def test_gather_vectors_at_positions(mask: torch.Tensor, x: torch.Tensor) -> None:
     assert torch.equal(Packed(mask).gather(x[mask], POSITIONS), Padded(mask).gather(x, POSITIONS))
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.owners import SOMEBODY, give_away
 
 from electra.model.cpu import private_folder
-from electra.model.cpu.private_folder import is_private_group, make_private, why_not_private
+from electra.model.cpu.private_folder import find_privacy_problem, is_private_group, make_private
 
 
 @pytest.fixture
@@ -21,32 +21,32 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_private_folders(folder: Path) -> None:
+def test_private_folders_are_accepted(folder: Path) -> None:
     for mode in (0o700, 0o755, 0o500):
         folder.chmod(mode)
-        assert why_not_private(folder) is None
-    assert why_not_private(folder / "not/yet") is None
+        assert find_privacy_problem(folder) is None
+    assert find_privacy_problem(folder / "not/yet") is None
     folder.parent.chmod(0o1777)
-    assert why_not_private(folder) is None, "as in /tmp"
+    assert find_privacy_problem(folder) is None, "as in /tmp"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777, 0o733])
-def test_writable_by_others(folder: Path, mode: int) -> None:
+def test_folder_that_others_can_write_is_rejected(folder: Path, mode: int) -> None:
     folder.chmod(mode)
-    assert why_not_private(folder) == f"{folder} is writable by other users (chmod go-w {folder})"
+    assert find_privacy_problem(folder) == f"{folder} is writable by other users (chmod go-w {folder})"
 
 
-def test_a_parent_that_others_can_write_to(folder: Path) -> None:
+def test_parent_that_others_can_write_is_rejected(folder: Path) -> None:
     folder.parent.chmod(0o777)
-    assert why_not_private(folder) == f"{folder.parent} is writable by other users (chmod go-w {folder.parent})"
+    assert find_privacy_problem(folder) == f"{folder.parent} is writable by other users (chmod go-w {folder.parent})"
 
 
-def test_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_writable_folder_needs_a_private_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the user alone, which some systems let write everywhere, is the user."""
     folder.chmod(0o770)
     for own in (True, False):
         monkeypatch.setattr(private_folder, "is_private_group", lambda gid, own=own: own)
-        assert (why_not_private(folder) is None) == own
+        assert (find_privacy_problem(folder) is None) == own
 
 
 def test_private_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,35 +71,35 @@ def test_private_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["folder", "parent"])
-def test_somebody_else_s(folder: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_rejected(folder: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder if part == "folder" else folder.parent
     me = os.geteuid()
     give_away(path, monkeypatch)
-    reason = why_not_private(folder)
+    reason = find_privacy_problem(folder)
     assert reason is not None
     assert f"{path if me == 0 else folder} belongs to user {SOMEBODY if me == 0 else me}, expected " in reason
     assert "chmod" not in reason
 
 
-def test_symbolic_links(folder: Path) -> None:
+def test_symbolic_links_are_rejected(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
-    assert why_not_private(link) == f"{link} is a symbolic link, expected a folder"
-    assert why_not_private(link / "inside") == f"{link} is a symbolic link, expected a folder"
+    assert find_privacy_problem(link) == f"{link} is a symbolic link, expected a folder"
+    assert find_privacy_problem(link / "inside") == f"{link} is a symbolic link, expected a folder"
     link.unlink()
     link.symlink_to(folder / "nowhere")
     assert make_private(link) == f"{link} is a symbolic link, expected a folder"
     assert not (folder / "nowhere").exists()
 
 
-def test_making_folders(folder: Path) -> None:
+def test_folders_are_created_private(folder: Path) -> None:
     new = folder / "a/b"
     for _ in range(2):
         assert make_private(new) is None
         assert stat.S_IMODE(new.stat().st_mode) == 0o700
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: path != new)
-        assert make_private(new) == f"{new} cannot be written to"
+        assert make_private(new) == f"{new} is not writable"
         patch.setattr(Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
         assert make_private(new) == f"{new}: Read-only file system"
     (folder / "file").touch()

@@ -113,8 +113,8 @@ def test_advice_says_what_to_try() -> None:
     [
         (None, None),
         (Coverage(1000, 1, 900, 5), None),
-        (Coverage(1000, 790, 900, 5), "79.0% of the tokens are [UNK], 0.6% of the words are cut into single characters. [UNK] is"),
-        (Coverage(1000, 1, 900, 500), "0.1% of the tokens are [UNK], 55.6% of the words are cut into single characters. Words in"),
+        (Coverage(1000, 790, 900, 5), "79.0% of the tokens are [UNK], 0.6% of the words are split into single characters. [UNK] is"),
+        (Coverage(1000, 1, 900, 500), "0.1% of the tokens are [UNK], 55.6% of the words are split into single characters. Words in"),
     ],
 )  # fmt: skip
 def test_a_vocabulary_that_does_not_fit_the_text(coverage: Coverage | None, advice: str | None) -> None:

@@ -7,14 +7,14 @@ from scipy.stats import chisquare
 from support.tiny_models import MASK, batch, model, redraw
 
 from electra.pretraining.objectives.masking import MaskingConfig, choose_positions
-from electra.seeding import Stream, row_keys
+from electra.seeding import Stream, derive_row_keys
 
 
 def test_weighted_positions_follow_their_weights() -> None:
     rows = 20_000
     weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5, 0.5])
     candidates = torch.tensor([True, True, True, True, False, False]).expand(rows, 6)
-    keys = torch.from_numpy(row_keys(np.arange(rows), Stream.ROWS, 0))
+    keys = torch.from_numpy(derive_row_keys(np.arange(rows), Stream.ROWS, 0))
     one = choose_positions(
         candidates, torch.ones(rows, dtype=torch.long), MaskingConfig(), keys, weights.expand(rows, 6)
     )

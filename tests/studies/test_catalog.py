@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from electra.config.files import flat, to_yaml
+from electra.config.files import flatten, to_yaml
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.studies.catalog import STUDIES
@@ -23,7 +23,7 @@ def study(name: str, scale: str = "small") -> Study:
 
 
 def differences(config: PretrainConfig, base: PretrainConfig) -> dict[str, Any]:
-    ours, theirs = (flat(yaml.safe_load(to_yaml(each))) for each in (config, base))
+    ours, theirs = (flatten(yaml.safe_load(to_yaml(each))) for each in (config, base))
     return {name: value for name, value in ours.items() if value != theirs[name]}
 
 

@@ -103,7 +103,7 @@ def test_short() -> None:
         ("--seq-len 2", "--seq-len 2: at least 5 tokens"),
         ("--steps 0", "--steps must be more than 0"),
         ("--batch-size 0", "training.batch_size is 0; it must be at least 1"),
-        ("base", "'base' is no option; --help lists all options"),
+        ("base", "'base' is not an option; --help lists all options"),
         ("--presets base", "there is no option --presets; did you mean --preset?"),
     ],
 )  # fmt: skip
@@ -116,7 +116,7 @@ def test_mistakes(words: str, message: str, capsys: pytest.CaptureFixture) -> No
     [
         ("3", "table 3 is not one that is counted; there are 1, 2, 4, 8"),
         ("two", "NUMBER: expected int, got two"),
-        ("1 2", "'2' is one argument too many; expected one NUMBER"),
+        ("1 2", "extra argument '2'; expected one NUMBER"),
         ("", "NUMBER is missing; electra paper-table --help explains it"),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_directory_is_another_thing(text: Path, glue: Path, tmp_path: Path, 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_python_takes_the_same_names(text: Path, glue: Path, tmp_path: Path) -> None:
+def test_python_accepts_the_same_names(text: Path, glue: Path, tmp_path: Path) -> None:
     plan = electra.study(
         "toy", data=str(text), glue=str(glue), out=str(tmp_path / "out"), scale="toy", variants="mlm", dry_run=True
     )

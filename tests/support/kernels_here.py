@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from electra.model.cpu.library import why_no_kernels
+from electra.model.cpu.library import find_kernel_problem
 
 
 def why_not_compiled() -> str | None:
@@ -28,6 +28,6 @@ NEEDS_COMPILER = pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNO
 
 def require_kernels() -> None:
     """Skip what needs kernels where they do not compile; `tests/model/test_kernels.py` has a test that fails there."""
-    reason = CANNOT_COMPILE or why_no_kernels()
+    reason = CANNOT_COMPILE or find_kernel_problem()
     if reason is not None:
         pytest.skip(f"no kernels: {reason}")

@@ -8,8 +8,8 @@ from pathlib import Path
 HOLD = """
 import sys
 from pathlib import Path
-from electra.storage import exclusive
-with exclusive(Path(sys.argv[1]), Path(sys.argv[2]), print):
+from electra.storage import lock_output
+with lock_output(Path(sys.argv[1]), Path(sys.argv[2]), print):
     print("held", flush=True)
     sys.stdin.read()
 """

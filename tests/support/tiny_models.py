@@ -18,7 +18,7 @@ from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
 from electra.pretraining.objectives.targets import ContrastConfig
-from electra.seeding import Stream, row_keys
+from electra.seeding import Stream, derive_row_keys
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -63,7 +63,7 @@ def choose(inputs: Batch, config: MaskingConfig) -> MaskedPositions:
 
 def redraw(inputs: Batch, seed: int) -> Batch:
     """The same rows with other keys, so that everything is drawn anew."""
-    return replace(inputs, keys=torch.from_numpy(row_keys(np.arange(len(inputs.lengths)), Stream.ROWS, seed)))
+    return replace(inputs, keys=torch.from_numpy(derive_row_keys(np.arange(len(inputs.lengths)), Stream.ROWS, seed)))
 
 
 def batch(lengths: tuple[int, ...] = (40, 40, 23, 7), seed: int = 1, vocab: int = VOCAB) -> Batch:

@@ -75,7 +75,7 @@ COMPRESSORS = {
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
 @pytest.mark.parametrize(("ending", "make"), [(".txt", as_txt), (".jsonl", as_jsonl), (".parquet", as_parquet)])
-def test_all_kinds_of_files(tmp_path: Path, ending: str, make, compression: str) -> None:
+def test_all_formats_are_read(tmp_path: Path, ending: str, make, compression: str) -> None:
     path = tmp_path / f"a.b{ending}{compression}"
     path.write_bytes(COMPRESSORS[compression](make()))
     corpus = Corpus((str(path),))
@@ -85,7 +85,7 @@ def test_all_kinds_of_files(tmp_path: Path, ending: str, make, compression: str)
     assert corpus.describe() == [(str(path), path.stat().st_size)]
 
 
-def test_what_ends_a_document(tmp_path: Path) -> None:
+def test_documents_option_sets_the_end_of_a_document(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf\r\n  one \r\ntwo\r\n \t\r\n\r\nthree")
     assert documents(path) == [["one", "two"], ["three"]]
@@ -96,17 +96,17 @@ def test_what_ends_a_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [3, 4, 7, 1 << 20])
-def test_blocks_of_any_size_give_the_same(tmp_path: Path, monkeypatch, block_bytes: int) -> None:
+def test_block_size_does_not_change_lines(tmp_path: Path, monkeypatch, block_bytes: int) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(files.BYTE_ORDER_MARK + as_txt())
     monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
     assert documents(path) == DOCUMENTS
-    blocks = list(files.line_blocks(path))
+    blocks = list(files.read_line_blocks(path))
     assert blocks[-1].offset + len(blocks[-1].data) == path.stat().st_size
     assert blocks[-1].first_line + blocks[-1].data.count(b"\n") == 1 + as_txt().count(b"\n")
 
 
-def test_empty_and_blank_files_give_no_document(tmp_path: Path) -> None:
+def test_empty_and_blank_files_have_no_documents(tmp_path: Path) -> None:
     for name in ("a.txt", "b.jsonl", "c.txt.gz", "d.txt.zst"):
         (tmp_path / name).touch()
     (tmp_path / "e.txt").write_text(" \n\n\t\n")
@@ -118,7 +118,7 @@ def test_empty_and_blank_files_give_no_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "mode"), [("txt", "blank-line"), ("txt", "file"), ("jsonl", "blank-line"), ("parquet", "file")]
 )
-def test_a_long_document_comes_in_pieces(tmp_path: Path, monkeypatch, ending: str, mode: str) -> None:
+def test_long_document_is_split_into_pieces(tmp_path: Path, monkeypatch, ending: str, mode: str) -> None:
     monkeypatch.setattr(formats, "PIECE_CHARS", 100)
     lines = [f"line {number}" for number in range(100)]
     text = "\n".join(lines)
@@ -148,7 +148,7 @@ def test_folders_are_read_in_order_and_each_file_once(tmp_path: Path) -> None:
     assert [path.name for path in Corpus((str(tmp_path),)).skipped()] == ["d.txt.bz2", "notes.md"]
 
 
-def test_progress_runs_over_all_files(tmp_path: Path) -> None:
+def test_progress_covers_all_files(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.txt").write_bytes(b"text\n\n" * 10)
     corpus = Corpus((str(tmp_path),))
@@ -181,8 +181,8 @@ BAD_FILES = {
     ),
     "cut.txt.zst": (zstandard.compress(TEXT)[:-9], "broken zstd data at its end, byte "),
     "cut.parquet.zst": (zstandard.compress(as_parquet())[:-9], "broken zstd data at its end, byte "),
-    "plain.txt.gz": (TEXT, f"plain.txt.gz: broken gzip data behind byte 0 of {len(TEXT):,}"),
-    "plain.txt.zst": (TEXT, f"plain.txt.zst: broken zstd data behind byte 0 of {len(TEXT):,}"),
+    "plain.txt.gz": (TEXT, f"plain.txt.gz: broken gzip data after byte 0 of {len(TEXT):,}"),
+    "plain.txt.zst": (TEXT, f"plain.txt.zst: broken zstd data after byte 0 of {len(TEXT):,}"),
     "second.txt.gz": (gzip.compress(TEXT) + gzip.compress(b"x")[:-3], "(Truncated compressed stream)"),
     "syntax.jsonl": (
         b'{"text": "a"}\n\n{"text": \n',
@@ -200,10 +200,10 @@ BAD_FILES = {
     "none.jsonl": (b"{}", "none.jsonl:1: no field 'text'; it has none"),
     "number.jsonl": (b'{"text": "a"}\n{"text": 5}', "number.jsonl:2: field 'text' is int, not a string"),
     "null.jsonl": (b'{"text": null}', "null.jsonl:1: field 'text' is null, not a string"),
-    "half.jsonl": (b'{"text": "\\ud800"}', "half.jsonl:1: 'text' has half a surrogate pair"),
+    "half.jsonl": (b'{"text": "\\ud800"}', "half.jsonl:1: 'text': half a surrogate pair"),
     "latin.jsonl": (b'{"text": "caf\xe9"}', "latin.jsonl: not UTF-8 at byte offset 13 (0xe9)"),
-    "text.parquet": (TEXT, "text.parquet: not a Parquet file, or a damaged one"),
-    "cut.parquet": (as_parquet()[:-20], "cut.parquet: not a Parquet file, or a damaged one"),
+    "text.parquet": (TEXT, "text.parquet: not a valid Parquet file"),
+    "cut.parquet": (as_parquet()[:-20], "cut.parquet: not a valid Parquet file"),
     "field.parquet": (
         as_parquet(field="body"),
         "field.parquet: no column 'text'; it has 'id', 'body': choose with --text-field",
@@ -213,7 +213,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_files(tmp_path: Path, name: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, name: str) -> None:
     content, message = BAD_FILES[name]
     path = tmp_path / name
     path.write_bytes(content)
@@ -224,7 +224,7 @@ def test_bad_files(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_parquet_column_of_another_type(tmp_path: Path) -> None:
+def test_parquet_column_of_another_type_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(as_parquet())
     with pytest.raises(TextError, match=r"a\.parquet: column 'id' holds int64, not text"):
@@ -238,7 +238,7 @@ def test_parquet_column_of_another_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["long.txt", "long.txt.zst", "long.txt.gz", "long.jsonl"])
-def test_a_line_of_50_mb_is_refused_without_holding_it(tmp_path: Path, name: str) -> None:
+def test_line_of_50_mb_is_rejected_before_it_is_in_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     line = b"short\n" + b"x" * 50_000_000
     path.write_bytes(
@@ -248,14 +248,14 @@ def test_a_line_of_50_mb_is_refused_without_holding_it(tmp_path: Path, name: str
         path.write_bytes(b'{"text": "short"}\n' + b"x" * 50_000_000)
     tracemalloc.start()
     try:
-        with pytest.raises(TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*leave the file out"):
+        with pytest.raises(TextError, match=rf"{name}:2: a line of more than 10,000,000 bytes; .*omit the file"):
             list(Corpus((str(path),)))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()
 
 
-def test_a_line_just_within_the_limit_is_read(tmp_path: Path, monkeypatch) -> None:
+def test_line_of_maximum_length_is_read(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 100)
     monkeypatch.setattr(files, "BLOCK_BYTES", 30)
     path = tmp_path / "a.txt"
@@ -266,7 +266,7 @@ def test_a_line_just_within_the_limit_is_read(tmp_path: Path, monkeypatch) -> No
         documents(path)
 
 
-def test_sources_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_sources_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "notes.md").touch()
     (tmp_path / "empty").mkdir()
     for source, message in (
@@ -289,7 +289,7 @@ def test_sources_that_are_not_there(tmp_path: Path) -> None:
         ("encoding_errors='ignore'", "encoding_errors='ignore' is not one of strict, replace"),
     ],
 )
-def test_options_that_are_not_known(option: str, message: str) -> None:
+def test_unknown_options_are_rejected(option: str, message: str) -> None:
     # In a process of its own, where types are not checked before the options are.
     code = f"from electra.text.corpus import Corpus; Corpus(('a.txt',), {option})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -312,7 +312,7 @@ def unprivileged(tmp_path: Path) -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_no_permission(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_missing_permission_is_reported(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     for name in ("a.txt", "b.parquet", "c.txt.gz"):
         (tmp_path / name).write_bytes(as_parquet())
         (tmp_path / name).chmod(0)
@@ -326,7 +326,7 @@ def test_no_permission(tmp_path: Path, request: pytest.FixtureRequest) -> None:
         storage.write_atomically(tmp_path / "vocab", b"")
 
 
-def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch) -> None:
+def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "file"
     storage.write_atomically(path, b"old")
 
@@ -351,7 +351,7 @@ def hub_folder(tmp_path: Path, monkeypatch) -> Path:
     return folder
 
 
-def test_hub_data_sets(hub_folder: Path) -> None:
+def test_hub_data_sets_are_read(hub_folder: Path) -> None:
     corpus = Corpus((f"hf://{hub_folder}",))
     corpus.check()
     assert documents(f"hf://{hub_folder}") == DOCUMENTS
@@ -361,12 +361,12 @@ def test_hub_data_sets(hub_folder: Path) -> None:
     assert corpus.describe() == [(f"hf://{hub_folder}", None)]
 
 
-def test_bad_hub_data_sets(hub_folder: Path, monkeypatch) -> None:
+def test_invalid_hub_data_sets_are_rejected(hub_folder: Path, monkeypatch) -> None:
     for source, error, message in (
         (f"{hub_folder}@dev", TextError, "cannot be opened: .*dev"),
         (f"{hub_folder}/absent", TextError, "cannot be opened"),
         ("owner/absent", TextError, "hf://owner/absent: cannot be opened"),
-        ("a:b:c", UsageError, "hf://a:b:c: a hub data set is written hf://owner/name"),
+        ("a:b:c", UsageError, "hf://a:b:c: expected hf://owner/name"),
     ):
         with pytest.raises(error, match=message) as raised:
             Corpus((f"hf://{source}",)).check()
@@ -381,7 +381,7 @@ def test_bad_hub_data_sets(hub_folder: Path, monkeypatch) -> None:
         list(Corpus((f"hf://{hub_folder}",)))
 
 
-def test_hub_without_the_extra(monkeypatch) -> None:
+def test_hub_needs_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs an extra: pip install 'electra\[hub\]'"):
@@ -426,13 +426,13 @@ def test_readers_are_complete() -> None:
 
 def read_bars(path: Path, options: formats.ReadOptions) -> Iterator[formats.Piece]:
     """A format of this test: documents separated by bars."""
-    for block in files.line_blocks(path):
+    for block in files.read_line_blocks(path):
         for text in block.data.decode("utf-8", options.encoding_errors).split("|"):
-            yield from formats.document_pieces(text, block.bytes_read)
+            yield from formats.split_document(text, block.bytes_read)
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_text_format_from_outside_the_package(
+def test_text_format_can_be_added_outside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes], capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setitem(formats.READERS, ".bars", formats.Reader(read_bars, "documents separated by bars"))

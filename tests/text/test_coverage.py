@@ -27,11 +27,11 @@ def ids_of(text: str) -> np.ndarray:
         ("x ab xyz", (3, 2, 3, 0)),
     ],
 )
-def test_words_and_tokens(text: str, expected: tuple[int, ...]) -> None:
+def test_words_and_tokens_are_counted(text: str, expected: tuple[int, ...]) -> None:
     assert CoverageCounter(TOKENIZER).count(ids_of(text)).counts == expected
 
 
-def test_it_agrees_with_counting_word_by_word() -> None:
+def test_counts_equal_those_of_single_words() -> None:
     draw = np.random.default_rng(0)
     for _ in range(200):
         words = ["".join(draw.choice(list("abcx"), draw.integers(1, 5))) for _ in range(draw.integers(30))]
@@ -45,7 +45,7 @@ def test_it_agrees_with_counting_word_by_word() -> None:
         assert CoverageCounter(TOKENIZER).count(ids_of(" ".join(words))).counts == expected
 
 
-def test_special_tokens_are_left_out() -> None:
+def test_special_tokens_are_not_counted() -> None:
     cls, sep, pad = TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.pad_id
     ids = np.array([cls, *ids_of("ba x"), sep, *ids_of("ab ."), sep, pad, pad])
     assert CoverageCounter(TOKENIZER).count(ids).counts == (5, 1, 4, 1)
@@ -63,7 +63,7 @@ def test_special_tokens_are_left_out() -> None:
         (Coverage(), False),
     ],
 )
-def test_above_a_few_percent_a_warning_is_given(coverage: Coverage, poor: bool) -> None:
+def test_poor_coverage_is_a_warning(coverage: Coverage, poor: bool) -> None:
     assert coverage.is_poor == poor
     with console.capture() as capture:
         report_coverage(coverage, "the text", "train one on it")

@@ -8,7 +8,7 @@ import pytest
 
 from electra.text import builtin
 from electra.text.corpus import Corpus
-from electra.text.prose import blocks, clean, documentation, paragraphs_of
+from electra.text.prose import clean, find_documentation, read_paragraphs, split_blocks
 
 MODULE = (
     '''"""The module's docstring says what it is for,
@@ -46,7 +46,7 @@ except ImportError:
 
 
 def test_documentation_is_found_in_the_order_of_the_source_without_warnings() -> None:
-    found = [text for text in documentation(MODULE) if text]
+    found = [text for text in find_documentation(MODULE) if text]
     assert [text.split()[0:3] for text in found] == [
         ["The", "module's", "docstring"],
         ["Assert", "statements", "are"],
@@ -156,23 +156,23 @@ This is the text that is again at the margin.
     ],
     ids=["numpy", "google", "markdown", "rst"],
 )
-def test_clean(document: str, expected: list[str]) -> None:
+def test_markup_is_removed(document: str, expected: list[str]) -> None:
     assert list(clean(document)) == expected
 
 
 def test_heading_with_an_underline_is_dropped() -> None:
-    assert list(blocks("What is this for\n================\nIt is text.")) == ["It is text."]
+    assert list(split_blocks("What is this for\n================\nIt is text.")) == ["It is text."]
 
 
-def test_metadata_header_and_broken_files_give_nothing(tmp_path: Path) -> None:
+def test_metadata_header_and_broken_files_have_no_prose(tmp_path: Path) -> None:
     metadata = tmp_path / "METADATA"
     metadata.write_text("Summary: this is the header of the file and not text\n\nThis is the text of the description.")
-    assert paragraphs_of(metadata) == ["This is the text of the description."]
+    assert read_paragraphs(metadata) == ["This is the text of the description."]
     broken = tmp_path / "broken.py"
     broken.write_text("def f(:")
     latin = tmp_path / "latin.py"
     latin.write_bytes(b'"""It is a docstring in the encoding of the West: \xe9"""')
-    assert paragraphs_of(broken) == paragraphs_of(latin) == paragraphs_of(tmp_path / "absent.py") == []
+    assert read_paragraphs(broken) == read_paragraphs(latin) == read_paragraphs(tmp_path / "absent.py") == []
 
 
 @pytest.fixture
@@ -185,12 +185,12 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "readme.md").write_text("This is text of the readme that stands by itself. " * 5)
     monkeypatch.setattr(builtin.sysconfig, "get_path", lambda name: str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    builtin.builtin_text.cache_clear()
+    builtin.get_builtin_text.cache_clear()
     yield folder
-    builtin.builtin_text.cache_clear()
+    builtin.get_builtin_text.cache_clear()
 
 
-def test_builtin_is_a_corpus_without_repetitions_and_cached(installation: Path, monkeypatch) -> None:
+def test_builtin_corpus_has_no_repetitions_and_is_cached(installation: Path, monkeypatch) -> None:
     corpus = Corpus(("builtin",))
     documents = [piece.lines for piece in corpus]
     assert len(documents) == 4  # three packages and the readme; neither tests, nor what is hidden, nor ourselves
@@ -203,18 +203,18 @@ def test_builtin_is_a_corpus_without_repetitions_and_cached(installation: Path, 
     ]  # what all modules have stands in the first alone
     assert "(b)" in documents[1][0]
     assert corpus.describe() == [("builtin", corpus.total_bytes())]
-    first = builtin.builtin_text().read_bytes()
+    first = builtin.get_builtin_text().read_bytes()
 
-    builtin.builtin_text.cache_clear()
-    monkeypatch.setattr(builtin, "extract", lambda files: pytest.fail("the cache was not used"))
-    assert builtin.builtin_text().read_bytes() == first
+    builtin.get_builtin_text.cache_clear()
+    monkeypatch.setattr(builtin, "extract_prose", lambda files: pytest.fail("the cache was not used"))
+    assert builtin.get_builtin_text().read_bytes() == first
     monkeypatch.setattr(builtin, "VERSION", -1)
-    builtin.builtin_text.cache_clear()
+    builtin.get_builtin_text.cache_clear()
     with pytest.raises(pytest.fail.Exception, match="cache was not used"):
-        builtin.builtin_text()
+        builtin.get_builtin_text()
 
 
-def test_builtin_without_a_cache_directory(installation: Path, tmp_path: Path, monkeypatch, caplog) -> None:
+def test_builtin_works_without_a_cache_directory(installation: Path, tmp_path: Path, monkeypatch, caplog) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert len(list(Corpus(("builtin",)))) == 4
@@ -223,18 +223,18 @@ def test_builtin_without_a_cache_directory(installation: Path, tmp_path: Path, m
 
 
 def test_extraction_does_not_depend_on_the_number_of_processes(installation: Path, monkeypatch) -> None:
-    files = list(builtin.documentation_files())
+    files = list(builtin.find_documentation_files())
     texts = []
     for cores in (1, 3):
         monkeypatch.setattr(builtin.os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)))
-        texts.append(builtin.extract(files))
+        texts.append(builtin.extract_prose(files))
     assert texts[0] == texts[1]
 
 
-def test_the_real_standard_library_has_prose(tmp_path: Path) -> None:
+def test_standard_library_has_prose(tmp_path: Path) -> None:
     import pathlib
 
-    paragraphs = paragraphs_of(
+    paragraphs = read_paragraphs(
         Path(pathlib.__file__) if pathlib.__file__.endswith("pathlib.py") else Path(subprocess.__file__)
     )
     assert sum(map(len, paragraphs)) > 1000

@@ -14,7 +14,7 @@ from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer, load_tokenizer
-from electra.text.vocabulary import alphabet, sample_corpus, train_tokenizer
+from electra.text.vocabulary import build_alphabet, sample_corpus, train_tokenizer
 
 SHARED = DATA
 BERT_VOCABULARY = SHARED / "vocab.txt"
@@ -24,7 +24,7 @@ needs_bert = pytest.mark.skipif(not BERT_VOCABULARY.is_file(), reason=f"{BERT_VO
 @needs_bert
 @pytest.mark.parametrize("cased", [False, True])
 @pytest.mark.parametrize("strip_accents", [None, False, True])
-def test_ids_are_those_of_transformers(tmp_path: Path, cased: bool, strip_accents: bool | None) -> None:
+def test_ids_equal_those_of_transformers(tmp_path: Path, cased: bool, strip_accents: bool | None) -> None:
     transformers = pytest.importorskip("transformers")
     (tmp_path / "vocab.txt").write_bytes(BERT_VOCABULARY.read_bytes())
     config = {"do_lower_case": not cased, "strip_accents": strip_accents}
@@ -57,7 +57,7 @@ def theirs_special_ids(tokenizer) -> tuple[int, ...]:
     return tuple(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
 
 
-def test_offsets_are_those_of_the_text_as_it_was_given(trained: Tokenizer) -> None:
+def test_offsets_refer_to_the_original_text(trained: Tokenizer) -> None:
     lines = [*NASTY, *TEXT.split("\n")]
     encoded = trained.encode_with_offsets(lines)
     assert [ids for ids, _ in encoded] == trained.encode_lines(lines)
@@ -79,7 +79,7 @@ def test_offsets_are_those_of_the_text_as_it_was_given(trained: Tokenizer) -> No
 
 
 @needs_bert
-def test_words_of_up_to_200_characters_are_cut_into_pieces_as_in_berts_code() -> None:
+def test_words_of_up_to_200_characters_are_split_as_in_berts_code() -> None:
     ours = load_tokenizer(BERT_VOCABULARY)
     within, over = ours.encode_lines(["b" * 200, "b" * 201])
     assert len(within) > 1
@@ -87,7 +87,7 @@ def test_words_of_up_to_200_characters_are_cut_into_pieces_as_in_berts_code() ->
 
 
 @needs_bert
-def test_special_tokens_in_a_text_are_ordinary_words() -> None:
+def test_special_tokens_in_text_are_ordinary_words() -> None:
     ours = load_tokenizer(BERT_VOCABULARY)
     for token in SPECIAL_TOKENS:
         (ids,) = ours.encode_lines([f"a {token} b"])
@@ -97,7 +97,7 @@ def test_special_tokens_in_a_text_are_ordinary_words() -> None:
 
 
 @pytest.mark.parametrize("model_config", [True, False])
-def test_what_is_saved_loads_in_transformers(trained: Tokenizer, tmp_path: Path, model_config: bool) -> None:
+def test_transformers_loads_a_saved_tokenizer(trained: Tokenizer, tmp_path: Path, model_config: bool) -> None:
     transformers = pytest.importorskip("transformers")
     folder = tmp_path / "saved"
     trained.save(folder)
@@ -122,7 +122,7 @@ def test_what_is_saved_loads_in_transformers(trained: Tokenizer, tmp_path: Path,
     assert theirs.decode(theirs("the lazy dog")["input_ids"], skip_special_tokens=True) == "the lazy dog"
 
 
-def test_saving_and_loading_changes_nothing(trained: Tokenizer, tmp_path: Path) -> None:
+def test_saving_and_loading_preserves_the_tokenizer(trained: Tokenizer, tmp_path: Path) -> None:
     folder = tmp_path / "new/folder"
     trained.save(folder)
     for path in (folder, folder / "tokenizer.json", folder / "vocab.txt", str(folder)):
@@ -134,7 +134,7 @@ def test_saving_and_loading_changes_nothing(trained: Tokenizer, tmp_path: Path) 
     assert sorted(path.name for path in folder.iterdir()) == ["tokenizer_config.json", "vocab.txt"]
 
 
-def test_the_fingerprint_tells_vocabularies_and_settings_apart(trained: Tokenizer) -> None:
+def test_fingerprint_depends_on_vocabulary_and_settings(trained: Tokenizer) -> None:
     swapped = (*trained.vocabulary[:-2], trained.vocabulary[-1], trained.vocabulary[-2])
     others = [replace(trained, vocabulary=swapped), replace(trained, vocabulary=trained.vocabulary[:-1])]
     for change in (
@@ -148,7 +148,7 @@ def test_the_fingerprint_tells_vocabularies_and_settings_apart(trained: Tokenize
 
 
 @needs_bert
-def test_files_of_transformers_load_without_their_truncation_and_padding(tmp_path: Path) -> None:
+def test_truncation_and_padding_in_a_tokenizer_file_are_ignored(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     (tmp_path / "vocab.txt").write_bytes(BERT_VOCABULARY.read_bytes())
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path, tokenize_chinese_chars=False)
@@ -174,7 +174,7 @@ def test_normalization_of_the_trained_vocabulary(corpus: Corpus) -> None:
     assert cased.encode_lines(["The"]) != cased.encode_lines(["the"])
 
 
-def test_a_vocabulary_has_its_letters_at_both_places_and_frequent_words_whole(trained: Tokenizer) -> None:
+def test_vocabulary_has_all_letters_in_both_positions_and_frequent_words(trained: Tokenizer) -> None:
     assert trained.vocabulary[:5] == SPECIAL_TOKENS
     assert {"the", "dog", "fox", "quick", "##s"} <= set(trained.vocabulary)
     letters = {token for token in trained.vocabulary if len(token) == 1 and token.isalpha()}
@@ -191,7 +191,7 @@ print(train_tokenizer(Corpus((sys.argv[1],)), 300).fingerprint)
 """
 
 
-def test_training_gives_the_same_vocabulary_in_every_process(tmp_path: Path) -> None:
+def test_training_is_deterministic_across_processes(tmp_path: Path) -> None:
     """The library alone does not: it goes through hash tables that are seeded anew in every process."""
     words = [chr(0x4E00 + number % 300) + chr(97 + number % 26) + chr(0xE0 + number % 20) for number in range(1000)]
     path = tmp_path / "ties.txt"
@@ -203,7 +203,7 @@ def test_training_gives_the_same_vocabulary_in_every_process(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is absent")
-def test_chinese_characters_are_known(tmp_path: Path) -> None:
+def test_chinese_characters_are_in_the_vocabulary(tmp_path: Path) -> None:
     sample = tmp_path / "zh.txt"
     import zstandard
 
@@ -217,23 +217,23 @@ def test_chinese_characters_are_known(tmp_path: Path) -> None:
 
 def test_the_alphabet_is_counted_after_normalization(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = ["Éé e! \u0301中中中\x00".encode(), b"ab"]
-    assert alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
-    assert alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
-    assert alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
+    assert build_alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
+    assert build_alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
+    assert build_alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
     monkeypatch.setattr(vocabulary, "COVERAGE", 0.6)
-    assert alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
+    assert build_alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
 
 
-def test_normalization_by_character_is_that_of_the_library() -> None:
+def test_normalization_by_character_equals_that_of_the_library() -> None:
     """What counting characters instead of normalizing text rests on."""
     for normalization in (Normalization(), Normalization(True, False), Normalization(False, False)):
         text = "".join(NASTY) + TEXT
-        whole = normalization.normalizer().normalize_str(text)
+        whole = normalization.build_normalizer().normalize_str(text)
         expected = {char for char in whole if not char.isspace()}
-        assert set(alphabet([text.encode()], normalization, 10**6)[0]) == expected
+        assert set(build_alphabet([text.encode()], normalization, 10**6)[0]) == expected
 
 
-def test_the_sample_is_even_within_its_limit_and_always_the_same(tmp_path: Path) -> None:
+def test_sample_is_even_bounded_and_deterministic(tmp_path: Path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_text("\n\n".join(f"document {number:05}" for number in range(10_000)))
     corpus = Corpus((str(path),))
@@ -251,7 +251,7 @@ def test_the_sample_is_even_within_its_limit_and_always_the_same(tmp_path: Path)
     assert len(sample_corpus(corpus, limit=5)) == 1
 
 
-def test_of_a_corpus_of_unknown_size_only_the_beginning_is_sampled(tmp_path: Path, monkeypatch) -> None:
+def test_only_the_beginning_of_a_corpus_of_unknown_size_is_sampled(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "set"
@@ -261,16 +261,16 @@ def test_of_a_corpus_of_unknown_size_only_the_beginning_is_sampled(tmp_path: Pat
     assert len(sample_corpus(Corpus((f"hf://{folder}",)))) == 10
 
 
-def test_nothing_to_train_on(tmp_path: Path) -> None:
+def test_training_on_empty_text_fails(tmp_path: Path) -> None:
     path = tmp_path / "blank.txt"
     path.write_text("\n \n")
     with pytest.raises(TextError, match=r"no text to train a tokenizer on in .*blank\.txt"):
         train_tokenizer(Corpus((str(path),)), 1000)
-    with pytest.raises(UsageError, match="a vocabulary of 10 is too small; it takes at least 64"):
+    with pytest.raises(UsageError, match="a vocabulary of 10 is too small; expected at least 64"):
         train_tokenizer(Corpus((str(path),)), 10)
 
 
-def test_a_smaller_vocabulary_where_there_are_no_more_words(corpus: Corpus) -> None:
+def test_vocabulary_is_smaller_if_the_text_has_few_words(corpus: Corpus) -> None:
     assert train_tokenizer(corpus, 100).vocab_size == 100
     assert train_tokenizer(corpus, 64).vocab_size == 64
     assert 100 < train_tokenizer(corpus, 100_000).vocab_size < 300
@@ -293,22 +293,22 @@ def saved(folder: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"type": "BPE"}}, "a BPE tokenizer; only BERT's WordPiece can be used"),
+        ({"model": {"type": "BPE"}}, "a BPE tokenizer; only BERT's WordPiece is supported"),
         ({"model": None}, "a None tokenizer; only"),
         ({"model": []}, "a None tokenizer; only"),
-        ({"model__vocab": ["a"]}, "the vocabulary is not an object of tokens and their ids"),
-        ({"model__vocab": {"a": "b"}}, "the vocabulary is not an object of tokens and their ids"),
+        ({"model__vocab": ["a"]}, "the vocabulary is not an object from tokens to ids"),
+        ({"model__vocab": {"a": "b"}}, "the vocabulary is not an object from tokens to ids"),
         ({"normalizer": {"type": "NFC"}}, "NFC where BERT's tokenizers have BertNormalizer"),
         ({"pre_tokenizer": None}, "None where BERT's tokenizers have BertPreTokenizer"),
-        ({"normalizer__clean_text": False}, "clean_text, the prefix ## or [UNK] is set otherwise"),
-        ({"model__continuing_subword_prefix": "@@"}, "clean_text, the prefix ## or [UNK] is set otherwise"),
+        ({"normalizer__clean_text": False}, "clean_text, the prefix ## or [UNK] differs"),
+        ({"model__continuing_subword_prefix": "@@"}, "clean_text, the prefix ## or [UNK] differs"),
         ({"model__vocab": {"[PAD]": 0, "[UNK]": 2}}, "the ids of the vocabulary are not 0 to 1, each once"),
         ({"model__vocab": {"[PAD]": 0, "[UNK]": 1}, "added_tokens": []}, "not in the vocabulary: [CLS], [SEP], [MASK]"),
         ({"added_tokens": [{"content": "new"}]}, "1 added tokens, like 'new', are not in the WordPiece vocabulary"),
     ],
     ids=str,
 )
-def test_bad_tokenizer_json(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_invalid_tokenizer_json_is_rejected(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     folder = saved(tmp_path, **changes)
     with pytest.raises(TokenizerError) as raised:
         load_tokenizer(folder)
@@ -317,18 +317,18 @@ def test_bad_tokenizer_json(tmp_path: Path, changes: dict[str, object], message:
     assert "\n" not in str(raised.value)
 
 
-def test_bad_tokenizer_files(tmp_path: Path) -> None:
+def test_invalid_tokenizer_files_are_rejected(tmp_path: Path) -> None:
     def fails(path: Path, message: str) -> None:
         with pytest.raises(TokenizerError, match=message):
             load_tokenizer(path)
 
     fails(tmp_path / "absent", "absent: no such file or directory")
-    fails(tmp_path, "no tokenizer here: neither tokenizer.json nor vocab.txt")
+    fails(tmp_path, "no tokenizer, neither tokenizer.json nor vocab.txt")
     file = tmp_path / "vocab.txt"
     file.write_text("\n".join([*SPECIAL_TOKENS[:4], "a"]))
     fails(tmp_path, r"vocab\.txt: not in the vocabulary: \[MASK\]; ELECTRA needs")
     file.write_text("\n".join([*SPECIAL_TOKENS, "a", "b", "a"]))
-    fails(file, r"vocab\.txt:8: 'a' stands on line 6 already")
+    fails(file, r"vocab\.txt:8: 'a' is already on line 6")
     file.write_bytes(b"caf\xe9\n")
     fails(file, r"vocab\.txt: not UTF-8 at byte offset 3")
     file.write_bytes("\r\n".join([*SPECIAL_TOKENS, "a\u2028b", ""]).encode())
@@ -341,7 +341,7 @@ def test_bad_tokenizer_files(tmp_path: Path) -> None:
     fails(tmp_path, r"tokenizer\.json:3: not JSON")
 
 
-def test_saving_where_a_file_stands(tmp_path: Path) -> None:
+def test_saving_to_the_path_of_a_file_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file/vocab\.txt: cannot be written"):
         Tokenizer((*SPECIAL_TOKENS, "a"), Normalization()).save(tmp_path / "file")

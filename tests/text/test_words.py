@@ -31,7 +31,7 @@ def agree(encoder: LineEncoder, lines: list[str]) -> bool:
     )
 
 
-def test_ids_are_the_tokenizers(trained: Tokenizer) -> None:
+def test_ids_equal_those_of_the_tokenizer(trained: Tokenizer) -> None:
     encoder = LineEncoder(trained)
     assert agree(encoder, LINES)
     assert agree(encoder, LINES[::-1])  # all words are known by now
@@ -39,11 +39,11 @@ def test_ids_are_the_tokenizers(trained: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("change", [{"split_chinese": False}, {"max_word_chars": 4}, {"strip_accents": False}])
-def test_whatever_the_normalization(trained: Tokenizer, change: dict[str, int]) -> None:
+def test_ids_are_equal_for_every_normalization(trained: Tokenizer, change: dict[str, int]) -> None:
     assert agree(LineEncoder(Tokenizer(trained.vocabulary, Normalization(**change))), LINES)
 
 
-def test_on_text_of_all_of_unicode(trained: Tokenizer) -> None:
+def test_ids_are_equal_for_all_of_unicode(trained: Tokenizer) -> None:
     rng = np.random.default_rng(0)
     ascii = list(map(chr, range(128)))
     planes = [chr(i) for i in range(0x20000) if not 0xD800 <= i < 0xE000]
@@ -58,9 +58,7 @@ def test_on_text_of_all_of_unicode(trained: Tokenizer) -> None:
         assert agree(LineEncoder(trained), lines)
 
 
-def test_batches_and_a_table_that_begins_anew_change_nothing(
-    trained: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_and_clearing_the_table_do_not_change_ids(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_encoder, "BATCH_CHARS", 50)
     encoder = LineEncoder(trained, capacity=100)
     most = 0
@@ -68,10 +66,12 @@ def test_batches_and_a_table_that_begins_anew_change_nothing(
         assert agree(encoder, [line])
         most = max(most, encoder._table.chars)
     assert agree(encoder, LINES * 2)
-    assert most <= 100 < sum(len(word) for word in {word for line in LINES for word in cached_encoder.words_of(line)})
+    assert (
+        most <= 100 < sum(len(word) for word in {word for line in LINES for word in cached_encoder.split_words(line)})
+    )
 
 
-def test_a_word_is_asked_for_once(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer_encodes_each_word_once(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     encode_lines = Tokenizer.encode_lines
 
@@ -83,4 +83,4 @@ def test_a_word_is_asked_for_once(trained: Tokenizer, monkeypatch: pytest.Monkey
     encoder = LineEncoder(trained)
     for line in TEXT.split("\n") * 3:
         encoder.encode([line])
-    assert sorted(asked) == sorted(set(cached_encoder.words_of(TEXT.replace("\n", " "))))
+    assert sorted(asked) == sorted(set(cached_encoder.split_words(TEXT.replace("\n", " "))))

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from electra.external import output_path
-from electra.storage import PathLike, owner_only
+from electra.external import check_output_path
+from electra.storage import PathLike, restrict_permissions
 from electra.train.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def finetune(
     from electra.finetuning.config import from_options
     from electra.finetuning.run import finetune as run
 
-    with owner_only(private):
-        return run(from_options(task, {"model": model, **options}), output_path(out), seeds, callbacks)
+    with restrict_permissions(private):
+        return run(from_options(task, {"model": model, **options}), check_output_path(out), seeds, callbacks)
 
 
 def glue(
@@ -81,10 +81,10 @@ def glue(
     from electra.finetuning.config import from_options
 
     config = from_options("", {"model": model, "data": data, **options}, "glue")
-    with owner_only(private):
+    with restrict_permissions(private):
         return run(
             config,
-            output_path(out),
+            check_output_path(out),
             tasks=[tasks] if isinstance(tasks, str) else list(tasks),
             seeds=seeds,
             intermediate=intermediate,

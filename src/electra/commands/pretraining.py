@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.config.checks import check_local
-from electra.config.files import flat, format_value
+from electra.config.files import flatten, format_value
 from electra.config.resolve import check_options, flat_fields, read_config, resolve
 from electra.data.manifest import Manifest
-from electra.external import output_path
+from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
 from electra.pretraining.unused_options import without_effect
 from electra.pretraining.warm_start import read_initial_sizes
-from electra.storage import PathLike, owner_only
+from electra.storage import PathLike, restrict_permissions
 from electra.train.callbacks import Callback
 
 log = logging.getLogger(__name__)
@@ -53,9 +53,9 @@ def tokenizer(
     from electra.data.pipeline import open_corpus, save_trained_tokenizer
 
     check_local({"--out": out})
-    directory = output_path(out)
+    directory = check_output_path(out)
     corpus = open_corpus(sources(text), documents, text_field, encoding_errors)
-    with owner_only(private):
+    with restrict_permissions(private):
         save_trained_tokenizer(directory, corpus, vocab_size, cased, keep_accents)
     return directory
 
@@ -95,11 +95,11 @@ def prepare(
     from electra.text.tokenizer import load_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
-    directory = output_path(out)
+    directory = check_output_path(out)
     corpus = open_corpus(sources(text), documents, text_field, encoding_errors)
     known = load_tokenizer(Path(tokenizer))
     log_corpus(corpus)
-    with owner_only(private):
+    with restrict_permissions(private):
         prepare_with_progress(corpus, known, directory, seq_len=seq_len, workers=workers, seed=seed)
     log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)")
     return directory
@@ -136,13 +136,13 @@ def pretrain(
     """
     from electra.pretraining.run import pretrain as run
 
-    directory = output_path(out)
-    overrides = flat(options) | ({"text": sources(text)} if text else {}) | ({"preset": preset} if preset else {})
+    directory = check_output_path(out)
+    overrides = flatten(options) | ({"text": sources(text)} if text else {}) | ({"preset": preset} if preset else {})
     built = resolve_pretraining(overrides, config, directory)
     for line in without_effect(overrides, built):
         log.warning(line)
     log_preset(built)
-    with owner_only(private):
+    with restrict_permissions(private):
         return run(built, directory, callbacks)
 
 

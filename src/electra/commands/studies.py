@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from electra.config.checks import check_local
 from electra.errors import UsageError
-from electra.external import output_path
-from electra.storage import PathLike, owner_only
+from electra.external import check_output_path
+from electra.storage import PathLike, restrict_permissions
 
 
 def flops(
@@ -111,7 +111,7 @@ def study(
         name,
         os.fspath(data),
         os.fspath(glue),
-        output_path(out),
+        check_output_path(out),
         scale,
         seeds,
         hours,
@@ -124,7 +124,7 @@ def study(
         device,
         precision,
     )
-    with owner_only(private):
+    with restrict_permissions(private):
         return run_study(config, dry_run)
 
 

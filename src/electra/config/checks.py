@@ -6,25 +6,25 @@ from typing import Any
 
 from electra.config.suggestions import format_flag, suggest_choice
 from electra.errors import UsageError
-from electra.external import is_unicode, printable, shortened
+from electra.external import escape_unprintable, is_unicode, shorten
 
 LARGEST_INT = 2**53
 """Integers up to here are exact in JSON, in float64 and as tensor sizes."""
 UNBOUNDED = ("clip_norm", "null_threshold")
-"""Options whose value may be infinite: no gradient clipping; always or never an answer."""
+"""Options whose value can be infinite: no gradient clipping; always or never an answer."""
 
 
 def check_value(name: str, value: Any) -> None:
-    """Check what holds for the values of every option: finite numbers, integers up to 2^53, valid Unicode.
+    """Check a value of any option: finite numbers, integers up to 2^53, valid Unicode.
 
     Raises:
-        UsageError: the value, or one of a list of values, violates this.
+        UsageError: the value, or one of a list of values, is invalid.
     """
     for each in value if isinstance(value, (list, tuple)) else [value]:
         if isinstance(each, str):
             problem = "a NUL character" if "\0" in each else "" if is_unicode(each) else "bytes that are not UTF-8"
             if problem:
-                raise UsageError(f"{format_flag(name)}: {shortened(printable(each))} holds {problem}")
+                raise UsageError(f"{format_flag(name)}: {shorten(escape_unprintable(each))} holds {problem}")
         elif isinstance(each, float) and not math.isfinite(each):
             if math.isnan(each) or name.rpartition(".")[2] not in UNBOUNDED:
                 raise UsageError(f"{format_flag(name)}: expected a finite number, got {each}")
@@ -37,7 +37,7 @@ def check_value(name: str, value: Any) -> None:
 def check_limits(config: Any, prefix: str, **limits: int | float) -> None:
     """Raise a `UsageError` if a field of a configuration is greater than its limit, or NaN; None passes.
 
-    The limits are far beyond useful values: they keep what is computed from a number finite.
+    The limits are far above useful values; they keep computations finite.
     """
     for name, limit in limits.items():
         value = getattr(config, name)
@@ -54,24 +54,24 @@ def check_choice(flag: str, value: str, choices: Iterable[str]) -> None:
     allowed = list(choices)
     if value not in allowed:
         hint = suggest_choice(value, allowed)
-        raise UsageError(f"{flag}: expected {join_choices(allowed)}, got {shortened(str(value))}{hint}")
+        raise UsageError(f"{flag}: expected {join_choices(allowed)}, got {shorten(str(value))}{hint}")
 
 
 def join_choices(choices: Iterable[str]) -> str:
-    """`a, b or c`."""
+    """Format as `a, b or c`."""
     *first, last = choices
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def check_local(paths: Mapping[str, object], hub_name: str | None = None) -> None:
-    """Check that paths are no addresses of the Hugging Face hub.
+    """Check that no path is an address of the Hugging Face hub.
 
     Args:
         paths: Option -> its path; None passes.
-        hub_name: The option that accepts names of models on the hub, without hf://.
+        hub_name: Option that accepts names of models on the hub, without hf://.
 
     Raises:
-        UsageError: one begins with hf://. (A `Path` holds it as hf:/owner/name.)
+        UsageError: one begins with hf://. (`Path` normalizes this to hf:/owner/name.)
     """
     for option, path in paths.items():
         if path is None or not str(path).startswith("hf:/"):

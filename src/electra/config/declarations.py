@@ -1,4 +1,4 @@
-"""Options out of the fields of a dataclass, or out of the parameters of a function, with their help texts."""
+"""Derive options with help texts from the fields of a dataclass or the parameters of a function."""
 
 import ast
 import dataclasses
@@ -17,22 +17,22 @@ PLAIN = (str, bool, int, float)
 
 
 @cache
-def options_of(config: type) -> dict[str, Option]:
-    """The fields of a dataclass as options by name, those of nested dataclasses with dotted names.
+def get_options(config: type) -> dict[str, Option]:
+    """Return the fields of a dataclass as options: name -> option; names of nested fields are dotted.
 
-    The docstring under a field is its help text. Fields made by `electra.config.options.fixed` are left out.
+    The docstring under a field is its help text. Fields defined by `electra.config.options.fixed_field` are omitted.
     """
-    types, help_texts = get_type_hints(config), field_docstrings(config)
+    types, help_texts = get_type_hints(config), parse_field_docstrings(config)
     options: dict[str, Option] = {}
     for field in dataclasses.fields(config):
         if not field.metadata.get("option", True):
             continue
         if dataclasses.is_dataclass(types[field.name]):
-            for option in options_of(types[field.name]).values():
+            for option in get_options(types[field.name]).values():
                 name = f"{field.name}.{option.name}"
                 options[name] = dataclasses.replace(option, name=name)
             continue
-        option = option_of(field.name, types[field.name])
+        option = build_option(field.name, types[field.name])
         options[field.name] = dataclasses.replace(
             option,
             choices=field.metadata.get("choices", option.choices),
@@ -43,26 +43,26 @@ def options_of(config: type) -> dict[str, Option]:
 
 
 @cache
-def sections_of(config: type) -> dict[str, str]:
-    """The nested dataclasses of a dataclass: field name -> help text."""
-    types, help_texts = get_type_hints(config), field_docstrings(config)
+def get_sections(config: type) -> dict[str, str]:
+    """Return the nested dataclasses of a dataclass: field name -> help text."""
+    types, help_texts = get_type_hints(config), parse_field_docstrings(config)
     return {name: help_texts.get(name, "") for name, kind in types.items() if dataclasses.is_dataclass(kind)}
 
 
-def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
-    """The parameters of a function as options by name; those that are not keyword-only are positional arguments.
+def get_function_options(function: Callable[..., Any]) -> dict[str, Option]:
+    """Return the parameters of a function as options: name -> option; those that are not keyword-only are positional.
 
-    Parameters of other types than `option_of` has, such as callbacks, are for Python only and are left out. The help texts
+    Parameters of other types than `build_option` has, such as callbacks, are for Python only and are left out. The help texts
     are the `Args` section of its docstring.
     """
-    types, help_texts = get_type_hints(function), argument_docstrings(function)
+    types, help_texts = get_type_hints(function), parse_argument_docstrings(function)
     options = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD or not is_option(types[name]):
             continue
         required = parameter.default is parameter.empty
         options[name] = dataclasses.replace(
-            option_of(name, types[name]),
+            build_option(name, types[name]),
             default=None if required else parameter.default,
             required=required,
             positional=parameter.kind is parameter.POSITIONAL_OR_KEYWORD,
@@ -71,9 +71,9 @@ def options_of_function(function: Callable[..., Any]) -> dict[str, Option]:
     return options
 
 
-def option_of(name: str, annotation: Any) -> Option:
+def build_option(name: str, annotation: Any) -> Option:
     """An option of a type: one of `PLAIN` or a Literal, a tuple or iterable of these, or None besides. A path is a str."""
-    kinds, flat = members(annotation), flat_members(annotation)
+    kinds, flat = get_members(annotation), get_flat_members(annotation)
     literals = [value for kind in flat if get_origin(kind) is Literal for value in get_args(kind)]
     plain = str if literals or any(map(is_path, flat)) else next(kind for kind in PLAIN if kind in flat)
     return Option(
@@ -86,17 +86,17 @@ def option_of(name: str, annotation: Any) -> Option:
 
 
 def is_option(annotation: Any) -> bool:
-    """Whether `option_of` has an option of this type."""
-    return any(each in PLAIN or is_path(each) or get_origin(each) is Literal for each in flat_members(annotation))
+    """Whether `build_option` has an option of this type."""
+    return any(each in PLAIN or is_path(each) or get_origin(each) is Literal for each in get_flat_members(annotation))
 
 
-def flat_members(annotation: Any) -> list[Any]:
+def get_flat_members(annotation: Any) -> list[Any]:
     """The members of a union, and in the place of a series those of its elements."""
-    kinds = members(annotation)
-    return [each for kind in kinds for each in (members(get_args(kind)[0]) if is_series(kind) else [kind])]
+    kinds = get_members(annotation)
+    return [each for kind in kinds for each in (get_members(get_args(kind)[0]) if is_series(kind) else [kind])]
 
 
-def members(annotation: Any) -> Sequence[Any]:
+def get_members(annotation: Any) -> Sequence[Any]:
     """The members of a union; any other type alone."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
@@ -111,8 +111,8 @@ def is_path(kind: Any) -> bool:
     return get_origin(kind) is os.PathLike
 
 
-def field_docstrings(config: type) -> dict[str, str]:
-    """The docstrings under the fields of a dataclass, each in one line."""
+def parse_field_docstrings(config: type) -> dict[str, str]:
+    """Parse the docstrings under the fields of a dataclass: name -> text in one line."""
     body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}
@@ -124,8 +124,8 @@ def field_docstrings(config: type) -> dict[str, str]:
     return found
 
 
-def argument_docstrings(function: Callable[..., Any]) -> dict[str, str]:
-    """The `Args` section of a docstring: name -> text in one line."""
+def parse_argument_docstrings(function: Callable[..., Any]) -> dict[str, str]:
+    """Parse the `Args` section of a docstring: name -> text in one line."""
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
     found: dict[str, str] = {}
     name = ""

@@ -1,4 +1,4 @@
-"""Config files: a subset of YAML that neither expands nor makes objects; writing configurations and comparing them."""
+"""Config files: reading a safe subset of YAML, writing configurations and comparing them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ import yaml
 from electra.config.options import MAX_DIGITS
 from electra.config.suggestions import format_flag
 from electra.errors import UsageError
-from electra.external import refuse_special_file
+from electra.external import is_unicode, one_line, refuse_special_file
 
 MAX_BYTES = 2 << 20
-"""Bytes of a config file: as many as a command line may have, which can name many files."""
+"""Maximum bytes of a config file: the limit of a command line, which can name many files."""
 MAX_DEPTH = 20
 SHOWN_DIFFERENCES = 3
-"""Differing options that a message names."""
+"""Number of differing options in a message."""
 
 TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 TEXT = "tag:yaml.org,2002:str"
@@ -24,9 +24,9 @@ NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 class PlainLoader(yaml.SafeLoader):
-    """PyYAML's loader of null, booleans, numbers, strings, lists and mappings, without aliases, tags and repeated names.
+    """PyYAML loader of null, booleans, numbers, strings, lists and mappings, without aliases, tags and duplicate names.
 
-    A few hundred bytes of aliases can expand to gigabytes; tags make objects. A date is a string.
+    A few hundred bytes of aliases can expand to gigabytes, and tags create objects. A date is a string.
     """
 
     depth = 0
@@ -36,14 +36,14 @@ class PlainLoader(yaml.SafeLoader):
     }
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """The next node, checked before anything is built of it."""
+        """Compose the next node, and check it before values are built from it."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise yaml_error(f"an alias (*{event.anchor}); write out what it stands for", event)
+            raise make_yaml_error(f"an alias (*{event.anchor}); write out its value", event)
         if getattr(event, "tag", None) is not None:
-            raise yaml_error(f"a tag ({event.tag}); leave it out", event)
+            raise make_yaml_error(f"a tag ({event.tag}); remove it", event)
         if self.depth == MAX_DEPTH:
-            raise yaml_error(f"values nested more than {MAX_DEPTH} deep", event)
+            raise make_yaml_error(f"values nested more than {MAX_DEPTH} deep", event)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -53,37 +53,39 @@ class PlainLoader(yaml.SafeLoader):
 
 
 def check_node(node: yaml.Node) -> None:
-    """Raise a `yaml.YAMLError` for a node that no config file needs."""
+    """Raise a `yaml.YAMLError` for a node that config files do not support."""
     if node.tag not in TAGS:
-        raise yaml_error(f"{node.value!r}, which has a special meaning in YAML; put it into quotes", node)
+        raise make_yaml_error(f"{node.value!r}, which has a special meaning in YAML; quote it", node)
     if isinstance(node, yaml.ScalarNode):
         if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
-            raise yaml_error(f"a number of {len(node.value):,} characters", node)
+            raise make_yaml_error(f"a number of {len(node.value):,} characters", node)
         if node.tag in NUMBERS and ":" in node.value:
-            raise yaml_error(f"{node.value}, which YAML takes for a number of base 60; put it into quotes", node)
-        if "\0" in node.value or any("\ud800" <= char <= "\udfff" for char in node.value):
-            raise yaml_error("a NUL character or half a surrogate pair", node)
+            raise make_yaml_error(f"{node.value}, which YAML reads as a base-60 number; quote it", node)
+        if "\0" in node.value or not is_unicode(node.value):
+            raise make_yaml_error("a NUL character or half a surrogate pair", node)
     if isinstance(node, yaml.MappingNode):
         names = set()
         for key, _ in node.value:
             if key.tag != TEXT:
                 name = repr(key.value) if isinstance(key, yaml.ScalarNode) else "of several values"
-                raise yaml_error(f"the name {name}, which is not text; names are those of options, like seq_len", key)
+                raise make_yaml_error(
+                    f"the name {name}, which is not text; names are those of options, like seq_len", key
+                )
             if key.value in names:
-                raise yaml_error(f"the name {key.value!r} a second time", key)
+                raise make_yaml_error(f"the name {key.value!r} a second time", key)
             names.add(key.value)
 
 
-def yaml_error(found: str, node: Any) -> yaml.YAMLError:
-    """An error that names the line."""
+def make_yaml_error(found: str, node: Any) -> yaml.YAMLError:
+    """Build an error that names the line."""
     return yaml.YAMLError(f"line {node.start_mark.line + 1} has {found}")
 
 
 def load_yaml(path: Path) -> Any:
-    """The content of a YAML file of plain values.
+    """Load a YAML file of plain values.
 
     Raises:
-        UsageError: no such file, a file that is too large, or not plain YAML.
+        UsageError: no such file, too large, or not plain YAML.
     """
     refuse_special_file(path, UsageError)
     try:
@@ -99,20 +101,20 @@ def load_yaml(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a config file (not UTF-8 at byte {error.start:,})") from None
     except (ValueError, yaml.YAMLError) as error:  # ValueError: a number like 0x_
-        raise UsageError(f"{path}: not a config file ({' '.join(str(error).split())})") from None
+        raise UsageError(f"{path}: not a config file ({one_line(error)})") from None
 
 
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} as {"a.b": 1}; dotted names stay, an empty mapping is a value."""
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Convert {"a": {"b": 1}} to {"a.b": 1}; dotted names are unchanged, an empty mapping is a value."""
     items: dict[str, Any] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
-        items.update(flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
+        items.update(flatten(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
     return items
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The values of a config file, with dotted names.
+    """Load the values of a config file, with dotted names.
 
     Raises:
         UsageError: no such file, not YAML, or not a mapping.
@@ -120,11 +122,11 @@ def load(path: Path) -> dict[str, Any]:
     values = load_yaml(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: not a config file (expected names and values)")
-    return flat(values)
+    return flatten(values)
 
 
 def to_yaml(config: Any) -> str:
-    """A configuration as the text of a config file."""
+    """Format a configuration as a config file."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -134,32 +136,32 @@ def to_yaml(config: Any) -> str:
     return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
 
 
-def difference_to(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
+def describe_difference(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
     """Describe how a configuration differs from a saved one; None if it does not.
 
     Args:
-        saved: Config file.
+        saved: Config file of the saved configuration.
         config: The configuration.
-        free: Beginnings of the names of options that may differ.
+        free: Prefixes of the names of options that may differ.
     """
-    theirs, ours = load(saved), flat(yaml.safe_load(to_yaml(config)))
+    old, new = load(saved), flatten(yaml.safe_load(to_yaml(config)))
     changed = {
-        name: (theirs.get(name), ours.get(name))
-        for name in theirs | ours
-        if theirs.get(name) != ours.get(name) and not name.startswith(free)
+        name: (old.get(name), new.get(name))
+        for name in old | new
+        if old.get(name) != new.get(name) and not name.startswith(free)
     }
     if not changed:
         return None
     shown = [
-        f"{format_flag(name)} is {format_value(old)} there, {format_value(new)} here"
-        for name, (old, new) in list(changed.items())[:SHOWN_DIFFERENCES]
+        f"{format_flag(name)} is {format_value(before)} there, {format_value(after)} here"
+        for name, (before, after) in list(changed.items())[:SHOWN_DIFFERENCES]
     ]
     more = len(changed) - len(shown)
     return "; ".join([*shown, f"{more} more {'option differs' if more == 1 else 'options differ'}"] if more else shown)
 
 
 def format_value(value: Any) -> str:
-    """A value of a config file as it is written on the command line."""
+    """Format a value of a config file as on the command line."""
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value)) or "not set"
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""An option: its name, type, default and help text; parsing and checking of its values."""
+"""Options: name, type, default and help text; parsing and checking of values."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,30 +8,30 @@ from typing import Any
 from electra.config.checks import check_choice, check_value, join_choices
 from electra.config.suggestions import format_flag, suggest_value
 from electra.errors import UsageError
-from electra.external import shortened
+from electra.external import shorten
 
 SWITCH = {"true": True, "yes": True, "false": False, "no": False}
-"""Words for the two values of a `bool`."""
+"""Words for the values of a `bool`."""
 INT = re.compile(r"[+-]?[0-9]{1,400}")
 FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?|[+-]?\.?inf(inity)?|\.?nan", re.IGNORECASE)
 MAX_DIGITS = 400
-"""Characters of a number; the largest float64 has 309 digits."""
+"""Maximum characters of a number; the largest float64 has 309 digits."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A command-line option, or a positional argument, or a value of a config file."""
+    """A command-line option, positional argument or value of a config file."""
 
     name: str
-    """Dotted for fields of nested configurations, with underscores."""
+    """Name with underscores; dotted for fields of nested configurations."""
     type: type
     """bool, int, float or str."""
     optional: bool = False
-    """None is allowed, written null."""
+    """Whether None is allowed, written null."""
     many: bool = False
-    """Takes several values; the value is a tuple."""
+    """Whether there are several values, in a tuple."""
     choices: Callable[[], Iterable[str]] | None = None
-    """Looks up the allowed values."""
+    """Function that returns the allowed values."""
     default: Any = None
     required: bool = False
     positional: bool = False
@@ -39,7 +39,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As it is written on the command line."""
+        """Name on the command line."""
         return self.name.upper() if self.positional else format_flag(self.name)
 
     @property
@@ -49,10 +49,10 @@ class Option:
         return join_choices([*kinds, "null"] if self.optional else kinds)
 
     def parse(self, text: str) -> Any:
-        """The value that a word on the command line, or text in a config file, stands for.
+        """Parse a word of the command line, or a string in a config file.
 
         Raises:
-            UsageError: it is no value of this option.
+            UsageError: it is not a value of this option.
         """
         if self.optional and text.lower() == "null":
             return None
@@ -66,7 +66,7 @@ class Option:
         return self.check_one(value)
 
     def check(self, value: Any) -> Any:
-        """`value` in the type of this option; for values from Python and from config files.
+        """Check a value from Python or a config file, and convert it to the type of this option.
 
         Raises:
             UsageError: it is of another type, or not allowed.
@@ -80,7 +80,7 @@ class Option:
         return (self.check_one(value),) if self.many else self.check_one(value)
 
     def check_one(self, value: Any) -> Any:
-        """`check` of a single value."""
+        """Check a single value as in `check`."""
         if isinstance(value, str) and self.type is not str:
             return self.parse(value)
         if self.type is float and isinstance(value, int) and not isinstance(value, bool):
@@ -100,18 +100,18 @@ class Option:
         assert self.choices is not None
         allowed = [*self.choices(), *(["null"] if self.optional else [])]
         if value not in allowed and (hint := suggest_value(self.name, value)):
-            raise UsageError(f"{self.flag}: expected {self.type_name}, got {shortened(value)}{hint}")
+            raise UsageError(f"{self.flag}: expected {self.type_name}, got {shorten(value)}{hint}")
         check_choice(self.flag, value, allowed)
 
     def error(self, value: Any) -> UsageError:
-        """The error for a value of another type."""
+        """Build the error for a value of another type."""
         if isinstance(value, float) and value - value != 0:
             return UsageError(f"{self.flag}: expected a finite number, got {value}")
-        return UsageError(f"{self.flag}: expected {self.type_name}, got {shortened(str(value))}")
+        return UsageError(f"{self.flag}: expected {self.type_name}, got {shorten(str(value))}")
 
 
 def parse_number(text: str) -> int | float | None:
-    """The number that is written, `1e3` for instance; None if it is none. An integer stays exact."""
+    """Parse a number, such as `1e3`; None if text is not a number. Integers are exact."""
     if len(text) > MAX_DIGITS:
         return None
     if INT.fullmatch(text):
@@ -119,11 +119,11 @@ def parse_number(text: str) -> int | float | None:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan")) if FLOAT.fullmatch(text) else None
 
 
-def choice(default: str | tuple[str, ...], choices: Callable[[], Iterable[str]]) -> Any:
+def choice_field(default: str | tuple[str, ...], choices: Callable[[], Iterable[str]]) -> Any:
     """A field of a configuration whose allowed values are looked up, the keys of a dictionary for instance."""
     return field(default=default, metadata={"choices": choices})
 
 
-def fixed(default: Any) -> Any:
-    """A field of a configuration that is not an option: it is computed from others."""
+def fixed_field(default: Any) -> Any:
+    """Define a field of a configuration that is not an option, because it is computed from others."""
     return field(default=default, metadata={"option": False})

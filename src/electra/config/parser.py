@@ -1,4 +1,4 @@
-"""Command lines: words -> given options; the help text of a command."""
+"""Parse command lines to options, and format the help text of a command."""
 
 import shutil
 import textwrap
@@ -8,10 +8,10 @@ from typing import Any
 
 from electra.config.files import format_value
 from electra.config.options import SWITCH, Option
-from electra.config.resolve import section_error
+from electra.config.resolve import make_section_error
 from electra.config.suggestions import suggest_option
 from electra.errors import UsageError
-from electra.external import shortened
+from electra.external import shorten
 
 COMMON = {
     "--help, -h": "Show this text.",
@@ -32,10 +32,10 @@ class Parser:
     options: Mapping[str, Option]
     """By name; at most one is positional."""
     sections: Mapping[str, str] = field(default_factory=dict)
-    """Groups of options, by the beginning of their dotted names: their help texts."""
+    """Groups of options: prefix of their dotted names -> help text."""
 
     def parse(self, words: Sequence[str], complete: bool = True) -> dict[str, Any]:
-        """The options that are given, by name.
+        """Parse the given options: name -> value.
 
         Args:
             words: The command line, without `COMMON`.
@@ -70,33 +70,33 @@ class Parser:
         return given
 
     def find(self, flag: str) -> Option:
-        """The option of a flag. Raises a `UsageError` that names the nearest one if there is none."""
+        """Find the option of a flag. Raises a `UsageError` that names the nearest one if there is none."""
         if not flag.startswith("--"):
-            raise UsageError(f"there is no option {shortened(flag)}; --help lists all options")
+            raise UsageError(f"there is no option {shorten(flag)}; --help lists all options")
         name = flag.removeprefix("--").replace("-", "_")
         names = [each.name for each in self.options.values() if not each.positional]
         if name in names:
             return self.options[name]
         if name in self.sections:
-            raise section_error(name, names)
+            raise make_section_error(name, names)
         hint = suggest_option(name, names, self.command)
-        raise UsageError(f"there is no option {shortened(flag.replace('_', '-'))}; {hint}")
+        raise UsageError(f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
 
     def parse_positional(self, words: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The positional argument, out of words without a flag."""
+        """Parse the positional argument from words without a flag."""
         option = next((each for each in self.options.values() if each.positional), None)
         if not words:
             return {}
         if option is None:
-            raise UsageError(f"{shortened(words[0])!r} is no option; --help lists all options")
+            raise UsageError(f"{shorten(words[0])!r} is not an option; --help lists all options")
         if option.name in given:
-            raise UsageError(f"{shortened(words[0])!r} follows other options; name all of {option.flag} together")
+            raise UsageError(f"{shorten(words[0])!r} follows other options; name all of {option.flag} together")
         if len(words) > 1 and not option.many:
-            raise UsageError(f"{shortened(words[1])!r} is one argument too many; expected one {option.flag}")
+            raise UsageError(f"extra argument {shorten(words[1])!r}; expected one {option.flag}")
         return {option.name: self.parse_values(option, words)}
 
     def parse_values(self, option: Option, words: Sequence[str]) -> Any:
-        """The value of an option out of its words."""
+        """Parse the value of an option from its words."""
         if not words:
             raise UsageError(f"{option.flag} needs a value: {option.type_name}")
         return tuple(map(option.parse, words)) if option.many else option.parse(words[0])
@@ -112,13 +112,17 @@ class Parser:
             )
 
     def format_help(self, description: str, defaults: Mapping[str, Any]) -> str:
-        """The help text; `defaults` are those that differ from the options' own."""
+        """Format the help text; `defaults` override those of the options."""
         width = max(MIN_WIDTH, min(shutil.get_terminal_size().columns - 2, MAX_WIDTH))
         groups: dict[str, list[Option]] = {"arguments": [], "options": []}
         for option in self.options.values():
             section = option.name.partition(".")[0] if "." in option.name else "options"
             groups.setdefault("arguments" if option.positional else section, []).append(option)
-        lines = [f"usage: electra {self.command} {' '.join(self.usage())}", "", *textwrap.wrap(description, width)]
+        lines = [
+            f"usage: electra {self.command} {' '.join(self.format_usage())}",
+            "",
+            *textwrap.wrap(description, width),
+        ]
         for name, options in groups.items():
             if name == "options" or options:
                 about = self.sections.get(name, "")
@@ -129,20 +133,20 @@ class Parser:
                 lines += [line for flags, text in COMMON.items() for line in format_entry(flags, text, width)]
         return "\n".join(lines) + "\n"
 
-    def usage(self) -> Iterator[str]:
-        """The positional argument and the required options, as the usage line shows them."""
+    def format_usage(self) -> Iterator[str]:
+        """Yield the positional argument and the required options for the usage line."""
         for option in self.options.values():
             if option.positional:
                 words = f"{option.flag} ..." if option.many else option.flag
                 yield words if option.required else f"[{words}]"
         for option in self.options.values():
             if option.required and not option.positional:
-                yield f"{option.flag} {metavar(option)}"
+                yield f"{option.flag} {format_metavar(option)}"
         yield "[options]"
 
 
 def is_value(word: str) -> bool:
-    """Whether a word is no flag: `-` is the standard input."""
+    """Whether a word is not a flag; `-` is standard input."""
     return not word.startswith("-") or word == "-"
 
 
@@ -153,22 +157,22 @@ def take_values(rest: list[str]) -> list[str]:
     return taken
 
 
-def metavar(option: Option) -> str:
-    """What the value of an option is called in the usage line: the last part of its name."""
+def format_metavar(option: Option) -> str:
+    """Format the name of an option's value in the usage line: the last part of the option's name."""
     return option.name.rpartition(".")[2].upper().replace("_", "-")
 
 
 def format_option(option: Option, default: Any, width: int) -> list[str]:
-    """The lines of an option in the help text."""
+    """Format the lines of an option in the help text."""
     facts = [f"type: {option.type_name}"]
     if option.required:
         facts.append("required")
     elif default not in ((), [], ""):
         facts.append(f"default: {'null' if default is None else format_value(default)}")
-    flag = option.flag if option.positional or option.type is bool else f"{option.flag} {metavar(option)}"
+    flag = option.flag if option.positional or option.type is bool else f"{option.flag} {format_metavar(option)}"
     return format_entry(flag, f"{option.help} ({', '.join(facts)})", width)
 
 
 def format_entry(flag: str, text: str, width: int) -> list[str]:
-    """A flag, and below it its text."""
+    """Format a flag, and its text below it."""
     return [f"  {flag}", *textwrap.wrap(text, width, initial_indent=" " * INDENT, subsequent_indent=" " * INDENT)]

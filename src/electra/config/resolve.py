@@ -1,4 +1,4 @@
-"""The configuration of a command: its preset, then the config file, then the given options, each overriding the one before."""
+"""Resolve the configuration of a command: options override the config file, which overrides the preset."""
 
 import dataclasses
 import os
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
-from electra.config.declarations import options_of, sections_of
-from electra.config.files import flat, load
+from electra.config.declarations import get_options, get_sections
+from electra.config.files import flatten, load
 from electra.config.suggestions import format_flag, suggest_option
 from electra.errors import UsageError
 
@@ -22,14 +22,14 @@ def resolve(
     alternatives: Sequence[str] = (),
     command: str = "",
 ) -> Config:
-    """A configuration: `preset` with the values of `file` and then of `overrides` in place of its own. Reads nothing.
+    """Build a configuration: `preset`, overridden by `file`, overridden by `overrides`. Does not read files.
 
     Args:
-        preset: A dataclass, whose fields can be dataclasses.
+        preset: Dataclass, possibly with nested dataclasses.
         file: Values of a config file, see `read_config`.
         overrides: Values by name; names of nested fields are dotted, or the value is a mapping or a dataclass.
-        alternatives: Options of which one replaces the others: where a layer gives one, the others become None.
-        command: The command, for suggestions in error messages.
+        alternatives: Mutually exclusive options: if a layer sets one, those of earlier layers become None.
+        command: Command, for suggestions in error messages.
 
     Raises:
         UsageError: no such option, or a wrong value.
@@ -43,7 +43,7 @@ def resolve(
 
 
 def read_config(path: Path, config: type, command: str = "") -> dict[str, Any]:
-    """The values of a config file of a configuration class, with dotted names.
+    """Read the values of a config file for a configuration class, with dotted names.
 
     Raises:
         UsageError: no such file, not YAML, no such option, or a wrong value; the message begins with the path.
@@ -61,13 +61,13 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
     Raises:
         UsageError: no such option, or a wrong value.
     """
-    options, sections = options_of(config), sections_of(config)
+    options, sections = get_options(config), get_sections(config)
     values = {}
-    for name, value in flat({name: to_plain(value) for name, value in given.items()}).items():
+    for name, value in flatten({name: to_plain(value) for name, value in given.items()}).items():
         if name in sections:
             if value == {}:
                 continue
-            raise section_error(name, list(options))
+            raise make_section_error(name, list(options))
         if (parent := name.rpartition(".")[0]) in options:
             raise options[parent].error("names and values")
         if name not in options:
@@ -76,26 +76,26 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
     return values
 
 
-def section_error(section: str, names: Sequence[str]) -> UsageError:
-    """The error for a value of a group of options."""
+def make_section_error(section: str, names: Sequence[str]) -> UsageError:
+    """Build the error for a value of a group of options."""
     first = next(name for name in names if name.startswith(f"{section}."))
     return UsageError(f"{format_flag(section)} is a group of options; name one of them, such as {format_flag(first)}")
 
 
 def to_plain(value: Any) -> Any:
-    """A path as a string, a dataclass as a mapping."""
+    """Convert a path to a string, and a dataclass to a mapping."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return flat_fields(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
 def flat_fields(config: Any) -> dict[str, Any]:
-    """The fields of a configuration, those of nested dataclasses with dotted names."""
-    return flat(dataclasses.asdict(config))
+    """Return the fields of a configuration; names of nested fields are dotted."""
+    return flatten(dataclasses.asdict(config))
 
 
 def build(config: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """A dataclass, and those nested in it, out of values with dotted names."""
+    """Build a dataclass, and those nested in it, from values with dotted names."""
     arguments = {}
     for name, kind in get_type_hints(config).items():
         nested = dataclasses.is_dataclass(kind)

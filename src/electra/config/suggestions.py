@@ -1,12 +1,12 @@
-"""Suggestions for a wrong option: the nearest name, or what replaces an option of another tool."""
+"""Suggestions for an unknown option: the nearest name, or the replacement of another tool's option."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 
 MIN_SIMILARITY = 0.75
-"""Least similarity (difflib's ratio) of a name that is suggested."""
+"""Minimum similarity (difflib's ratio) of a suggested name."""
 MIN_LAST_PART_SIMILARITY = 0.8
-"""The same for the last part of a dotted name, which is shorter."""
+"""Minimum similarity of the last part of a dotted name, which is shorter."""
 
 RENAMED: dict[str, tuple[str, ...]] = {
     "lr": ("learning_rate", "optimizer.learning_rate"),
@@ -41,7 +41,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "mlm_probability": ("masking.fraction",),
     "mask_prob": ("masking.fraction",),
 }
-"""Option of another tool -> options of this package; the first one that the command has is suggested."""
+"""Option of another tool -> options of this package; the first one of the command is suggested."""
 
 PRETRAIN, FINETUNE = ("pretrain",), ("finetune", "glue")
 RUNS = ("prepare", *PRETRAIN, *FINETUNE, "study")
@@ -52,13 +52,13 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         ("resume", "resume_from", "resume_from_checkpoint"),
         RUNS,
         (),
-        "what was interrupted goes on when the same command is run again with the same --out",
+        "to resume an interrupted run, run the same command again with the same --out",
     ),
     (
         ("extend", "continue", "more_steps"),
         PRETRAIN,
         (),
-        "a finished run is not extended; continue its weights in another run with --init RUN --out ANOTHER",
+        "a finished run cannot be extended; continue from its weights in another run with --init RUN --out ANOTHER",
     ),
     (
         ("overwrite", "overwrite_output_dir", "force"),
@@ -66,19 +66,19 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         (),
         "nothing is overwritten; delete the directory, or choose another --out",
     ),
-    (("fp16", "half", "amp"), (), PRECISION, "float16 is not offered; use {} bfloat16"),
+    (("fp16", "half", "amp"), (), PRECISION, "float16 is not supported; use {} bfloat16"),
     (("bf16", "mixed_precision"), (), PRECISION, "use {} bfloat16"),
     (
         ("gpus", "gpu", "num_gpus", "n_gpu", "devices", "nproc", "nproc_per_node", "num_processes"),
         PRETRAIN,
         (),
-        "for several GPUs start torchrun --nproc-per-node N -m electra pretrain …; CUDA_VISIBLE_DEVICES chooses which",
+        "for several GPUs run torchrun --nproc-per-node N -m electra pretrain …; CUDA_VISIBLE_DEVICES selects them",
     ),
     (
         ("gpus", "gpu", "num_gpus", "n_gpu", "devices"),
         (),
         DEVICE,
-        "{} cuda takes one GPU; CUDA_VISIBLE_DEVICES chooses which",
+        "{} cuda uses one GPU; CUDA_VISIBLE_DEVICES selects it",
     ),
     (("cpu", "use_cpu", "no_cuda", "no_gpu"), (), DEVICE, "use {} cpu"),
     (("cuda", "use_cuda", "use_gpu"), (), DEVICE, "use {} cuda"),
@@ -125,22 +125,22 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         "text is named without an option: files, folders, hf://owner/name, or builtin",
     ),
 )
-"""Options of other tools that have no counterpart: their names; the commands concerned (empty: all); options of which the
-command needs one (the first replaces {}); the answer."""
+"""Options of other tools without counterpart: their names; commands (empty: all); options of which the command must have one
+(the first replaces {}); the answer."""
 
 
 def format_flag(name: str) -> str:
-    """The option of a field: `--model.hidden-size` for `model.hidden_size`."""
+    """Format the option of a field: `--model.hidden-size` for `model.hidden_size`."""
     return "--" + name.replace("_", "-")
 
 
 def suggest_option(name: str, names: Sequence[str], command: str) -> str:
-    """Suggest what to use instead of an option that does not exist.
+    """Suggest a replacement for an unknown option.
 
     Args:
-        name: The name that was given, with underscores.
-        names: The options that exist, with underscores.
-        command: The command, `pretrain` for instance.
+        name: Given name, with underscores.
+        names: Existing options, with underscores.
+        command: Command, such as `pretrain`.
     """
     for others, commands, options, answer in ANSWERS:
         found = next((each for each in options if each in names), None)
@@ -151,9 +151,9 @@ def suggest_option(name: str, names: Sequence[str], command: str) -> str:
 
 
 def find_nearest(name: str, names: Sequence[str]) -> str | None:
-    """The most similar name; None if none is similar enough."""
+    """Find the most similar name; None if none is similar enough."""
     last = name.rpartition(".")[2]
-    if abbreviated := [each for each in names if initials(each) == last]:
+    if abbreviated := [each for each in names if get_initials(each) == last]:
         return abbreviated[0]
     by_last = {each.rpartition(".")[2]: each for each in reversed(names)}
     near = [each for each in names if each.rpartition(".")[2] == last]
@@ -162,20 +162,20 @@ def find_nearest(name: str, names: Sequence[str]) -> str | None:
     return max(near, key=lambda each: difflib.SequenceMatcher(None, name, each).ratio(), default=None)
 
 
-def initials(name: str) -> str | None:
-    """`lr` for `optimizer.learning_rate`; None for a name without underscores."""
+def get_initials(name: str) -> str | None:
+    """Return `lr` for `optimizer.learning_rate`; None for a name without underscores."""
     words = name.rpartition(".")[2].split("_")
     return "".join(word[:1] for word in words) if len(words) > 1 else None
 
 
 def suggest_value(name: str, value: str) -> str:
-    """A hint to append to the message about a wrong value; often empty."""
+    """Return a hint for the message about a wrong value, or an empty string."""
     if name.rpartition(".")[2] == "device" and value.startswith("cuda:"):
-        return f"; to choose a GPU, set CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')} and use cuda"
+        return f"; to select a GPU, set CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')} and use cuda"
     return ""
 
 
 def suggest_choice(value: str, choices: Iterable[str]) -> str:
-    """`; did you mean large?` for a value that is similar to one of the choices, otherwise nothing."""
+    """Return `; did you mean large?` if a choice is similar to the value, otherwise an empty string."""
     near = difflib.get_close_matches(value[:100], list(choices), n=1)
     return f"; did you mean {near[0]}?" if near else ""

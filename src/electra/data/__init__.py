@@ -1,1 +1,1 @@
-"""From a corpus to batches: examples, shards on disk, and the loader."""
+"""Data: examples from a corpus, shards on disk, and the batch loader."""

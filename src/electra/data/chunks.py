@@ -1,4 +1,4 @@
-"""A corpus in chunks of whole documents, the units of preparation, and which documents are held out."""
+"""Split a corpus into chunks of complete documents, the units of preparation, and select held-out documents."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from electra.text.corpus import Piece
 
 CHUNK_CHARS = 4 << 20
-"""A chunk ends with the document that reaches this, and inside of one only at twice as much."""
+"""A chunk ends after the document that reaches this size, and inside a document only at twice this size."""
 
 HELDOUT_END = 0.05
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document, or as much of one as is in a chunk."""
+    """A document, or the part of it in a chunk."""
 
     lines: list[str]
     heldout: bool = False
@@ -25,15 +25,15 @@ class Chunk:
     number: int
     documents: list[Document]
     started: int
-    """How many of the documents begin in this chunk."""
+    """Number of documents that begin in this chunk."""
     chars: int
     bytes_read: int
-    """Of the corpus on the disk, up to the end of this chunk."""
+    """Bytes of the corpus on disk up to the end of this chunk."""
     cuts_end: bool = False
-    """The held-out part is the end of a document that is otherwise trained on."""
+    """Whether the held-out part is the end of a training document."""
 
     def digest(self) -> str:
-        """Of all that the shards and their record are made from."""
+        """Hash everything that the shards and their record depend on."""
         digest = hashlib.sha256(f"{self.started} {self.cuts_end}".encode())
         for document in self.documents:
             text = "\n".join(document.lines)
@@ -42,28 +42,28 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class _Open:
-    """A chunk whose held-out documents are not chosen yet."""
+class _PendingChunk:
+    """A chunk whose held-out documents are not selected yet."""
 
     chunk: Chunk
     first_document: int
-    """Its number in the corpus, counted from 0."""
-    whole: range
-    """The documents, as positions in the chunk, that neither began before it nor go on after it."""
+    """Its index in the corpus."""
+    complete: range
+    """Indices of the documents that are completely in the chunk."""
 
 
 def read_chunks(corpus: Iterable[Piece], seed: int, heldout: float) -> Iterator[Chunk]:
-    """Chunks that depend on nothing but the corpus, the seed and the share of documents to hold out.
+    """Yield chunks that depend only on the corpus, the seed and the share of documents to hold out.
 
-    A document is held out if a hash of the seed and its number says so. So that there always are held-out and
-    other documents, the first is never, and if none of the first chunk with several is, the middle one by
-    size there. Documents that a chunk boundary cuts are not. Where that leaves none, as in a corpus of a
-    single document, its end is: the last 5 % of the text, at most half of the last chunk.
+    A hash of the seed and its index decides whether a document is held out. So that both splits always have documents, the
+    first document is never held out, and if the hash selects none in the first chunk with eligible documents, its document of
+    median size is. Documents split by a chunk boundary are never held out. If no document is held out, as in a corpus of a
+    single document, the end of the last one is: the last 5 % of the text, at most half of the last chunk.
     """
     found = False
     chars = 0
-    waiting: _Open | None = None
-    for following in _cut(corpus):
+    waiting: _PendingChunk | None = None
+    for following in _split_corpus(corpus):
         if waiting is not None:
             chunk = _hold_out(waiting, seed, heldout, needed=not found)
             found = found or any(document.heldout for document in chunk.documents)
@@ -76,39 +76,39 @@ def read_chunks(corpus: Iterable[Piece], seed: int, heldout: float) -> Iterator[
         yield chunk if found else _hold_out_end(chunk, HELDOUT_END * (chars + chunk.chars))
 
 
-def _cut(corpus: Iterable[Piece]) -> Iterator[_Open]:
-    """Only the first document of a chunk can have begun before it, and only its last can go on after it."""
+def _split_corpus(corpus: Iterable[Piece]) -> Iterator[_PendingChunk]:
+    """Yield chunks; only the first document of a chunk can begin before it, and only the last can continue after it."""
     documents: list[Document] = []
-    number = begun = chars = bytes_read = 0  # `begun` counts the documents before this chunk
-    continued = goes_on = False  # the chunk began inside a document; the last document is not at its end
+    number = previous = chars = bytes_read = 0  # `previous`: number of documents before this chunk
+    continued = is_open = False  # the chunk begins inside a document; the last document has not ended
 
-    def chunk() -> _Open:
-        whole = range(int(continued), len(documents) - goes_on)
+    def chunk() -> _PendingChunk:
+        complete = range(int(continued), len(documents) - is_open)
         started = len(documents) - continued
-        return _Open(Chunk(number, documents, started, chars, bytes_read), begun - continued, whole)
+        return _PendingChunk(Chunk(number, documents, started, chars, bytes_read), previous - continued, complete)
 
     for piece in corpus:
-        if goes_on and documents:
+        if is_open and documents:
             documents[-1].lines.extend(piece.lines)
         else:
             documents.append(Document(list(piece.lines)))
-        goes_on = not piece.ends_document
+        is_open = not piece.ends_document
         chars += sum(map(len, piece.lines))
         bytes_read = piece.bytes_read
-        if chars >= (2 * CHUNK_CHARS if goes_on else CHUNK_CHARS):
+        if chars >= (2 * CHUNK_CHARS if is_open else CHUNK_CHARS):
             yield chunk()
-            begun += len(documents) - continued
-            documents, number, chars, continued = [], number + 1, 0, goes_on
+            previous += len(documents) - continued
+            documents, number, chars, continued = [], number + 1, 0, is_open
     if documents:
-        goes_on = False
+        is_open = False
         yield chunk()
 
 
-def _hold_out(open_chunk: _Open, seed: int, heldout: float, needed: bool) -> Chunk:
-    """Hold out the documents that the hash chooses; if it chooses none and one is `needed`, another."""
+def _hold_out(open_chunk: _PendingChunk, seed: int, heldout: float, needed: bool) -> Chunk:
+    """Hold out the documents that the hash selects; if it selects none and one is `needed`, the one of median size."""
     chunk, first = open_chunk.chunk, open_chunk.first_document
-    eligible = [i for i in open_chunk.whole if first + i > 0]
-    chosen = {i for i in eligible if _uniform(seed, first + i) < heldout}
+    eligible = [i for i in open_chunk.complete if first + i > 0]
+    chosen = {i for i in eligible if _hash_to_uniform(seed, first + i) < heldout}
     if needed and eligible and not chosen:
         by_size = sorted(eligible, key=lambda i: sum(map(len, chunk.documents[i].lines)))
         chosen = {by_size[len(by_size) // 2]}
@@ -118,8 +118,8 @@ def _hold_out(open_chunk: _Open, seed: int, heldout: float, needed: bool) -> Chu
     return replace(chunk, documents=documents)
 
 
-def _uniform(seed: int, document: int) -> float:
-    """In [0, 1), a hash of its arguments."""
+def _hash_to_uniform(seed: int, document: int) -> float:
+    """Hash the arguments to [0, 1)."""
     digest = hashlib.blake2b(f"{seed} {document}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
@@ -127,7 +127,7 @@ def _uniform(seed: int, document: int) -> float:
 def _hold_out_end(chunk: Chunk, wanted: float) -> Chunk:
     """Hold out the last lines of the last document, about `wanted` characters.
 
-    Where the last line is most of the document, its last words are.
+    If the last line is most of the document, its last words are held out.
     """
     lines = chunk.documents[-1].lines
     last = lines[-1]

@@ -1,4 +1,4 @@
-"""Check that the files of prepared data agree with the manifest: a checksum does not show who wrote them."""
+"""Check the content of prepared data against the manifest: correct checksums do not prove that `prepare` wrote the files."""
 
 import io
 from pathlib import Path
@@ -11,14 +11,14 @@ from electra.data.manifest import Settings, ShardEntry
 from electra.errors import DataError
 from electra.external import one_line
 
-LEAST_TOKENS = 3
-"""Of an example: `[CLS] a [SEP]`."""
+MIN_TOKENS = 3
+"""Minimum tokens of an example: `[CLS] a [SEP]`."""
 
 
 def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
-    """Raise a DataError unless a shard holds what its entry and the settings say; the checksum alone does not tell.
+    """Raise a DataError unless the content of a shard matches its entry and the settings.
 
-    It looks through a map of its own, so that no memory stays in use.
+    This uses a separate memory map, so that its memory is released.
     """
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file.read_buffer()) as reader:
@@ -35,7 +35,7 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
                     raise DataError(
                         f"{path}: {name} is {batch.schema.field(name).type}, expected {types[0]} without nulls"
                     )
-        ids, lengths, segment_a = flat(batch)
+        ids, lengths, segment_a = get_arrays(batch)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(f"{path}: not a shard ({one_line(error)})") from error
     if (len(segment_a), len(ids)) != (entry.examples, entry.tokens):
@@ -43,17 +43,17 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
             f"{path}: {len(segment_a):,} examples of {len(ids):,} tokens, expected {entry.examples:,} of {entry.tokens:,}"
         )
     if len(ids) and ids.max() >= settings.vocab_size:
-        raise DataError(f"{path}: token {ids.max()}, but the vocabulary has {settings.vocab_size:,}")
-    if len(lengths) and not (lengths.min() >= LEAST_TOKENS and lengths.max() <= settings.seq_len):
+        raise DataError(f"{path}: token {ids.max()}, but the vocabulary has {settings.vocab_size:,} tokens")
+    if len(lengths) and not (lengths.min() >= MIN_TOKENS and lengths.max() <= settings.seq_len):
         raise DataError(
-            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {LEAST_TOKENS} to {settings.seq_len:,}"
+            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {MIN_TOKENS} to {settings.seq_len:,}"
         )
     if not ((segment_a >= 1) & (segment_a <= lengths)).all():
-        raise DataError(f"{path}: a segment_a that is no part of its example")
+        raise DataError(f"{path}: a segment_a that is longer than its example or less than 1")
 
 
-def flat(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Token ids, lengths and `segment_a` of a batch that is validated."""
+def get_arrays(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return token ids, lengths and `segment_a` of a validated batch."""
     column = batch.column("input_ids")
     offsets, segment_a = np.from_dlpack(column.offsets), np.from_dlpack(batch.column("segment_a"))
     if offsets[0] != 0 or offsets[-1] != len(column.values):
@@ -62,14 +62,14 @@ def flat(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_counts(path: Path, data: pa.Buffer, vocab_size: int) -> Int64[np.ndarray, " V"]:
-    """The content of `unigrams.npy`. Raises DataError where it is no array of `vocab_size` counts."""
+    """Parse `unigrams.npy`. Raises DataError if it is not an array of `vocab_size` counts."""
     file = io.BytesIO(memoryview(data))
     try:
-        # The header first: an array is allocated by what it says.
+        # Check the header first: it determines how much memory np.load allocates.
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         if shape != (vocab_size,) or dtype != np.dtype(np.int64):
-            raise DataError(f"{path}: counts of the shape {shape} and type {dtype}, expected {(vocab_size,)} of int64")
+            raise DataError(f"{path}: counts of shape {shape} and type {dtype}, expected {(vocab_size,)} and int64")
         file.seek(0)
         counts = np.load(file, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Pre-training examples `[CLS] a [SEP] b [SEP]`, cut out of a document's lines of token ids.
+"""Pre-training examples `[CLS] a [SEP] b [SEP]`, cut from the tokenized lines of a document.
 
-After the paper's builder, with two differences. Nothing is thrown away: what does not fit starts the next
-example. And the order of the text is kept: once segment b has begun, no later line joins segment a.
+They follow the builder of the paper's code, with two differences. No text is dropped: what does not fit begins the next
+example. The order of the text is preserved: after segment b has begun, no later line is added to segment a.
 """
 
 import sys
@@ -11,32 +11,32 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt
 
-LEAST_SEQ_LEN = 5  # [CLS] x [SEP] y [SEP]
+MIN_SEQ_LEN = 5  # [CLS] x [SEP] y [SEP]
 SHORT_EXAMPLE_SHARE = 0.05
 SINGLE_SEGMENT_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples end to end: example i is `ids[offsets[i]:offsets[i + 1]]`, special tokens included."""
+    """Concatenated examples: example i is `ids[offsets[i]:offsets[i + 1]]`, with special tokens."""
 
     ids: UInt[np.ndarray, " T"]
     offsets: Int64[np.ndarray, " M"]
     segment_a: Int32[np.ndarray, " N"]
-    """Length of `[CLS] a [SEP]`: the token type is 0 before and 1 from there."""
+    """Length of `[CLS] a [SEP]`; the token type is 0 in this part and 1 after it."""
 
     def __len__(self) -> int:
         return len(self.segment_a)
 
 
 def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Generator) -> Int64[np.ndarray, "N 3"]:
-    """Cut one document, given the number of tokens in each of its lines.
+    """Cut one document into examples, given the number of tokens in each of its lines.
 
-    Returns (start, boundary, end) for every example, as positions in the document's tokens: segment a
-    is `[start, boundary)`, b is `[boundary, end)` and may be empty. The examples tile the document, and each
-    has room for its two or three special tokens within `seq_len`.
+    Returns (start, boundary, end) for every example, as positions in the document's tokens: segment a is
+    `[start, boundary)`, b is `[boundary, end)` and may be empty. The examples cover the document without gaps or overlap, and
+    each fits in `seq_len` with its two or three special tokens.
     """
-    assert seq_len >= LEAST_SEQ_LEN
+    assert seq_len >= MIN_SEQ_LEN
     cuts = []
     start = position = 0
     boundary: int | None = None
@@ -46,7 +46,7 @@ def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Gener
         while rest:
             length = position - start
             fits = length == 0 or length + rest < first_target
-            # A line that carries a past its target is let in half of the time, if a is still short of it.
+            # A line with which segment a exceeds its target is added with probability 0.5 if a is below the target.
             if boundary is None and not fits and (length >= first_target or rng.random() >= 0.5):
                 boundary = position
             room = seq_len - length - (2 if boundary is None else 3)
@@ -63,16 +63,16 @@ def cut_examples(line_lengths: Sequence[int], seq_len: int, rng: np.random.Gener
 
 
 def _draw_targets(seq_len: int, rng: np.random.Generator) -> tuple[int, int]:
-    """The number of text tokens that ends an example, and the number at which segment a is long enough."""
+    """Draw the number of text tokens that ends an example, and the number that ends segment a."""
     target = seq_len
     if rng.random() < SHORT_EXAMPLE_SHARE:
-        target = int(rng.integers(LEAST_SEQ_LEN, seq_len, endpoint=True))
+        target = int(rng.integers(MIN_SEQ_LEN, seq_len, endpoint=True))
     first_target = sys.maxsize if rng.random() < SINGLE_SEGMENT_SHARE else (target - 3) // 2
     return target, first_target
 
 
 def pack_examples(tokens: UInt[np.ndarray, " T"], cuts: Int64[np.ndarray, "N 3"], cls_id: int, sep_id: int) -> Examples:
-    """Put the special tokens in. `cuts` tile `tokens`, in order (those of several documents are shifted)."""
+    """Insert the special tokens. `cuts` cover `tokens` in order (positions of later documents are shifted)."""
     start, boundary, end = cuts.T
     segment_a = boundary - start + 2
     lengths = end - start + 2 + (end > boundary)

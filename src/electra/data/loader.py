@@ -1,4 +1,4 @@
-"""Batches of examples as a pure function of the step, so that there is no position to save.
+"""Batches of examples as a pure function of the step, so that no position has to be saved.
 
 Dimensions: B rows, T tokens.
 """
@@ -17,15 +17,15 @@ from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from electra.config.checks import check_limits
-from electra.data.examples import LEAST_SEQ_LEN
+from electra.data.examples import MIN_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
-from electra.runtime.memory import on_device
-from electra.seeding import Stream, derive_keys, numpy_generator, row_keys
+from electra.runtime.memory import move_to_device
+from electra.seeding import Stream, build_numpy_generator, derive_keys, derive_row_keys
 
 PREFETCHED_STEPS = 2
 
-Made = TypeVar("Made")
+StepBatches = TypeVar("StepBatches")
 
 
 @dataclass(frozen=True)
@@ -35,38 +35,38 @@ class Batch:
     input_ids: Int64[Tensor, "B T"]
     token_type_ids: Int64[Tensor, "B T"]
     lengths: Int64[Tensor, " B"]
-    """Tokens of each row, special ones included, without padding."""
+    """Tokens of each row, with special tokens, without padding."""
     attention_mask: Bool[Tensor, "B T"] | None
-    """True where a token stands; None where nothing is padded."""
+    """True at tokens, False at padding; None without padding."""
     keys: Int64[Tensor, " B"] | None = None
-    """Of what is drawn for each row (`electra.seeding`), in pre-training."""
+    """Keys of the random numbers of each row (`electra.seeding`), in pre-training."""
 
     @property
     def row_keys(self) -> Int64[Tensor, " B"]:
-        """`keys` of a batch that has them."""
+        """`keys`, which this batch must have."""
         assert self.keys is not None
         return self.keys
 
     def tensors(self) -> list[Tensor]:
-        """All that it consists of."""
+        """All tensors of the batch."""
         return [each for each in vars(self).values() if each is not None]
 
     def to(self, device: torch.device) -> "Batch":
-        """On a device, for which the host does not wait."""
-        return replace(self, **{name: on_device(t, device) for name, t in vars(self).items() if t is not None})
+        """Move the batch to a device asynchronously."""
+        return replace(self, **{name: move_to_device(t, device) for name, t in vars(self).items() if t is not None})
 
 
 @dataclass(frozen=True)
 class LengthWarmup:
-    """Short sequences in the first updates, in which attention finds its neighbors sooner (docs/research/log).
+    """Short sequences in the first updates, with which attention learns neighbors sooner (docs/research/log).
 
-    After the sequence length warm-up of Li, Zhang and He, "The Stability-Efficiency Dilemma" (NeurIPS 2022). Examples are
-    cut into pieces, so that an update reads as many tokens as it does later. Held-out figures gain by it, STS-B loses
+    See the sequence length warm-up of Li, Zhang and He, "The Stability-Efficiency Dilemma" (NeurIPS 2022). Examples are
+    split into pieces, so that an update reads as many tokens as later ones. Held-out metrics improve, STS-B gets worse
     (docs/research/results.md).
     """
 
     steps: int = 0
-    """Updates that read pieces of examples; 0 for none. Two stages share them, as they do the budget."""
+    """Updates that read pieces of examples; 0 for none. Two stages share them in proportion to their steps."""
     length: int = 16
     """Tokens of the longest piece."""
 
@@ -74,25 +74,25 @@ class LengthWarmup:
         if self.steps < 0:
             raise UsageError(f"length_warmup.steps is {self.steps}; it must not be negative")
         check_limits(self, "length_warmup.", steps=10**12, length=10**7)
-        if self.length < LEAST_SEQ_LEN:
-            raise UsageError(f"length_warmup.length is {self.length}; it must be at least {LEAST_SEQ_LEN}")
+        if self.length < MIN_SEQ_LEN:
+            raise UsageError(f"length_warmup.length is {self.length}; it must be at least {MIN_SEQ_LEN}")
 
     def scaled(self, share: float) -> "LengthWarmup":
-        """The same for a share of a run."""
+        """Return the warm-up for a share of a run."""
         return replace(self, steps=round(self.steps * share))
 
 
 class BatchLoader:
-    """An endless sequence of epochs, each a permutation of the examples that its number and the seed decide.
+    """Endless sequence of epochs; the seed and the number of an epoch determine its permutation of the examples.
 
-    A global batch is the next `batch_size` of them (it may span two epochs), sorted by length and cut into
-    micro-batches, of which rank r of n takes numbers r, r + n, r + 2n, …: neither the padding that sorting
-    saves nor the number of ranks changes what a step sees. What is drawn for a row depends on its number in the global batch,
-    not on its micro-batch. Where shapes should be few, micro-batches are padded to one of the lengths `padded_to` (from
-    short to long), and not to their longest row. `seed` is one number, or several that together are the seed.
+    A global batch is the next `batch_size` examples (it may span two epochs), sorted by length and split into micro-batches,
+    of which rank r of n takes numbers r, r + n, r + 2n, …. Sorting saves padding. Neither sorting nor the number of ranks
+    changes the examples of a step. Random numbers of a row depend on its index in the global batch, not on its micro-batch.
+    With `padded_to` (ascending lengths), micro-batches are padded to one of these, not to their longest row, to have few
+    shapes. `seed` is one number or several.
 
     Raises:
-        UsageError: ranks and micro-batches do not divide the batch, or the examples do not fill one.
+        UsageError: ranks and micro-batches do not divide the batch, or there are fewer examples than one batch.
     """
 
     def __init__(
@@ -131,30 +131,30 @@ class BatchLoader:
         self._order = lru_cache(maxsize=2)(lambda epoch: shuffle(len(examples), Stream.DATA_ORDER, *seed, epoch))
 
     def epoch(self, step: int) -> float:
-        """How many times the examples have been seen when `step` steps are done."""
+        """Number of epochs after `step` steps."""
         return step * self._batch_size / len(self._examples)
 
     def batches(self, step: int) -> list[Batch]:
-        """This rank's micro-batches of a global step."""
+        """Build this rank's micro-batches of a global step."""
         rows = self._global_batch(step)
         rows = rows[np.argsort(self._examples.lengths(rows), kind="stable")]
-        keys = row_keys(np.arange(len(rows)), Stream.ROWS, *self._seed, step)
+        keys = derive_row_keys(np.arange(len(rows)), Stream.ROWS, *self._seed, step)
         longest = self._length_warmup.length if step < self._length_warmup.steps else None
         return [
-            examples_batch(self._examples, some, of_some, self._pad_id, longest, self._padded_to)
-            for some, of_some in zip(self._mine(rows), self._mine(keys), strict=True)
+            build_batch(self._examples, batch_rows, batch_keys, self._pad_id, longest, self._padded_to)
+            for batch_rows, batch_keys in zip(self._select_rank(rows), self._select_rank(keys), strict=True)
         ]
 
-    def _mine(self, of_rows: Int[np.ndarray, " B"]) -> Int[np.ndarray, "M B_M"]:
-        """What belongs to the rows of this rank's micro-batches."""
-        return of_rows.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
+    def _select_rank(self, values: Int[np.ndarray, " B"]) -> Int[np.ndarray, "M B_M"]:
+        """Select the values of this rank's micro-batches from one value per row of the global batch."""
+        return values.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
-        """`batches` of `first_step` and all after it, made ahead."""
-        return made_ahead(self.batches, first_step)
+        """Yield `batches` from `first_step` on, prefetched."""
+        return prefetch(self.batches, first_step)
 
     def _global_batch(self, step: int) -> Int[np.ndarray, " B"]:
-        """Which examples a step sees, in the order of their epoch."""
+        """Indices of the examples of a step, in the order of their epoch."""
         first, size = step * self._batch_size, len(self._examples)
         epoch, start = divmod(first, size)
         rows = self._order(epoch)[start : start + self._batch_size]
@@ -162,8 +162,8 @@ class BatchLoader:
         return np.concatenate([rows, self._order(epoch + 1)[:missing]]) if missing else rows
 
 
-def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made]:
-    """`batches` of `first_step` and all after it, made ahead in a thread that ends with the iterator."""
+def prefetch(batches: Callable[[int], StepBatches], first_step: int) -> Iterator[StepBatches]:
+    """Yield `batches` from `first_step` on, prefetched in a thread that ends with the iterator."""
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         steps = count(first_step)
         ahead = deque(pool.submit(batches, next(steps)) for _ in range(PREFETCHED_STEPS))
@@ -174,13 +174,13 @@ def made_ahead(batches: Callable[[int], Made], first_step: int) -> Iterator[Made
 
 
 def shuffle(size: int, stream: Stream, *key: int) -> Int[np.ndarray, " N"]:
-    """The numbers below `size` in the order of a key: in 32 bits where they do, half the memory, two thirds of the time."""
+    """Permute the numbers below `size` by a key; 32 bits, if sufficient, take half the memory and two thirds of the time."""
     order = np.arange(size, dtype=np.int32 if size <= 2**31 else np.int64)
-    numpy_generator(stream, *key).shuffle(order)
+    build_numpy_generator(stream, *key).shuffle(order)
     return order
 
 
-def examples_batch(
+def build_batch(
     examples: ExampleSet,
     rows: Sequence[int] | Int[np.ndarray, " B"],
     keys: Int64[np.ndarray, " B"],
@@ -188,24 +188,24 @@ def examples_batch(
     longest: int | None = None,
     padded_to: Sequence[int] = (),
 ) -> Batch:
-    """The examples at `rows` (at least one) as one batch, in this order, with a key for each.
+    """Build one batch of the examples at `rows` (at least one), in this order, with a key for each.
 
-    In pieces of up to `longest` tokens, if given, whose keys follow from those of their examples.
+    With `longest`, examples are split into pieces of up to `longest` tokens, with keys derived from those of the examples.
     """
     chosen = list(examples.rows(rows))
     if longest is not None:
-        pieces = [list(in_pieces(example, longest)) for example in chosen]
+        pieces = [list(split_example(example, longest)) for example in chosen]
         numbers = [np.arange(len(each)) for each in pieces]
         keys = derive_keys(keys.repeat([len(each) for each in pieces]), np.concatenate(numbers))
         chosen = [piece for each in pieces for piece in each]
     ids, segment_a = [example.ids for example in chosen], [example.segment_a for example in chosen]
-    return replace(padded_batch(ids, segment_a, pad_id, padded_to), keys=torch.from_numpy(keys))
+    return replace(pad_batch(ids, segment_a, pad_id, padded_to), keys=torch.from_numpy(keys))
 
 
-def in_pieces(example: Example, longest: int) -> Iterator[Example]:
-    """An example cut into as few pieces of up to `longest` tokens as it takes, all about as long.
+def split_example(example: Example, longest: int) -> Iterator[Example]:
+    """Split an example into the smallest number of pieces of up to `longest` tokens, all about as long.
 
-    From LEAST_SEQ_LEN tokens on, each piece has one that is not special: no three in a row are.
+    If `longest` is at least MIN_SEQ_LEN, each piece has a token that is not special: at most two adjacent tokens are special.
     """
     start = 0
     for ids in np.array_split(example.ids, -(-len(example.ids) // longest)):
@@ -213,12 +213,12 @@ def in_pieces(example: Example, longest: int) -> Iterator[Example]:
         start += len(ids)
 
 
-def padded_batch(
+def pad_batch(
     ids: Sequence[Sequence[int] | np.ndarray], segment_a: Sequence[int], pad_id: int, padded_to: Sequence[int] = ()
 ) -> Batch:
-    """Token ids of some rows, and the lengths of their `[CLS] a [SEP]`, as one batch.
+    """Pad token ids of some rows to one batch; `segment_a` are the lengths of their `[CLS] a [SEP]`.
 
-    It is as long as its longest row, or as the first number of `padded_to`, from short to long, that is no less.
+    Its length is that of the longest row, or the first number of `padded_to` (ascending) that is not less.
     """
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
     longest = next((length for length in padded_to if length >= lengths.max()), int(lengths.max()))
@@ -238,14 +238,14 @@ def padded_batch(
 def evaluation_batches(
     examples: ExampleSet, *, batch_size: int, pad_id: int, max_examples: int | None = None
 ) -> Iterator[Batch]:
-    """Every example once, from short to long, the last batch smaller; always the same.
+    """Yield every example once, in ascending length; deterministic, and the last batch may be smaller.
 
-    Where there are more than `max_examples`, that many are taken at even distances, from all of the text.
+    If there are more than `max_examples`, that many are selected evenly from all of the text.
     """
     size = len(examples)
     number = size if max_examples is None else min(size, max_examples)
     rows = np.arange(number) * size // max(number, 1)
     rows = rows[np.argsort(examples.lengths(rows), kind="stable")]
     for start in range(0, number, batch_size):
-        some = rows[start : start + batch_size]
-        yield examples_batch(examples, some, row_keys(some, Stream.HELDOUT_ROWS), pad_id)
+        batch_rows = rows[start : start + batch_size]
+        yield build_batch(examples, batch_rows, derive_row_keys(batch_rows, Stream.HELDOUT_ROWS), pad_id)

@@ -1,4 +1,4 @@
-"""What prepared data says of itself: the settings it was made with, every file's size and checksum."""
+"""Manifest of prepared data: its settings, and the size and checksum of every file."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from pydantic import Field
 
 from electra.errors import DataError
-from electra.schema import parse_json, read_bytes
+from electra.schema import read_bytes, validate_json
 from electra.storage import write_atomically
 from electra.text.coverage import Coverage
 
@@ -22,14 +22,14 @@ VERSION = 1
 MANIFEST = "manifest.json"
 SETTINGS = "settings.json"
 MANIFEST_BYTES = 1 << 30
-"""Some 400 bytes a chunk of text, and the names of all files."""
+"""Maximum size; about 400 bytes per chunk of text, and the names of all files."""
 
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
 
 
 def is_prepared(data: str) -> bool:
-    """Whether `data` is a directory that `electra prepare` made, or began to make: others have files of these names too."""
+    """Whether `electra prepare` created the directory `data`; checks the content, because other programs use these names."""
     files = (Path(data) / name for name in (MANIFEST, SETTINGS))
     return any(file.is_file() and b'"seq_len"' in read_bytes(file, DataError, MANIFEST_BYTES) for file in files)
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Header:
-    """What every file of prepared data begins with."""
+    """First keys of every JSON file of prepared data."""
 
     format: str
     version: int | None = None
@@ -49,14 +49,14 @@ class Header:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the content of prepared data. Written first, so that unfinished data says it too."""
+    """Settings that determine the content of prepared data. They are written first, so that unfinished data has them."""
 
     sources: list[tuple[str, int | None]]
-    """Name and size of every file, as Corpus.describe gives them."""
+    """Name and size of every file, as in Corpus.describe."""
     documents: str
     text_field: str
     tokenizer: str
-    """Fingerprint."""
+    """Fingerprint of the tokenizer."""
     vocab_size: Size
     seq_len: Size
     seed: int
@@ -65,13 +65,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One file of examples."""
+    """A file of examples."""
 
     name: Annotated[str, Field(pattern=r"^(train|heldout)/[0-9]+\.arrow$")]
-    """Relative to the directory."""
+    """Path relative to the directory."""
     examples: Count
     tokens: Count
-    """Special tokens included."""
+    """Tokens with special tokens."""
     bytes: Count
     sha256: str
 
@@ -84,17 +84,17 @@ class Checksum:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Written last: a directory that has one is complete."""
+    """Content of prepared data. It is written last: a directory that has one is complete."""
 
     settings: Settings
     documents: Count
     heldout_from: Literal["documents", "end"]
-    """Whole documents are held out, or where there are no two to choose from, the end of the last one."""
+    """Whether complete documents are held out, or, if no document is eligible, the end of the last one."""
     train: list[ShardEntry]
     heldout: list[ShardEntry]
     unigrams: Checksum
     coverage: Coverage | None = None
-    """How well the vocabulary spells the text; None in data prepared before this was counted."""
+    """How well the vocabulary covers the text; None in data of older versions."""
 
     @property
     def seq_len(self) -> int:
@@ -106,7 +106,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all that the data holds, out of the checksums of its files."""
+        """SHA-256 of the content of the data, from the checksums of its files."""
         parts = [self.settings.tokenizer, self.unigrams.sha256, *(each.sha256 for each in self.train + self.heldout)]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -115,54 +115,54 @@ class Manifest:
 
     @classmethod
     def load(cls, directory: Path) -> "Manifest":
-        """Raises DataError: no prepared data here, not finished, of another version, or not readable."""
+        """Load the manifest. Raises DataError if the data is missing, unfinished, of another version, or not readable."""
         path = directory / MANIFEST
         if not path.exists():
             if (directory / SETTINGS).exists():
                 raise DataError(
-                    f"{directory}: preparing it was not finished (there is no {MANIFEST}); "
-                    "run the same command that began it again: it goes on where it stopped"
+                    f"{directory}: preparation was not finished (there is no {MANIFEST}); "
+                    "run the same command again to resume it"
                 )
             what = f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
-            raise DataError(f"{directory}: {what}; electra prepare makes one")
+            raise DataError(f"{directory}: {what}; electra prepare creates prepared data")
         return load_json(path, cls)
 
 
 def load_settings(directory: Path) -> Settings:
-    """Raises DataError where the file is damaged or of another version."""
+    """Load the settings. Raises DataError if the file is damaged or of another version."""
     return load_json(directory / SETTINGS, Settings)
 
 
 def save_json(path: Path, content: "DataclassInstance") -> None:
-    """Raises StorageError."""
+    """Write a dataclass with the header. Raises StorageError."""
     write_atomically(path, json.dumps({"format": FORMAT, "version": VERSION} | asdict(content), indent=1).encode())
 
 
 def load_json(path: Path, schema: type[T]) -> T:
-    """What save_json wrote of a `schema`; anything else raises DataError."""
+    """Load what `save_json` wrote for a `schema`; anything else raises DataError."""
     data = read_bytes(path, DataError, MANIFEST_BYTES)
     try:
-        header = parse_json(data, Header, str(path), DataError)
+        header = validate_json(data, Header, str(path), DataError)
     except DataError as error:
-        if data.lstrip()[:1] != b"{":  # what was cut is ours, what is no object is not
-            raise foreign(path) from None
-        raise foreign(path) if "not JSON" not in str(error) else damaged(path, error) from None
+        if data.lstrip()[:1] != b"{":  # a truncated object may be from this package, anything else is not
+            raise make_foreign_error(path) from None
+        raise make_foreign_error(path) if "not JSON" not in str(error) else make_damaged_error(path, error) from None
     if header.format != FORMAT:
-        raise foreign(path)
+        raise make_foreign_error(path)
     if header.version != VERSION:
-        raise DataError(f"{path}: format version {header.version}, this electra reads {VERSION}; prepare the text anew")
+        raise DataError(f"{path}: format version {header.version}, expected {VERSION}; prepare the text again")
     try:
-        return parse_json(data, schema, str(path), DataError)
+        return validate_json(data, schema, str(path), DataError)
     except DataError as error:
-        raise damaged(path, error) from None
+        raise make_damaged_error(path, error) from None
 
 
-def foreign(path: Path) -> DataError:
-    """Of a file that others wrote."""
+def make_foreign_error(path: Path) -> DataError:
+    """Build the error for a file that another program wrote."""
     return DataError(f"{path}: not written by electra prepare; choose another directory")
 
 
-def damaged(path: Path, error: DataError) -> DataError:
-    """Of a file that does not fit its schema."""
+def make_damaged_error(path: Path, error: DataError) -> DataError:
+    """Build the error for a file that does not match its schema."""
     reason = re.sub(r"^(\d+): ", r"line \1: ", str(error).removeprefix(f"{path}:").strip())
-    return DataError(f"{path}: damaged ({reason}); delete it and prepare again: what is intact is not done anew")
+    return DataError(f"{path}: damaged ({reason}); delete it and prepare again: intact parts are reused")

@@ -11,10 +11,10 @@ from electra.data.manifest import is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
 from electra.errors import TokenizerError, UsageError
-from electra.storage import LOCK, exclusive
+from electra.storage import LOCK, lock_output
 from electra.text.corpus import Corpus, Documents, Encoding
 from electra.text.coverage import report_coverage
-from electra.text.formats import text_suffix
+from electra.text.formats import get_text_suffix
 from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
 from electra.text.vocabulary import train_tokenizer
 
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 SHORT_DOCUMENT = 100
-"""Mean tokens of a document below which blank lines may separate paragraphs: Wikipedia articles have some hundred,
-paragraphs of novels 60."""
+"""Mean tokens per document below which blank lines may separate paragraphs: Wikipedia articles have some hundred, paragraphs
+of novels 60."""
 
 
 def open_corpus(
@@ -39,7 +39,7 @@ def open_corpus(
         TextError: a source cannot be read.
     """
     for source in filter(is_prepared, text):
-        raise UsageError(f"{source}: is prepared data, not text; electra pretrain takes it as --data {source}")
+        raise UsageError(f"{source}: prepared data, expected text; use electra pretrain --data {source}")
     corpus = Corpus(text, documents, text_field, encoding_errors)
     corpus.check()
     return corpus
@@ -51,44 +51,44 @@ def log_corpus(corpus: Corpus) -> None:
     amount = "a data set of the hub" if size is None else f"{size / 1e6:,.1f} MB on disk"
     log.info(f"text: {', '.join(corpus.sources)} ({amount}, {format_count(len(corpus.describe()), 'source')})")
     if skipped := corpus.skipped():
-        log.warning(f"left out, not text of a known kind: {format_count(len(skipped), 'file')}, {skipped[0]} for one")
+        log.warning(f"skipped {format_count(len(skipped), 'file')} of unknown formats, such as {skipped[0]}")
 
 
 def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> None:
-    """Train a tokenizer and save it in a directory of its own; an equal tokenizer there is left as it is.
+    """Train a tokenizer and save it in a separate directory; an equal tokenizer there is not changed.
 
     Raises:
-        TokenizerError: the directory holds another tokenizer or other files.
+        TokenizerError: the directory contains another tokenizer or other files.
         RunError: another process writes the directory.
         StorageError: the directory cannot be written; raised before the text is read.
     """
-    existing_tokenizer(out)  # checked first, so that nothing is written into a wrong directory
-    with exclusive(out, out / LOCK, log.warning):
-        existing = existing_tokenizer(out)
+    load_existing_tokenizer(out)  # checked first, so that nothing is written to a wrong directory
+    with lock_output(out, out / LOCK, log.warning):
+        existing = load_existing_tokenizer(out)
         log_corpus(corpus)
         tokenizer = train_tokenizer_with_progress(corpus, vocab_size, cased, keep_accents)
         if existing is None:
             tokenizer.save(out)
             log.info(f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)")
         elif existing.fingerprint == tokenizer.fingerprint:
-            log.info(f"{out} already holds the same tokenizer")
+            log.info(f"{out} already contains the same tokenizer")
         else:
-            raise TokenizerError(f"{out}: holds another tokenizer; choose another --out, or delete this one")
+            raise TokenizerError(f"{out}: contains another tokenizer; choose another --out, or delete the directory")
 
 
-def existing_tokenizer(directory: Path) -> Tokenizer | None:
+def load_existing_tokenizer(directory: Path) -> Tokenizer | None:
     """Load the tokenizer of a directory; None for a new or empty directory.
 
     Raises:
-        TokenizerError: the path is a file, or the directory holds other files.
+        TokenizerError: the path is a file, or the directory contains other files.
     """
     if directory.exists() and not directory.is_dir():
-        raise TokenizerError(f"{directory}: a file; a tokenizer needs a directory of its own")
+        raise TokenizerError(f"{directory}: a file; a tokenizer needs a separate directory")
     names = {path.name for path in directory.glob("*") if not path.name.startswith(".")}
     if others := sorted(names - set(FILES)):
         raise TokenizerError(
-            f"{directory}: holds other files ({others[0]} for one); "
-            "a tokenizer needs a directory of its own: choose a new or empty one"
+            f"{directory}: contains other files (such as {others[0]}); "
+            "a tokenizer needs a separate directory: choose a new or empty one"
         )
     return load_tokenizer(directory) if names else None
 
@@ -100,7 +100,7 @@ def train_tokenizer_with_progress(corpus: Corpus, vocab_size: int, cased: bool, 
     fewer = tokenizer.vocab_size < vocab_size
     log.info(
         f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} tokens"
-        + f" (the text has no more than that, {vocab_size:,} were asked for)" * fewer
+        + f" (requested {vocab_size:,}, but the text has no more)" * fewer
     )
     return tokenizer
 
@@ -127,7 +127,7 @@ def prepare_with_progress(
             on_progress=on_progress,
         )
     if last is None:
-        log.info(f"{out} already holds this text, prepared; it is reused")
+        log.info(f"{out} already contains this text prepared; it is reused")
     elif last.found_chunks:
         log.info(f"resumed preparation: {last.found_chunks:,} of {last.chunks:,} chunks were finished before")
     source = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
@@ -135,15 +135,15 @@ def prepare_with_progress(
         f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
         f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {source} are held out)"
     )
-    if hint := short_document_hint(data, corpus):
+    if hint := suggest_documents_file(data, corpus):
         log.info(hint)
     log_coverage(data, ", ".join(corpus.sources))
     return data
 
 
-def short_document_hint(data: PreparedData, corpus: Corpus) -> str | None:
+def suggest_documents_file(data: PreparedData, corpus: Corpus) -> str | None:
     """Suggest --documents file if the documents of .txt files are so short that they may be paragraphs; None otherwise."""
-    files = [name for name, size in corpus.describe() if size is not None and text_suffix(Path(name)) == ".txt"]
+    files = [name for name, size in corpus.describe() if size is not None and get_text_suffix(Path(name)) == ".txt"]
     mean = (data.train.tokens + data.heldout.tokens) / data.manifest.documents
     if corpus.documents != "blank-line" or not 0 < len(files) < data.manifest.documents or mean >= SHORT_DOCUMENT:
         return None

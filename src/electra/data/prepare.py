@@ -1,7 +1,7 @@
-"""From a corpus to prepared data: tokenized and cut into examples on all cores, chunk by chunk.
+"""Prepare a corpus: tokenize it and cut it into examples on all cores, chunk by chunk.
 
-Chunk j becomes shard j of each split and `chunks/j.json`, which says what was made of which text. So what an
-interrupted preparation has finished is not done again, and the number of workers changes nothing.
+Chunk j becomes shard j of each split and `chunks/j.json`, which records the text and its shards. So an interrupted
+preparation keeps its finished chunks, and the result does not depend on the number of workers.
 """
 
 import logging
@@ -13,21 +13,21 @@ from pathlib import Path
 
 from electra.data.chunks import Chunk, read_chunks
 from electra.data.directory import (
-    begin,
-    clear,
     is_finished,
+    list_changed_files,
+    remove_all,
     remove_leftovers,
     remove_partial,
     save_stamps,
-    touched,
+    write_settings,
 )
-from electra.data.examples import LEAST_SEQ_LEN
+from electra.data.examples import MIN_SEQ_LEN
 from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
 from electra.data.shards import PreparedData, write_unigrams
-from electra.data.tokenization import ChunkRecord, ChunkWriter, finished_chunk, is_made_of, record_name
+from electra.data.tokenization import ChunkRecord, ChunkWriter, format_record_name, is_made_of, load_finished_record
 from electra.errors import DataError, StorageError, TextError, UsageError
 from electra.runtime.workers import available_cores, map_unordered
-from electra.storage import LOCK, exclusive
+from electra.storage import LOCK, lock_output
 from electra.text.cached_encoder import LineEncoder
 from electra.text.corpus import Corpus
 from electra.text.coverage import Coverage
@@ -37,24 +37,24 @@ log = logging.getLogger(__name__)
 
 
 HELDOUT = 0.01
-"""Share of the documents that are held out."""
+"""Share of held-out documents."""
 MAX_SEQ_LEN, MAX_WORKERS = 10**7, 4096
 
 
 @dataclass(frozen=True)
 class PrepareProgress:
-    """What is done, earlier calls that were interrupted included."""
+    """Finished work, including that of interrupted earlier calls."""
 
     bytes_read: int
-    """Of the corpus on the disk."""
+    """Bytes of the corpus on disk."""
     total_bytes: int | None
-    """None where it is not known."""
+    """None if unknown."""
     documents: int
     examples: int
     tokens: int
     chunks: int
     found_chunks: int
-    """How many of the chunks an earlier call had finished."""
+    """Chunks that an earlier call had finished."""
 
 
 def prepare(
@@ -68,17 +68,16 @@ def prepare(
     heldout: float = HELDOUT,
     on_progress: Callable[[PrepareProgress], None] | None = None,
 ) -> PreparedData:
-    """Prepare a corpus in the directory `out`, or go on with it there, or open it if it is finished.
+    """Prepare a corpus in the directory `out`, resume preparation there, or open finished data.
 
-    `workers` processes are used, by default one per core; memory is about 200 MB each, whatever the size of
-    the corpus. `heldout` is the share of documents that are held out; there is always one, or the end of one
-    (`read_chunks` says which).
+    `workers` processes are used, by default one per core; each takes about 200 MB of memory, independent of the size of the
+    corpus. `heldout` is the share of held-out documents; there is always at least one, or the end of one (see `read_chunks`).
 
     Raises:
-        UsageError: a setting out of its range.
-        TextError: of the corpus, or there is no text in it. What is finished by then stays, to go on from.
-        DataError: `out` holds other files, or data of other settings or text; a worker was killed.
-        RunError: another process works in `out`.
+        UsageError: a setting is out of range.
+        TextError: the corpus cannot be read or has no text. Finished chunks are kept, so that preparation can resume.
+        DataError: `out` contains other files, or data of other settings or text; a worker was killed.
+        RunError: another process is writing `out`.
         StorageError: the disk is full, or writing is not allowed.
     """
     check_usage(seq_len, workers, heldout)
@@ -97,31 +96,31 @@ def prepare(
         heldout=heldout,
     )
     if is_finished(out, settings):
-        return _finished(corpus, out, settings)
-    with exclusive(out, out / LOCK, log.warning):
-        if is_finished(out, settings):  # by another process, before it let go of the lock
-            return _finished(corpus, out, settings)
+        return _open_finished(corpus, out, settings)
+    with lock_output(out, out / LOCK, log.warning):
+        if is_finished(out, settings):  # by another process, before it released the lock
+            return _open_finished(corpus, out, settings)
         return _prepare(corpus, tokenizer, out, settings, workers, on_progress or (lambda progress: None))
 
 
-def _finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
-    """Open finished data after seeing that it is of this text.
+def _open_finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedData:
+    """Open finished data after checking that it was prepared from this text.
 
-    A file whose size and stamp are as they were is taken for the same. If one has another stamp, the text is read
-    again and compared with the checksums of its chunks, which is sure, and much quicker than preparing it.
+    Files with the same size and stamp are considered unchanged. If a stamp differs, the text is read again and compared with
+    the checksums of its chunks, which is reliable and much faster than preparing it.
 
     Raises:
         DataError: the text has changed.
     """
     stamps = corpus.stamps()
-    if files := touched(out, stamps):
+    if files := list_changed_files(out, stamps):
         log.info(f"{files[0]} may have changed since {out} was prepared (it is read again and compared)")
         if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
             raise DataError(
-                f"{out}: prepared from other text: {files[0]} has the same size and another content than then; "
-                "put the text back as it was to go on, or choose another --out for the new text"
+                f"{out}: prepared from other text: {files[0]} has the same size but other content; "
+                "restore the original text to continue, or choose another --out for the new text"
             )
-        with suppress(StorageError):  # data of another user, for one: the text is read again next time, too
+        with suppress(StorageError):  # for example data of another user: the text is read again next time
             save_stamps(out, stamps)
     return PreparedData.open(out)
 
@@ -134,16 +133,16 @@ def _prepare(
     workers: int,
     on_progress: Callable[[PrepareProgress], None],
 ) -> PreparedData:
-    """Prepare what is not there yet."""
+    """Prepare all chunks that are not finished."""
     chunks = read_chunks(corpus, settings.seed, settings.heldout)
     first = next(chunks, None)  # before anything is written
     if first is None:
         raise TextError(f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
-    if (out / SETTINGS).exists() and (files := touched(out, corpus.stamps())):
+    if (out / SETTINGS).exists() and (files := list_changed_files(out, corpus.stamps())):
         log.warning(
-            f"{files[0]} may have changed since preparing began: parts of the text that differ are prepared anew"
+            f"{files[0]} may have changed since preparation started: parts of the text that differ are prepared again"
         )
-    begin(out, settings, corpus.stamps(), tokenizer)
+    write_settings(out, settings, corpus.stamps(), tokenizer)
     try:
         records = _write_chunks(
             chain([first], chunks),
@@ -153,23 +152,23 @@ def _prepare(
             on_progress,
         )
         if not any(record.train for record in records):
-            clear(out)
-            raise TextError(f"{', '.join(corpus.sources)}: no text in it that gives a token to train on")
+            remove_all(out)
+            raise TextError(f"{', '.join(corpus.sources)}: the text has no tokens to train on")
         return _finish(out, settings, tokenizer, records)
     finally:
         remove_partial(out)
 
 
 def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> None:
-    """Raise a UsageError for a setting out of its range; a run asks before it makes a tokenizer."""
-    if seq_len < LEAST_SEQ_LEN:
-        raise UsageError(f"--seq-len {seq_len}: at least {LEAST_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
+    """Raise a UsageError for a setting out of range; a run calls this before it trains a tokenizer."""
+    if seq_len < MIN_SEQ_LEN:
+        raise UsageError(f"--seq-len {seq_len}: at least {MIN_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
     if seq_len > MAX_SEQ_LEN:
         raise UsageError(f"--seq-len {seq_len}: at most {MAX_SEQ_LEN:,} tokens")
     if workers is not None and workers > MAX_WORKERS:
         raise UsageError(f"--workers {workers}: at most {MAX_WORKERS:,}")
     if workers is not None and workers < 1:
-        raise UsageError(f"--workers {workers}: at least 1, or leave it out for one per core")
+        raise UsageError(f"--workers {workers}: at least 1, or omit it for one per core")
     if not 0 < heldout < 1:
         raise UsageError(f"heldout={heldout}: a share of the documents, above 0 and below 1")
 
@@ -181,12 +180,12 @@ def _write_chunks(
     total_bytes: int | None,
     on_progress: Callable[[PrepareProgress], None],
 ) -> list[ChunkRecord]:
-    """Write what is not there yet; returns the records of all chunks, in their order."""
+    """Write the unfinished chunks; return the records of all chunks in order."""
     progress = PrepareProgress(0, total_bytes, 0, 0, 0, 0, 0)
     records: list[ChunkRecord] = []
     bytes_read: dict[int, int] = {}
 
-    def done(record: ChunkRecord, found: bool) -> None:
+    def report_chunk(record: ChunkRecord, found: bool) -> None:
         nonlocal progress
         records.append(record)
         entries = [entry for entry in (record.train, record.heldout) if entry]
@@ -201,17 +200,17 @@ def _write_chunks(
         )
         on_progress(progress)
 
-    def unfinished() -> Iterator[Chunk]:
+    def find_unfinished() -> Iterator[Chunk]:
         for chunk in chunks:
             bytes_read[chunk.number] = chunk.bytes_read
-            if record := finished_chunk(writer.directory, chunk):
-                done(record, found=True)
+            if record := load_finished_record(writer.directory, chunk):
+                report_chunk(record, found=True)
             else:
                 yield chunk
 
-    with closing(map_unordered(writer, unfinished(), workers)) as written:
+    with closing(map_unordered(writer, find_unfinished(), workers)) as written:
         for record in written:
-            done(record, found=False)
+            report_chunk(record, found=False)
     return sorted(records, key=lambda record: record.number)
 
 
@@ -219,7 +218,7 @@ def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[C
     train = [record.train for record in records if record.train]
     heldout = [record.heldout for record in records if record.heldout]
     remove_leftovers(
-        out, {entry.name for entry in train + heldout} | {record_name(record.number) for record in records}
+        out, {entry.name for entry in train + heldout} | {format_record_name(record.number) for record in records}
     )
     manifest = Manifest(
         settings=settings,

@@ -1,4 +1,4 @@
-"""One chunk of text to its shards, tokenized and cut into examples: what the worker processes do."""
+"""Tokenize a chunk of text, cut it into examples, and write its shards; runs in the worker processes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from electra.data.examples import Examples, cut_examples, pack_examples
 from electra.data.manifest import ShardEntry, Split, load_json, save_json
 from electra.data.shards import is_intact, write_shard
 from electra.errors import DataError
-from electra.seeding import Stream, numpy_generator
+from electra.seeding import Stream, build_numpy_generator
 from electra.text.cached_encoder import LineEncoder
 from electra.text.coverage import Coverage, CoverageCounter
 
@@ -21,7 +21,7 @@ CHUNKS = "chunks"
 
 @dataclass(frozen=True)
 class ChunkRecord:
-    """What was made of a chunk; its file is written after its shards."""
+    """Record of a finished chunk; its file is written after its shards."""
 
     number: int
     digest: str
@@ -30,12 +30,12 @@ class ChunkRecord:
     train: ShardEntry | None
     heldout: ShardEntry | None
     coverage: Coverage | None = None
-    """How well the vocabulary spells the text; records of older versions do not have it."""
+    """How well the vocabulary covers the text; None in records of older versions."""
 
 
 @dataclass(frozen=True)
 class ChunkWriter:
-    """Writes the shards of the chunks it is called with."""
+    """Callable that writes the shards of a chunk."""
 
     directory: Path
     encoder: LineEncoder
@@ -44,12 +44,12 @@ class ChunkWriter:
 
     @cached_property
     def counter(self) -> CoverageCounter:
-        """Of the encoder's tokens; made once, because it looks at every entry of the vocabulary."""
+        """Counter of the encoder's tokens; cached, because building it reads the whole vocabulary."""
         return CoverageCounter(self.encoder.tokenizer)
 
     def __call__(self, chunk: Chunk) -> ChunkRecord:
-        """Raises StorageError."""
-        rng = numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
+        """Write the shards and the record of a chunk. Raises StorageError."""
+        rng = build_numpy_generator(Stream.EXAMPLE_CUTTING, self.seed, chunk.number)
 
         def write(split: Split) -> tuple[ShardEntry | None, Coverage]:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
@@ -60,33 +60,33 @@ class ChunkWriter:
         (train, of_train), (heldout, of_heldout) = write("train"), write("heldout")
         coverage = of_train + of_heldout
         record = ChunkRecord(chunk.number, chunk.digest(), chunk.started, chunk.cuts_end, train, heldout, coverage)
-        save_json(self.directory / record_name(chunk.number), record)
+        save_json(self.directory / format_record_name(chunk.number), record)
         return record
 
 
-def record_name(number: int) -> str:
+def format_record_name(number: int) -> str:
     return f"{CHUNKS}/{number:05}.json"
 
 
-def finished_chunk(directory: Path, chunk: Chunk) -> ChunkRecord | None:
-    """The record of a chunk whose shards stand, intact and made of the same text."""
-    path = directory / record_name(chunk.number)
+def load_finished_record(directory: Path, chunk: Chunk) -> ChunkRecord | None:
+    """Load the record of a chunk if its shards are intact and from the same text; otherwise None."""
+    path = directory / format_record_name(chunk.number)
     if not path.exists():
         return None
     try:
         record = load_json(path, ChunkRecord)
     except DataError:
-        return None  # damaged: it is done again
+        return None  # damaged: the chunk is prepared again
     if record.digest != chunk.digest() or record.coverage is None:
         return None
     return record if all(is_intact(directory, entry) for entry in (record.train, record.heldout) if entry) else None
 
 
 def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
-    """Whether finished data was made of exactly these chunks. Raises DataError where their records cannot be read."""
+    """Whether finished data was prepared from exactly these chunks. Raises DataError if their records cannot be read."""
     number = 0
     for chunk in chunks:
-        path = directory / record_name(chunk.number)
+        path = directory / format_record_name(chunk.number)
         if not path.exists() or load_json(path, ChunkRecord).digest != chunk.digest():
             return False
         number += 1
@@ -96,7 +96,7 @@ def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
 def build_examples(
     documents: list[Document], encoder: LineEncoder, counter: CoverageCounter, seq_len: int, rng: np.random.Generator
 ) -> tuple[Examples, Coverage]:
-    """The examples of documents, in their order, and how well the vocabulary spells them."""
+    """Build the examples of documents in order, and count how well the vocabulary covers them."""
     tokens, lengths = encoder.encode([line for document in documents for line in document.lines])
     tokenizer = encoder.tokenizer
     cuts = [np.zeros((0, 3), np.int64)]

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from electra.console import reading_progress
-from electra.data.loader import Batch, made_ahead, padded_batch, shuffle
+from electra.data.loader import Batch, pad_batch, prefetch, shuffle
 from electra.seeding import Stream
 
 IGNORED = -100
@@ -71,7 +71,7 @@ def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: li
 
 def collate(examples: EncodedExamples, rows: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
     """The examples at `rows` (at least one), in this order, as a batch."""
-    inputs = padded_batch([examples.input_ids[row] for row in rows], [examples.segment_a[row] for row in rows], pad_id)
+    inputs = pad_batch([examples.input_ids[row] for row in rows], [examples.segment_a[row] for row in rows], pad_id)
     length = inputs.input_ids.shape[1]
     targets = {name: collate_target(target, rows, length) for name, target in examples.targets.items()}
     return LabeledBatch(inputs, targets)
@@ -110,7 +110,7 @@ class BatchLoader:
 
     def iterate(self, first_step: int) -> Iterator[list[LabeledBatch]]:
         """The batches of `first_step` and of all steps after it, each as a list of one micro-batch, prefetched."""
-        return made_ahead(lambda step: [self.batch(step)], first_step)
+        return prefetch(lambda step: [self.batch(step)], first_step)
 
     def _epoch_plan(self, epoch: int) -> list[Int[np.ndarray, " B"]]:
         order = shuffle(len(self._examples), Stream.DATA_ORDER, self._seed, epoch)

@@ -7,6 +7,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from electra.errors import RunError
+from electra.external import one_line
 from electra.schema import check_file, read_tensors
 from electra.storage import write_tensors
 from electra.train.callbacks import Callback
@@ -48,9 +49,7 @@ class BestEpoch(Callback):
                 metadata = file.metadata()
             return int(metadata["step"]), float(metadata["score"])
         except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
-            raise RunError(
-                f"{self.path}: damaged ({' '.join(str(error).split())[:200]}); choose another --out"
-            ) from None
+            raise RunError(f"{self.path}: damaged ({one_line(error)}); choose another --out") from None
 
     def restore(self) -> int:
         """Load the best weights into the model; returns their step."""

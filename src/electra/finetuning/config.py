@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from electra.config.checks import check_choice, check_limits, check_local
-from electra.config.options import choice, fixed
+from electra.config.options import choice_field, fixed_field
 from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
@@ -21,7 +21,7 @@ MIN_LENGTH = 5
 class FinetuneConfig:
     """One fine-tuning run."""
 
-    task: str = fixed("")
+    task: str = fixed_field("")
     """Its name in `electra.finetuning.registry.TASKS`."""
     model: str = ""
     """Hugging Face ELECTRA directory, run directory, or hub name."""
@@ -77,7 +77,7 @@ class FinetuneConfig:
     """Question answering: chunks, head and answers."""
     from_scratch: bool = False
     """Start from random weights of the model's sizes, as a baseline for pre-training."""
-    log_to: tuple[str, ...] = choice(("tensorboard",), lambda: TRACKERS)
+    log_to: tuple[str, ...] = choice_field(("tensorboard",), lambda: TRACKERS)
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""

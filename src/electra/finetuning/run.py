@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import electra
-from electra.config.files import flat, to_yaml
+from electra.config.files import flatten, to_yaml
 from electra.console import format_count
 from electra.errors import DivergedError, RunError, UsageError
 from electra.execution import describe_execution, enable_kernels
@@ -36,7 +36,7 @@ from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.seeding import Stream, seed_everything
-from electra.storage import LOCK, exclusive, write_atomically, writing
+from electra.storage import LOCK, convert_os_errors, lock_output, write_atomically
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints
 from electra.train.config import Recipe, TrainingConfig
@@ -86,7 +86,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
     require_trackers(config.log_to)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
-    with exclusive(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK, log.warning):
         summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds), callbacks))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
@@ -218,7 +218,7 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
         *([best] if best else []),
         *callbacks,
         MetricsLog(run.out),
-        *build_trackers(config.log_to, run.out, flat(asdict(config))),
+        *build_trackers(config.log_to, run.out, flatten(asdict(config))),
         progress,
     ]
     checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints)
@@ -255,7 +255,7 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in task.predictions(split, outputs))
         write_atomically(out / f"predictions-{split}.jsonl", lines.encode())
         if (logits := task.logits(split, outputs)) is not None:
-            with writing(out):
+            with convert_os_errors(out):
                 np.save(out / f"logits-{split}.npy", logits)
     save_finetuned(out / "model", run.model, task, prepared.spec, prepared.tokenizer)
     results = {

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from electra.config.files import difference_to
+from electra.config.files import describe_difference
 from electra.errors import RunError
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.registry import find_task
@@ -85,7 +85,7 @@ class RunInputs:
             if out.is_file() or (holds_files(out) and {path.name for path in out.glob("[!.]*")} != {"inputs.json"}):
                 raise RunError(f"{out}: not empty and not a run; choose another --out")
             return
-        if (difference := difference_to(saved, config, ("runtime.", "log_to"))) is not None:
+        if (difference := describe_difference(saved, config, ("runtime.", "log_to"))) is not None:
             raise RunError(f"{out}: a run of another configuration: {difference}; choose another --out")
         before = read_object(out / "inputs.json", RunError)
         changed = [path for path in before | self.files if before.get(path) != self.files.get(path)]

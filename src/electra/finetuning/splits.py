@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.config import FinetuneConfig
-from electra.seeding import Stream, numpy_generator
+from electra.seeding import Stream, build_numpy_generator
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def hold_out(
     number = max(1, round(config.dev_share * len(names)))
     if number >= len(names):
         raise DataError(f"{config.train or config.data}: too few {what} to hold some out; give --dev")
-    order = numpy_generator(Stream.DEV_SPLIT, config.split_seed).permutation(len(names))
+    order = build_numpy_generator(Stream.DEV_SPLIT, config.split_seed).permutation(len(names))
     held_out = {names[i] for i in order[:number]}
     train = [item for item, group in zip(items, groups, strict=True) if group not in held_out]
     dev = [item for item, group in zip(items, groups, strict=True) if group in held_out]

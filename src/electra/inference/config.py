@@ -12,16 +12,16 @@ from electra.runtime.setup import RuntimeConfig
 
 @dataclass(frozen=True)
 class PredictConfig:
-    """How inputs are read and predicted."""
+    """Options for reading and predicting inputs."""
 
     text: str | None = None
-    """Column of the text, in files that have columns; by default that of fine-tuning's table, or "sentence"."""
+    """Column of the text in files with columns; by default that of the fine-tuning table, or "sentence"."""
     text_pair: str | None = None
-    """Column of the second text of a pair; by default that of fine-tuning's table."""
+    """Column of the second text of a pair; by default that of the fine-tuning table."""
     form: Literal["columns", "lines"] = "columns"
-    """Words to tag in a .txt file are in columns (CoNLL) or sentences in lines; on standard input, in lines."""
+    """Format of a .txt file to tag: words in columns (CoNLL) or sentences in lines; standard input has sentences in lines."""
     null_threshold: float | None = None
-    """Null odds above which a question has no answer; by default the best one on dev in fine-tuning."""
+    """Null odds above which a question has no answer; by default the best threshold on dev in fine-tuning."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
 
@@ -31,7 +31,7 @@ class PredictConfig:
 
 
 def from_options(given: Mapping[str, Any]) -> PredictConfig:
-    """The configuration out of options by name, nested ones as in `electra.config.resolve.resolve`.
+    """Build the configuration from options by name; nested names as in `electra.config.resolve.resolve`.
 
     Raises:
         UsageError: a wrong name or value.

@@ -1,4 +1,4 @@
-"""Loads a fine-tuned directory: one of ours, or of any of Hugging Face's ELECTRA classes with a task head."""
+"""Load a fine-tuned directory of this package, or of any of Hugging Face's ELECTRA classes with a task head."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,22 +18,22 @@ from electra.finetuning.registry import TASKS
 from electra.finetuning.task import SavedTask, TaskSpec
 from electra.model.checkpoints import check_finite, load_pretrained, load_tensors
 from electra.model.encoder import Encoder
-from electra.model.hf_config import CONFIG_BYTES, allocating_nothing
-from electra.schema import parse_json, read_bytes, read_json
+from electra.model.hf_config import CONFIG_BYTES, use_meta_device
+from electra.schema import read_bytes, read_json, validate_json
 from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True)
 class TaskName:
-    """The part of `task.json` that every task has."""
+    """Keys of `task.json` that every task has."""
 
     task: str
 
 
 @dataclass(frozen=True)
 class LabelConfig:
-    """The entries of Hugging Face's `config.json` that depend on the task."""
+    """Keys of Hugging Face's `config.json` that depend on the task."""
 
     architectures: list[str] | None = None
     id2label: dict[Annotated[str, Field(pattern=r"^[0-9]{1,7}$")], str] | None = None
@@ -47,20 +47,20 @@ class Finetuned:
     model: FinetunedModel
     tokenizer: Tokenizer
     name: str
-    """The name of the task in `registry.TASKS`."""
+    """Name of the task in `registry.TASKS`."""
     spec: TaskSpec
     task: SavedTask
-    """The settings in `task.json`, or those that follow from another's config.json."""
+    """Settings in `task.json`, or those inferred from `config.json`."""
     coverage: CoverageMonitor
-    """Counts [UNK] in what the model reads."""
+    """Counter of [UNK] in the inputs."""
 
 
 def load_finetuned(model: str) -> Finetuned:
     """Load a fine-tuned directory, the `model/` of a run, or a hub model.
 
     Raises:
-        ModelError: not fine-tuned, of another architecture, its files are damaged or do not fit each other, or its weights
-            are not finite.
+        ModelError: the model is not fine-tuned or of another architecture, its files are damaged or inconsistent, or its
+            weights are not finite.
         TokenizerError: its tokenizer is missing or broken.
     """
     directory = find_model_directory(model)
@@ -84,44 +84,44 @@ def load_finetuned(model: str) -> Finetuned:
         weights, file = load_tensors(head_file), head_file
         check_finite(file, weights)
         state = pretrained.state("ElectraModel") | {f"head.{name}": tensor for name, tensor in weights.items()}
-    finetuned = check_shapes(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, architecture)))
+    finetuned = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, architecture)))
     finetuned.load_state_dict(state)
     monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
     return Finetuned(finetuned.eval(), tokenizer, name, TASKS[name], task, monitor)
 
 
-def check_shapes(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
-    """The model that `build` makes, after its shapes, without memory for them, were compared with those of the weights.
+def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
+    """Build a model after checking, without allocating its parameters, that its shapes match those of the weights.
 
     Raises:
         ModelError: they differ; the message names `file`.
     """
-    with allocating_nothing():
+    with use_meta_device():
         expected = {name: tuple(parameter.shape) for name, parameter in build().named_parameters()}
     for name in expected | dict(state):
         wanted, found = expected.get(name), tuple(state[name].shape) if name in state else None
         if wanted != found:
             raise ModelError(
-                f"{file}: {name} has the shape {found} in the weights, and {wanted} by the task and its labels"
+                f"{file}: {name} has the shape {found} in the weights, expected {wanted} from the task and its labels"
             )
     return build()
 
 
 def read_task(file: Path, architecture: str, positions: int) -> tuple[str, SavedTask]:
-    """The name and the settings of the task in `task.json`.
+    """Read the name and the settings of the task in `task.json`.
 
     Raises:
-        ModelError: the task is unknown, cannot predict, or does not fit the model.
+        ModelError: the task is unknown, cannot predict, or does not match the model.
     """
     data = read_bytes(file, ModelError)
-    name = parse_json(data, TaskName, str(file), ModelError).task
+    name = validate_json(data, TaskName, str(file), ModelError).task
     if (spec := TASKS.get(name)) is None:
         raise ModelError(f"{file}: there is no task {name!r} in electra.finetuning.registry.TASKS; add it there first")
     if spec.saved is None:
-        raise ModelError(f"{file}: a model of {name} predicts the test file of its run, and nothing else")
+        raise ModelError(f"{file}: a model of {name} can predict only the test file of its run")
     try:
-        task: SavedTask = parse_json(data, spec.saved, str(file), ModelError)
-    except UsageError as error:  # of options that the settings contain
+        task: SavedTask = validate_json(data, spec.saved, str(file), ModelError)
+    except UsageError as error:  # from options in the settings
         raise ModelError(f"{file}: {error}") from None
     if task.max_length > positions:
         raise ModelError(f"{file}: max_length is {task.max_length:,}, but the model has {positions:,} positions")
@@ -132,21 +132,21 @@ def read_task(file: Path, architecture: str, positions: int) -> tuple[str, Saved
 
 
 def infer_task(directory: Path, found: LabelConfig, architecture: str, positions: int) -> tuple[str, SavedTask]:
-    """The name and the settings of the task of a model that others fine-tuned, from its `config.json`.
+    """Infer the name and the settings of the task of another project's model from its `config.json`.
 
     Raises:
-        ModelError: it has no head of a task, too few positions, or labels that are not numbered.
+        ModelError: it has no task head, too few positions, or labels that are not numbered.
     """
     builders = {
         spec.architecture: (name, spec.from_hugging_face)
-        for name, spec in reversed(TASKS.items())  # the first of a class wins
+        for name, spec in reversed(TASKS.items())  # the first task of an architecture takes precedence
         if spec.from_hugging_face is not None
     }
     if architecture not in builders:
         raise ModelError(f"{directory}: {architecture}, not a fine-tuned model; fine-tune it with electra finetune")
     if positions < MIN_LENGTH:
         raise ModelError(f"{directory}: has {positions} positions; an input has at least {MIN_LENGTH} tokens")
-    # Hugging Face's default of two labels is not written to config.json.
+    # Hugging Face does not write its default of two labels to config.json.
     names = found.id2label or {"0": "LABEL_0", "1": "LABEL_1"}
     if set(names) != {str(number) for number in range(len(names))}:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Predictions of a fine-tuned model for a stream of inputs."""
+"""Prediction with a fine-tuned model for a stream of inputs."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from typing import Any
 from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.execution import enable_kernels
-from electra.external import output_file
+from electra.external import check_output_file
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.readers.inputs import STANDARD_INPUT
@@ -23,18 +23,18 @@ from electra.inference.config import PredictConfig
 from electra.inference.finetuned import Finetuned, load_finetuned
 from electra.model.cpu.library import kernels_compiled
 from electra.runtime.setup import Runtime, start_runtime
-from electra.storage import check_writable, exclusive, owner_only, writing
+from electra.storage import check_writable, convert_os_errors, lock_output, restrict_permissions
 from electra.text.coverage import CoverageMonitor
 
 log = logging.getLogger(__name__)
 
 FILE_ROWS = 512
-"""Inputs of a file that are sorted by length and predicted together."""
+"""Inputs of a file that are sorted by length and predicted at a time."""
 STREAM_ROWS = 16
 """The same for standard input, so that a slow writer gets predictions early."""
 INPUT_CHARS = 1 << 20
-"""Inputs with this many characters are predicted together, however few they are, so that memory does not grow with the
-length of the inputs, except that of a single one (MAX_LINE_BYTES)."""
+"""Maximum characters of the inputs predicted at a time, except for a single longer one (up to MAX_LINE_BYTES), so that memory
+does not grow with the length of the inputs."""
 BATCH_SIZE = 32
 
 
@@ -60,16 +60,16 @@ class Predictor:
     def predict(
         self, input: os.PathLike[str] | Values, *, out: str | os.PathLike[str] | None = None, private: bool = False
     ) -> Iterator[Record]:
-        """A prediction for each input, in their order, with its `id`: that of the input, or its number from 0.
+        """Yield a prediction for each input in order, with an `id`: that of the input, or its index.
 
-        A sequence is read before this returns. From a file or an iterator, only the inputs that are predicted together are
-        read first, and the rest as the iterator is advanced. Logs a warning where the vocabulary does not fit the inputs,
-        and the share of [UNK] at the end of a file.
+        A sequence is read completely before this returns. From a file or an iterator, only the first batch of inputs is read
+        before, and the rest as the returned iterator advances. Logs a warning if the vocabulary does not fit the inputs, and
+        the share of [UNK] at the end of a file.
 
         Args:
             input: Texts, or a file; see `electra.predict`.
-            out: File for the predictions as JSON lines. It is written while the iterator is advanced, and there when it ends.
-            private: The file is for its owner alone: it has mode 0600, directories that are made for it 0700.
+            out: File for the predictions as JSON lines. It is written as the iterator advances, and appears when it ends.
+            private: Create the file with mode 0600 and its new directories with mode 0700.
 
         Raises:
             DataError: the model cannot read an input; the message names the place.
@@ -78,27 +78,27 @@ class Predictor:
         """
         check_paths(input, out)
         if out is not None:
-            check_writable(output_file(out).parent)
+            check_writable(check_output_file(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
-            log.warning(f"{input!r} is read as a text; for the file of this name give pathlib.Path({input!r})")
+            log.warning(f"{input!r} is read as a text; to read the file of this name, pass pathlib.Path({input!r})")
         if isinstance(input, os.PathLike):
             records = self._predict_file(os.fspath(input))
         else:
             inputs = self.finetuned.task.read_values(input, self.config)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
-            records = predict_stream(inputs, FILE_ROWS, partial(self._records, self.finetuned))
-        return records if out is None else write_records(records, output_file(out), private)
+            records = predict_stream(inputs, FILE_ROWS, partial(self._predict_inputs, self.finetuned))
+        return records if out is None else write_records(records, check_output_file(out), private)
 
     def _predict_file(self, file: str) -> Iterator[Record]:
-        """Predictions for a file, after which the share of [UNK] is logged."""
+        """Yield predictions for a file, then log the share of [UNK]."""
         coverage = CoverageMonitor(self.finetuned.tokenizer, "input", VOCABULARY_ADVICE)
         finetuned = replace(self.finetuned, coverage=coverage)
         inputs = finetuned.task.read_file(file, self.config)
         rows = STREAM_ROWS if file == STANDARD_INPUT else FILE_ROWS
-        return report_at_end(predict_stream(inputs, rows, partial(self._records, finetuned)), coverage)
+        return report_at_end(predict_stream(inputs, rows, partial(self._predict_inputs, finetuned)), coverage)
 
-    def _records(self, finetuned: Finetuned, inputs: list[Any]) -> list[Record]:
-        """The predictions for some inputs."""
+    def _predict_inputs(self, finetuned: Finetuned, inputs: list[Any]) -> list[Record]:
+        """Predict some inputs."""
 
         def compute(examples: EncodedExamples) -> Outputs:
             finetuned.coverage.add(examples.input_ids)
@@ -111,11 +111,11 @@ def check_paths(input: os.PathLike[str] | Values, out: str | os.PathLike[str] | 
     """Check that neither path is an address of the Hugging Face hub, and that `out` is not blank.
 
     Raises:
-        UsageError: one is.
+        UsageError: a path is such an address, or `out` is blank.
     """
     check_local({"--input": input if isinstance(input, os.PathLike) else None, "--out": out})
     if out is not None:
-        output_file(out)
+        check_output_file(out)
 
 
 def load_predictor(model: str, config: PredictConfig) -> Predictor:
@@ -123,27 +123,27 @@ def load_predictor(model: str, config: PredictConfig) -> Predictor:
 
     Raises:
         ModelError: the model cannot predict.
-        UsageError: an option has no meaning for the model.
+        UsageError: an option does not apply to the model.
     """
     with start_runtime(config.runtime) as runtime:  # only its device and precision are used after that
         return Predictor(load_finetuned(model), config, runtime)
 
 
 def report_at_end(records: Iterator[Record], coverage: CoverageMonitor) -> Iterator[Record]:
-    """The same records; after the last one the share of [UNK] in their inputs is logged."""
+    """Yield the records, then log the share of [UNK] in their inputs."""
     yield from records
     coverage.finish()
 
 
 def predict_stream(inputs: Iterable[Any], rows: int, predict: Callable[[list[Any]], list[Record]]) -> Iterator[Record]:
-    """The results of `predict` on `rows` inputs at a time; the first of these are read before this returns."""
-    parts = split_batches(inputs, rows)
-    first = next(parts, [])
-    return (record for part in chain([first], parts) if part for record in predict(part))
+    """Yield the results of `predict` on `rows` inputs at a time; the first batch is read before this returns."""
+    batches = split_batches(inputs, rows)
+    first = next(batches, [])
+    return (record for batch in chain([first], batches) if batch for record in predict(batch))
 
 
 def split_batches(inputs: Iterable[Any], rows: int) -> Iterator[list[Any]]:
-    """Lists of `rows` inputs, or fewer where they reach INPUT_CHARS characters."""
+    """Yield lists of `rows` inputs, or fewer if they reach INPUT_CHARS characters."""
     batch: list[Any] = []
     size = 0
     for each in inputs:
@@ -157,7 +157,7 @@ def split_batches(inputs: Iterable[Any], rows: int) -> Iterator[list[Any]]:
 
 
 def count_chars(value: Any) -> int:
-    """Characters of all strings in an input; also one for each string, so that empty ones count."""
+    """Count the characters of all strings in an input, plus one per string, so that empty ones count."""
     if isinstance(value, str):
         return len(value) + 1
     if is_dataclass(value):
@@ -168,11 +168,11 @@ def count_chars(value: Any) -> int:
 
 
 def write_records(records: Iterable[Record], out: Path, private: bool) -> Iterator[Record]:
-    """The same records, each also written to a file, which appears when it is complete; it is locked meanwhile."""
+    """Yield the records and write each to a locked file, which appears when it is complete."""
     partial_file = out.with_name(f".{out.name}.partial")
-    with ExitStack() as opened, writing(out):
-        with owner_only(private):  # not while the caller runs between two records
-            opened.enter_context(exclusive(out, out.with_name(f".{out.name}.lock"), log.warning))
+    with ExitStack() as opened, convert_os_errors(out):
+        with restrict_permissions(private):  # not while the caller runs between two records
+            opened.enter_context(lock_output(out, out.with_name(f".{out.name}.lock"), log.warning))
             opened.callback(partial_file.unlink, missing_ok=True)
             file = opened.enter_context(partial_file.open("w", encoding="utf-8"))
         for record in records:

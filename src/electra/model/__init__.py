@@ -1,1 +1,1 @@
-"""The networks: BERT's encoder, ELECTRA's two heads, their cost, and their names in other people's checkpoints."""
+"""Networks: BERT's encoder, ELECTRA's two heads, their FLOPs, and weight names of other checkpoint formats."""

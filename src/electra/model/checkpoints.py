@@ -1,4 +1,4 @@
-"""Names of weights in Hugging Face's ELECTRA, as reversible tables, and Hugging Face directories."""
+"""Reversible tables of the weight names of Hugging Face's ELECTRA; reading and writing of Hugging Face directories."""
 
 import json
 import warnings
@@ -15,19 +15,20 @@ from safetensors import safe_open
 from torch import Tensor
 
 from electra.errors import ModelError
+from electra.external import one_line
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import (
     CONFIG_BYTES,
     CONFIG_NAMES,
     HuggingFaceConfig,
     count_layers,
-    encoder_shapes,
+    get_encoder_shapes,
     load_config,
 )
 from electra.schema import check_file, read_json, read_tensors
 from electra.storage import write_tensors
 
-# Ours -> Hugging Face's; {i} is the layer. A row with several names on the right is their concatenation.
+# Our name -> Hugging Face's names; {i} is the layer. A parameter with several names is their concatenation.
 ENCODER_NAMES: dict[str, tuple[str, ...]] = {
     "embeddings.word.weight": ("embeddings.word_embeddings.weight",),
     "embeddings.position.weight": ("embeddings.position_embeddings.weight",),
@@ -63,12 +64,12 @@ HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "ElectraForTokenClassification": {"head.output": ("classifier",)},
     "ElectraForQuestionAnswering": {"head.output": ("qa_outputs",)},
 }
-# A key of ours in config.json, which Hugging Face keeps.
+# Our key in config.json; transformers keeps it.
 PRETRAINED_LENGTH = "pretrained_length"
 
 
-def hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
-    """Every parameter of a network of ours -> its name, or the names it is the concatenation of, in Hugging Face's."""
+def map_hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
+    """Map each parameter of our network to its Hugging Face name, or to the names that it is the concatenation of."""
     table = {f"encoder.{ours}": tuple(f"electra.{name}" for name in hf) for ours, hf in ENCODER_NAMES.items()}
     if config.embedding_size == config.hidden_size:
         del table["encoder.project"]
@@ -83,21 +84,21 @@ def hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, .
 
 
 def to_hf(state: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
-    """Parameters of a network of ours (`encoder.…`, `head.…`) under Hugging Face's names."""
+    """Convert the parameters of our network (`encoder.…`, `head.…`) to Hugging Face's names."""
     weights = {}
-    for ours, theirs in hf_names(config, architecture).items():
+    for ours, theirs in map_hf_names(config, architecture).items():
         for name, part in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
             weights[name] = part.contiguous()
     return weights
 
 
 def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
-    """The inverse of `to_hf`.
+    """Invert `to_hf`.
 
     Raises:
         KeyError: a weight is missing; the argument is its Hugging Face name.
     """
-    names = hf_names(config, architecture)
+    names = map_hf_names(config, architecture)
     return {
         ours: weights[theirs[0]] if len(theirs) == 1 else torch.cat([weights[name] for name in theirs])
         for ours, theirs in names.items()
@@ -112,10 +113,7 @@ def save_pretrained(
     pad_id: int,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `config.json` and `model.safetensors` so that Hugging Face's `from_pretrained(directory)` reads them.
-
-    `more` goes into `config.json` too.
-    """
+    """Write `config.json`, with the entries of `more`, and `model.safetensors` for Hugging Face's `from_pretrained`."""
     hf_config = {
         "architectures": [architecture],
         "model_type": "electra",
@@ -132,17 +130,17 @@ def save_pretrained(
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A Hugging Face directory read: its sizes and its weights, under Hugging Face's names."""
+    """Sizes and weights of a Hugging Face directory, under Hugging Face's names."""
 
     directory: Path
     config: EncoderConfig
     weights: dict[str, Tensor]
 
     def state(self, architecture: str) -> dict[str, Tensor]:
-        """The weights under our names, for a network with the heads of `architecture`.
+        """Return the weights under our names, for a network with the heads of `architecture`.
 
         Raises:
-            ModelError: a weight is missing (the wrong kind of model, most often).
+            ModelError: a weight is missing (most often the wrong kind of model) or not floating point.
         """
         try:
             state = from_hf(self.weights, self.config, architecture)
@@ -155,11 +153,11 @@ class Pretrained:
 
 
 def load_pretrained(directory: Path) -> Pretrained:
-    """Read a Hugging Face ELECTRA directory (`model.safetensors` or `pytorch_model.bin`; nothing is unpickled freely).
+    """Read a Hugging Face ELECTRA directory (`model.safetensors` or `pytorch_model.bin`, of which only tensors are unpickled).
 
     Raises:
-        ModelError: no such directory, no or broken config.json, another architecture, no or broken weights, weights that
-            are not finite, or of other sizes than config.json gives. Nothing of these sizes has been allocated then.
+        ModelError: no such directory, missing or broken config.json, another architecture, missing or broken weights,
+            weights that are not finite, or sizes other than in config.json. It is raised before these sizes are allocated.
     """
     pretrained = Pretrained(directory, load_config(directory), load_weights(directory))
     check_shapes(pretrained)
@@ -167,42 +165,42 @@ def load_pretrained(directory: Path) -> Pretrained:
 
 
 def check_shapes(pretrained: Pretrained) -> None:
-    """Raise a `ModelError` if the encoder's weights do not have the sizes in `config.json`, or some are missing."""
+    """Raise a `ModelError` if weights of the encoder are missing or do not have the sizes in `config.json`."""
     directory, config, weights = pretrained.directory, pretrained.config, pretrained.weights
     if config.num_layers > (layers := count_layers(weights)):
         raise ModelError(
             f"{directory / 'config.json'}: num_hidden_layers is {config.num_layers:,}, but the weights have {layers:,} layers"
         )
-    names = hf_names(config, "ElectraModel")
-    for ours, shape in encoder_shapes(config).items():
+    names = map_hf_names(config, "ElectraModel")
+    for ours, shape in get_encoder_shapes(config).items():
         theirs = names[f"encoder.{ours}"]
         expected = (shape[0] // len(theirs), *shape[1:])
         for name in theirs:
             if name not in weights:
                 raise ModelError(f"{directory}: no weight {name!r}, which ElectraModel needs")
             if (found := tuple(weights[name].shape)) != expected:
-                raise ModelError(f"{directory}: {name} is {found} where config.json makes it {expected}")
+                raise ModelError(f"{directory}: {name} has the shape {found}, expected {expected} from config.json")
             if not weights[name].is_floating_point():
                 raise ModelError(f"{directory}: {name} has the type {weights[name].dtype}, expected floating point")
 
 
 def read_pretrained_length(directory: Path) -> int | None:
-    """Tokens of the longest sequences of pre-training, as our `config.json` has it; None of other people's models.
+    """Read the maximum sequence length of pre-training from `config.json`; None for models of other projects.
 
-    Positions behind them have embeddings that were never trained.
+    Position embeddings beyond it were never trained.
     """
     return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).pretrained_length
 
 
-def pretraining_heads(directory: Path) -> set[str]:
-    """Which of the pre-training architectures a directory has the head of; their names alone are read where that is enough.
+def find_pretraining_heads(directory: Path) -> set[str]:
+    """Return the pre-training architectures whose head a directory has; reads only weight names if the format allows it.
 
     Raises:
-        ModelError: no or broken weights.
+        ModelError: missing or broken weights.
     """
-    file = weights_file(directory)
+    file = find_weights_file(directory)
     if file.suffix == ".safetensors":
-        with readable(file), safe_open(file, "pt") as tensors:
+        with convert_read_errors(file), safe_open(file, "pt") as tensors:
             names = set(tensors.keys())
     else:
         names = set(load_weights(directory))
@@ -210,89 +208,89 @@ def pretraining_heads(directory: Path) -> set[str]:
     return {architecture for architecture, prefix in prefixes.items() if any(n.startswith(prefix) for n in names)}
 
 
-def weights_file(directory: Path) -> Path:
-    """The file that a Hugging Face directory has its weights in.
+def find_weights_file(directory: Path) -> Path:
+    """Find the weights file of a Hugging Face directory.
 
     Raises:
-        ModelError: there is none, or it is no regular file.
+        ModelError: there is none, or it is not a regular file.
     """
     names = ("model.safetensors", "pytorch_model.bin")
     file = next((directory / name for name in names if (directory / name).exists()), None)
     if file is None:
-        raise ModelError(f"{directory}: neither model.safetensors nor pytorch_model.bin is there")
+        raise ModelError(f"{directory}: no weights, neither model.safetensors nor pytorch_model.bin")
     check_file(file, ModelError)
     return file
 
 
 @contextmanager
-def readable(file: Path) -> Iterator[None]:
-    """Turn what goes wrong when a file of weights is read into a `ModelError`."""
+def convert_read_errors(file: Path) -> Iterator[None]:
+    """Turn any error while a weights file is read into a `ModelError`."""
     try:
         yield
     except ModelError:
         raise
     except UnpicklingError:
-        raise ModelError(f"{file}: holds more than tensors, and nothing else is loaded from it") from None
-    except Exception as error:  # what the unpickler of tensors raises is as varied as what a pickle can hold
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(f"{file}: holds objects other than tensors, which are not loaded") from None
+    except Exception as error:  # the unpickler of tensors can raise almost any type
+        reason = one_line(error) or type(error).__name__
         raise ModelError(f"{file}: cannot be read ({reason})") from None
 
 
 def check_finite(file: Path, weights: Mapping[str, Tensor]) -> None:
-    """Refuse weights that a diverged training or a damaged file left.
+    """Check that all weights are finite; a diverged training or a damaged file has others.
 
     Raises:
-        ModelError: a tensor of the file holds NaN or infinity; the first one is named.
+        ModelError: a tensor holds NaN or infinity; the message names the first one.
     """
     for name, tensor in weights.items():
-        # A sum reads each value once and needs no memory. Where it is finite, all its terms are.
+        # A sum reads each value once and allocates nothing. If it is finite, all its terms are.
         if not tensor.sum().isfinite() and (wrong := int((~tensor.isfinite()).sum())):
             raise ModelError(
                 f"{file}: {name}: {wrong:,} of {tensor.numel():,} values are NaN or infinite, expected finite numbers; "
-                "the training diverged or the file is damaged: take an earlier checkpoint, or another copy"
+                "the training diverged or the file is damaged: use an earlier checkpoint, or another copy"
             )
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file, by name, on the CPU. Nothing in the file is executed.
+    """Load the tensors of a file on the CPU: name -> tensor. No code in the file is executed.
 
     Raises:
-        ModelError: the file is damaged, holds other things than tensors by name, or unpacks to more than its own size.
+        ModelError: the file is damaged, holds anything other than named tensors, or expands to more than its size.
     """
     if file.suffix == ".safetensors":
         return read_tensors(file, ModelError)
     check_file(file, ModelError)
-    with readable(file):
+    with convert_read_errors(file):
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                    raise ModelError(f"{file}: is compressed, which no file of weights that torch saves is")
+                    raise ModelError(f"{file}: compressed; torch saves weights uncompressed")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Detected pickle protocol")  # what it cannot read, it refuses
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch raises an error if it cannot read one
             tensors = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
-        raise ModelError(f"{file}: holds a {type(tensors).__name__}, expected tensors by name")
+        raise ModelError(f"{file}: holds a {type(tensors).__name__}, expected a dictionary of tensors")
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise ModelError(f"{file}: {name} is a {type(tensor).__name__}, expected a tensor")
-        # A view can repeat a single number without end.
+        # An expanded view can repeat a single number any number of times.
         if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() < tensor.nbytes:
-            raise ModelError(f"{file}: {name} is stored in a form that no weight has")
+            raise ModelError(f"{file}: {name} is sparse or an expanded view, expected a dense tensor")
     return tensors
 
 
 def load_weights(directory: Path) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face directory, on the CPU; floating point ones in float32.
+    """Load the tensors of a Hugging Face directory on the CPU; floating point ones as float32.
 
     Raises:
-        ModelError: there are none, they are damaged, or one of them is not finite.
+        ModelError: there are none, they are damaged, or one is not finite.
     """
-    file = weights_file(directory)
+    file = find_weights_file(directory)
     weights = {
         name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_tensors(file).items()
     }
     check_finite(file, weights)
-    # Old TensorFlow conversions call LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
+    # Old TensorFlow conversions name LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
     prefix = "electra." if "embeddings.word_embeddings.weight" in weights else ""
     return {
         prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor

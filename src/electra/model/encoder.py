@@ -1,4 +1,4 @@
-"""The encoder: embeddings, a projection where embedding and hidden sizes differ, and a stack of layers."""
+"""The encoder: embeddings, a projection if embedding and hidden sizes differ, and a stack of layers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,33 +19,33 @@ class EncoderConfig:
     """Sizes of an encoder (paper, Table 6)."""
 
     vocab_size: int = 30_522
-    """Entries of the vocabulary; a given tokenizer decides, this is what a new one is trained to."""
+    """Tokens of the vocabulary; the size for a new tokenizer, replaced by the size of a given one."""
     embedding_size: int = 128
-    """Width of the embeddings; where it differs from hidden_size a linear layer projects."""
+    """Width of the embeddings; if it differs from hidden_size, a linear layer projects them."""
     hidden_size: int = 256
     """Width of the layers."""
     num_layers: int = 12
     """Number of layers."""
     num_heads: int = 4
-    """Attention heads of a layer; they share hidden_size evenly."""
+    """Attention heads per layer; hidden_size must be a multiple of it."""
     ffn_size: int = 1024
-    """Inner width of the feed-forward."""
+    """Inner width of the feed-forward network."""
     max_positions: int = 512
-    """Longest sequence the position embeddings can tell apart."""
+    """Number of position embeddings, the maximum sequence length."""
     type_vocab_size: int = 2
     """Token types: first and second segment."""
     dropout: float = 0.1
-    """Dropout on the embeddings and on what attention and feed-forward add."""
+    """Dropout on the embeddings and on the outputs of attention and feed-forward."""
     attention_dropout: float = 0.1
     """Dropout on the attention probabilities."""
     layer_norm_eps: float = 1e-12
     """Epsilon of every LayerNorm."""
     initializer_range: float = 0.02
-    """Deviation of the initial kernels and embeddings. BERT's suits widths from 256; a narrow model needs about
+    """Standard deviation of the initial kernels and embeddings. BERT's value suits widths from 256; a narrow model needs about
     1 / sqrt(hidden_size)."""
     embedding_initializer_range: float | None = None
-    """Deviation of the initial embeddings alone; by default initializer_range. What is learnt of a token is added to
-    where it starts, so in a short training small ones end with more of it (docs/research/log)."""
+    """Standard deviation of the initial embeddings; by default initializer_range. In a short training, small initial
+    embeddings are changed more by learning relative to their size (docs/research/log)."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
@@ -65,19 +65,19 @@ class EncoderConfig:
         check_limits(self, "model.", layer_norm_eps=1, initializer_range=1000, embedding_initializer_range=1000)
         if self.hidden_size % self.num_heads:
             raise UsageError(
-                f"model.hidden_size {self.hidden_size} cannot be shared evenly by model.num_heads {self.num_heads}"
+                f"model.hidden_size is {self.hidden_size}; it must be a multiple of model.num_heads, {self.num_heads}"
             )
 
 
 class Encoder(nn.Module):
     """BERT's encoder (Devlin et al., 2019) with ELECTRA's factorized embeddings; no pooler.
 
-    `embeddings` are given where two networks share them. Hidden states come out after the last LayerNorm; the vector
-    of [CLS] is simply the first one.
+    `embeddings` is given if two networks share them. The output is after the last LayerNorm; the vector of [CLS] is the first
+    one.
     """
 
     min_padding = 0.05
-    """Share of padding in a batch on a CPU from which it is packed; less costs more in copies than it saves."""
+    """Minimum share of padding for which a batch is packed on a CPU; with less, the copies cost more than packing saves."""
 
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
         super().__init__()
@@ -111,10 +111,10 @@ class Encoder(nn.Module):
         attention_mask: Bool[Tensor, "B L"] | None = None,
         positions: Int64[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "B Q H"]:
-        """Hidden states of every token, or only of those at `positions`.
+        """Compute the hidden states of every token, or only of those at `positions`.
 
-        `attention_mask` is true at real tokens; None says that nothing is padded, and costs nothing. What stands at
-        padding means nothing.
+        `attention_mask` is true at tokens and false at padding; None, without padding, costs nothing. Outputs at padding are
+        undefined.
         """
         x = self.embed(input_ids, token_type_ids)
         layout = choose_layout(attention_mask, self.min_padding)
@@ -125,16 +125,16 @@ class Encoder(nn.Module):
         return layout.unpack(last) if positions is None else last
 
     def embed(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
-        """The input of the first layer."""
+        """Compute the input of the first layer."""
         return self.project(self.dropout(self.embeddings(input_ids, token_type_ids)))
 
-    def states(
+    def hidden_states(
         self,
         input_ids: Int64[Tensor, "B L"],
         token_type_ids: Int64[Tensor, "B L"],
         attention_mask: Bool[Tensor, "B L"] | None = None,
     ) -> Iterator[Float[Tensor, "B L H"]]:
-        """Hidden states after the embeddings, and after each layer."""
+        """Yield the hidden states after the embeddings and after each layer."""
         yield (x := self.embed(input_ids, token_type_ids))
         layout = choose_layout(attention_mask, self.min_padding)
         x = layout.pack(x)
@@ -144,13 +144,13 @@ class Encoder(nn.Module):
 
 
 PACKED_MULTIPLE = 64
-"""Of tokens, in bfloat16: oneDNN, which multiplies there, generates code for every new number of them (4 ms a product)."""
+"""In bfloat16, packed tokens are padded to this multiple: oneDNN generates code for every new size (4 ms per product)."""
 
 
 def choose_layout(attention_mask: Bool[Tensor, "B L"] | None, min_padding: float) -> Padded | Packed:
-    """Packed on a CPU if the batch has padding enough, padded otherwise.
+    """Choose the packed layout on a CPU if the batch has enough padding, otherwise the padded one.
 
-    A GPU has padded batches: packed attention needs kernels of its own there, and CUDA graphs need shapes that stay the same.
+    A GPU uses the padded layout: packed attention would need separate kernels, and CUDA graphs need constant shapes.
     """
     if attention_mask is None or attention_mask.device.type != "cpu" or torch.compiler.is_compiling():
         return Padded(attention_mask)
@@ -160,10 +160,10 @@ def choose_layout(attention_mask: Bool[Tensor, "B L"] | None, min_padding: float
     return Packed(attention_mask, PACKED_MULTIPLE if bfloat16 else 1)
 
 
-def initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
-    """How every parameter starts, by the end of its name; the first match counts.
+def build_initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
+    """Build the table of initializers: end of a parameter's name -> function; the first match applies.
 
-    Glorot stands where the original code names no initializer, so that TensorFlow's default applied.
+    Glorot is used where the original code has no initializer, so that TensorFlow's default applied.
     """
     return {
         "norm.weight": nn.init.ones_,
@@ -178,10 +178,10 @@ def initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor
 
 
 def initialize(module: nn.Module, std: float = 0.02, embedding_std: float | None = None) -> None:
-    """Give every parameter of a network its initial value, drawn from torch's default generator.
+    """Initialize every parameter of a network with torch's default generator.
 
-    The deviation of embeddings is that of kernels, unless it is given.
+    The standard deviation of embeddings is `std` by default.
     """
-    table = initializers(std, std if embedding_std is None else embedding_std)
+    table = build_initializers(std, std if embedding_std is None else embedding_std)
     for name, parameter in module.named_parameters():
         next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)

@@ -1,4 +1,4 @@
-"""What stands on an encoder in pre-training: the masked-LM head and the head that tells replaced tokens."""
+"""Heads for pre-training: the masked-LM head and the replaced-token head."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class MaskedLMHead(nn.Module):
-    """Hidden -> embedding size, GELU, LayerNorm, then the word embeddings themselves as output layer, plus a bias."""
+    """Linear layer to the embedding size, GELU, LayerNorm, and an output layer tied to the word embeddings, with a bias."""
 
     def __init__(self, hidden_size: int, embedding_size: int, vocab_size: int, norm_eps: float) -> None:
         super().__init__()
@@ -18,16 +18,16 @@ class MaskedLMHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "*rows H"], word_embeddings: Float[Tensor, "V E"]
     ) -> Float[Tensor, "*rows V"]:
-        """Logits over the vocabulary for each hidden vector; evaluate it only where a token is to be predicted."""
+        """Compute logits over the vocabulary for each hidden vector; pass only vectors of tokens to predict."""
         return F.linear(self.transform(hidden), word_embeddings, self.bias)
 
     def transform(self, hidden: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows E"]:
-        """The vector whose products with the word embeddings are the logits."""
+        """Compute the vectors whose products with the word embeddings are the logits, except the bias."""
         return self.norm(F.gelu(self.dense(hidden)))
 
 
 class ReplacedTokenHead(nn.Module):
-    """One logit a token: positive says "replaced" (section 2 of the paper; with the hidden layer of the original)."""
+    """One logit per token, positive for "replaced" (section 2 of the paper), with the hidden layer of the original code."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The sizes in Hugging Face's `config.json`: read against a schema, and compared with the shapes of the weights."""
+"""Sizes in Hugging Face's `config.json`: validation by a schema, and the shapes of weights that they imply."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from electra.errors import ModelError, UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.schema import read_json
 
-# EncoderConfig -> Hugging Face's config.json, which keeps names that it does not know.
+# EncoderConfig -> Hugging Face's config.json; transformers keeps unknown names.
 CONFIG_NAMES = {
     "initializer_range": "initializer_range",
     "embedding_initializer_range": "embedding_initializer_range",
@@ -34,9 +34,9 @@ CONFIG_NAMES = {
 }
 
 CONFIG_BYTES = 16 << 20
-"""A configuration with the names of 100,000 labels has some 5 MB."""
+"""Maximum size; a configuration with 100,000 label names has about 5 MB."""
 
-# The upper limit keeps products of sizes within 64 bits; which of the sizes are true, the weights decide.
+# The upper limit keeps products of sizes within 64 bits; the sizes are then compared with those of the weights.
 Size = Annotated[int, Field(ge=1, le=10**7)] | None
 Share = Annotated[float, Field(ge=0, lt=1)] | None
 Deviation = Annotated[float, Field(gt=0, le=1000)] | None
@@ -44,7 +44,7 @@ Deviation = Annotated[float, Field(gt=0, le=1000)] | None
 
 @dataclass(frozen=True)
 class HuggingFaceConfig:
-    """What is read of `config.json`; what is missing or null has the value of `EncoderConfig`."""
+    """Keys of `config.json` that are read; missing or null ones have the default of `EncoderConfig`."""
 
     model_type: str | None = None
     hidden_act: str | None = None
@@ -62,14 +62,14 @@ class HuggingFaceConfig:
     initializer_range: Deviation = None
     embedding_initializer_range: Deviation = None
     pretrained_length: Size = None
-    """Of our own models, a key of ours."""
+    """Written by this package only."""
 
 
 def load_config(directory: Path) -> EncoderConfig:
-    """The sizes in a Hugging Face directory's `config.json`.
+    """Load the sizes in the `config.json` of a Hugging Face directory.
 
     Raises:
-        ModelError: there is no such file, it does not fit the schema, or it is of another architecture.
+        ModelError: there is no such file, it does not match the schema, or it is of another architecture.
     """
     file = directory / "config.json"
     if not file.exists():
@@ -87,18 +87,18 @@ def load_config(directory: Path) -> EncoderConfig:
 
 
 def count_layers(names: Mapping[str, Tensor]) -> int:
-    """How many layers the encoder has whose weights have these names."""
+    """Count the encoder layers in these weight names."""
     numbers = (re.match(r"electra\.encoder\.layer\.(\d{1,9})\.", name) for name in names)
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 
-class WithoutInitialization(TorchFunctionMode):
-    """Leave new parameters as they are allocated: drawing them on the device meta imports 800 modules."""
+class SkipInitialization(TorchFunctionMode):
+    """Skip the initialization of parameters: on the meta device it imports 800 modules."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call what is no function of `torch.nn.init`."""
+        """Call `func` unless it is from `torch.nn.init`."""
         given = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
             return given["tensor"] if "tensor" in given else args[0]
@@ -106,13 +106,13 @@ class WithoutInitialization(TorchFunctionMode):
 
 
 @contextmanager
-def allocating_nothing() -> Iterator[None]:
-    """Modules built within have parameters with shapes and without values."""
-    with torch.device("meta"), WithoutInitialization():
+def use_meta_device() -> Iterator[None]:
+    """Build modules in the block with parameters that have shapes but no memory."""
+    with torch.device("meta"), SkipInitialization():
         yield
 
 
-def encoder_shapes(config: EncoderConfig) -> dict[str, torch.Size]:
-    """The shape of every parameter of an encoder, by its name in `Encoder`. Nothing is allocated for the parameters."""
-    with allocating_nothing():
+def get_encoder_shapes(config: EncoderConfig) -> dict[str, torch.Size]:
+    """Return the shape of every parameter of an encoder: name in `Encoder` -> shape. This allocates no parameters."""
+    with use_meta_device():
         return {name: parameter.shape for name, parameter in Encoder(config).named_parameters()}

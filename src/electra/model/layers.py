@@ -1,6 +1,6 @@
 """The modules of the encoder: embeddings, self-attention, feed-forward, and BERT's post-LayerNorm layer.
 
-Letters of shapes, here and wherever tensors are annotated: B sequences of a batch, L tokens of a sequence, Q queries (L, or K
+Dimensions, here and in all annotations of tensors: B sequences of a batch, L tokens of a sequence, Q queries (L, or K
 masked positions), E embedding size, H hidden size, F feed-forward size, N heads, D head size, V vocabulary.
 """
 
@@ -13,7 +13,7 @@ from electra.model.packing import Packed, Padded, merge_heads, split_heads
 
 
 class Embeddings(nn.Module):
-    """Token + position + token type, normalized. ELECTRA's two networks share this whole block."""
+    """LayerNorm of the sum of token, position and token type embeddings. ELECTRA's two networks share this module."""
 
     def __init__(
         self, vocab_size: int, embedding_size: int, max_positions: int, type_vocab_size: int, norm_eps: float
@@ -34,11 +34,11 @@ def attend(
 ) -> Float[Tensor, "*tokens H"]:
     """Self-attention within each sequence: softmax(q k^T / sqrt(D)) v, with dropout on the probabilities."""
     q, k, v = layout.split_heads(qkv, 3, head_size).unbind()
-    return layout.merge_heads(F.scaled_dot_product_attention(q, k, v, key_mask(layout), dropout))
+    return layout.merge_heads(F.scaled_dot_product_attention(q, k, v, build_key_mask(layout), dropout))
 
 
-def key_mask(layout: Padded | Packed) -> Tensor | None:
-    """The mask of real tokens, as attention broadcasts it over heads and queries."""
+def build_key_mask(layout: Padded | Packed) -> Tensor | None:
+    """Build the mask of tokens (not padding) with dimensions that broadcast over heads and queries."""
     return None if layout.mask is None else layout.mask[:, None, None, :]
 
 
@@ -59,7 +59,7 @@ class SelfAttention(nn.Module):
         layout: Padded | Packed,
         queries: Float[Tensor, "B Q H"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
-        """Each of `queries` (default: all of `x`, which is in `layout`) attends to the real tokens of its sequence."""
+        """Attend from each of `queries` (default: all of `x`, which is in `layout`) to the tokens of its sequence."""
         dropout = self.dropout if self.training else 0.0
         if queries is None:
             return self.output(self.attend(self.qkv(x), layout, self.head_size, dropout))
@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
         q = split_heads(F.linear(queries, w_q, b_q), self.head_size)
         k, v = layout.split_heads(F.linear(x, w_kv, b_kv), 2, self.head_size).unbind()
-        return self.output(merge_heads(F.scaled_dot_product_attention(q, k, v, key_mask(layout), dropout)))
+        return self.output(merge_heads(F.scaled_dot_product_attention(q, k, v, build_key_mask(layout), dropout)))
 
 
 class FeedForward(nn.Module):
@@ -107,7 +107,7 @@ class TransformerLayer(nn.Module):
         layout: Padded | Packed,
         positions: Int64[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
-        """The layer's output at every token, or at `positions` only (all other work of the layer is then skipped)."""
+        """Compute the layer's output at every token, or only at `positions`, which skips all other work of the layer."""
         queries = None if positions is None else layout.gather(x, positions)
         residual = x if queries is None else queries
         y = self.attention_norm(residual + self.dropout(self.attention(x, layout, queries)))
@@ -115,5 +115,5 @@ class TransformerLayer(nn.Module):
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:
-    """BERT's initial values: normal, truncated at two standard deviations."""
+    """Fill with BERT's initial values: normal, truncated at two standard deviations."""
     torch.nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)

@@ -11,7 +11,7 @@ from electra.storage import write_atomically
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The content of a model card."""
+    """Content of a model card."""
 
     title: str
     description: str
@@ -23,7 +23,7 @@ class ModelCard:
     """Formatted scores: meaning -> value."""
     metrics_title: str = "Held-out metrics"
     pipeline_tag: str | None = None
-    """Task of the hub, such as `fill-mask`; none where no pipeline of transformers serves the model."""
+    """Task on the hub, such as `fill-mask`; None if no pipeline of transformers supports the model."""
 
 
 def write_model_card(directory: Path, card: ModelCard) -> None:
@@ -36,7 +36,7 @@ def write_model_card(directory: Path, card: ModelCard) -> None:
 
 
 def format_model_card(card: ModelCard) -> str:
-    """The card as Markdown. The license is left to whoever publishes the model: `other` until it is filled in."""
+    """Format the card as Markdown. The license is `other` until the publisher of the model fills it in."""
     front: dict[str, object] = {
         "library_name": "transformers",
         "license": "other",
@@ -77,7 +77,7 @@ model that training started from, if any.
 
 
 def format_table(heading: str, rows: Mapping[str, str]) -> str:
-    """A Markdown table of two columns."""
+    """Format a Markdown table of two columns."""
     body = "".join(f"| {escape(name)} | {escape(value)} |\n" for name, value in rows.items())
     return f"| {heading} | value |\n|---|---|\n{body}"
 
@@ -86,5 +86,5 @@ SPECIAL = str.maketrans({**{character: f"\\{character}" for character in "\\|*_`
 
 
 def escape(text: str) -> str:
-    """Text in one line, its Markdown and HTML characters escaped: paths and names come from users."""
+    """Escape Markdown and HTML characters, and join lines: paths and names come from users."""
     return " ".join(text.translate(SPECIAL).split())

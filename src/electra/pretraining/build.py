@@ -7,7 +7,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from electra.errors import DeviceError
-from electra.model.hf_config import allocating_nothing
+from electra.model.hf_config import use_meta_device
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import generator_sizes
@@ -47,7 +47,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
 def build_shapes(config: PretrainConfig) -> PretrainingModel:
     """The model on torch's meta device, without memory, for counts of parameters and FLOPs."""
     vocabulary = Vocabulary(config.model.vocab_size, mask_id=0, special_ids=())
-    with allocating_nothing():
+    with use_meta_device():
         return PretrainingModel(build_spec(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
 
 

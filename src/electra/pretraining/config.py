@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from electra.config.checks import check_choice, check_limits, check_local
-from electra.config.options import choice
+from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
 from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
@@ -40,7 +40,7 @@ class PretrainConfig:
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
-    objective: str = choice("electra", lambda: OBJECTIVES)
+    objective: str = choice_field("electra", lambda: OBJECTIVES)
     """Pre-training task: electra; or what the paper compares it with (section 3.5): electra-15, electra-other-15,
     replace-mlm, all-tokens-mlm, and mlm (BERT's)."""
     procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"
@@ -69,7 +69,7 @@ class PretrainConfig:
     """Processes that prepare the data; by default one per core."""
     seed: int = 0
     """Seed of initial weights, data order, masks, samples and dropout."""
-    log_to: tuple[str, ...] = choice(("tensorboard",), lambda: TRACKERS)
+    log_to: tuple[str, ...] = choice_field(("tensorboard",), lambda: TRACKERS)
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     loss_weight: float | None = None
     """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import electra
 from electra.console import console, format_count
-from electra.data.loader import Batch, evaluation_batches, examples_batch
+from electra.data.loader import Batch, build_batch, evaluation_batches
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.execution import describe_execution, enable_kernels
@@ -31,8 +31,8 @@ from electra.pretraining.reporting.report import Report, sentence_markup, table,
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import longest_trained_length
 from electra.runtime.setup import Runtime, start_runtime
-from electra.seeding import Stream, row_keys
-from electra.storage import writing
+from electra.seeding import Stream, derive_row_keys
+from electra.storage import convert_os_errors
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.metrics_log import read_metrics
@@ -143,7 +143,7 @@ def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) ->
     """The held-out examples that are shown: short enough to read, long enough to say something."""
     lengths = torch.from_numpy(examples.lengths(range(len(examples))))
     order = (lengths - 24).abs().argsort(stable=True)[:number].numpy()
-    return examples_batch(examples, order, row_keys(order, Stream.HELDOUT_ROWS), tokenizer.pad_id)
+    return build_batch(examples, order, derive_row_keys(order, Stream.HELDOUT_ROWS), tokenizer.pad_id)
 
 
 def save_networks(
@@ -164,7 +164,7 @@ def save_networks(
         networks["generator"] = (model.generator, "ElectraForMaskedLM")
     for name, (network, architecture) in networks.items():
         path, aside = directory.path / name, directory.path / f".writing-{name}"
-        with writing(path):
+        with convert_os_errors(path):
             shutil.rmtree(aside, ignore_errors=True)
             save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
             tokenizer.save(aside, network.config.max_positions)

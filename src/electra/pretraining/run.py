@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from electra.config.files import flat
+from electra.config.files import flatten
 from electra.config.suggestions import format_flag
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
@@ -28,7 +28,7 @@ from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.two_stage import earlier, stages, sum_states
 from electra.pretraining.warm_start import check_init, continue_from, load_stage_one
-from electra.runtime.distributed import all_or_none, main_process_first
+from electra.runtime.distributed import main_process_first, share_errors
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.text.corpus import BUILTIN
@@ -57,7 +57,7 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
     with start_runtime(config.runtime) as runtime:
-        with all_or_none(runtime):
+        with share_errors(runtime):
             facts = beginning(config, directory)
             check_graphs(config, runtime)
         check_alike(facts, runtime)
@@ -114,7 +114,7 @@ def run(
 
 def recorded_micro_batch_size(directory: RunDirectory, runtime: Runtime) -> int:
     """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
-    with all_or_none(runtime):
+    with share_errors(runtime):
         recorded = Checkpoints(directory.checkpoints, 1).recorded_settings().get("micro_batch_size", 0)
     return int(runtime.all_reduce_max(float(recorded))[0])
 
@@ -125,7 +125,7 @@ PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
 
 def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
     """What all processes of a run must have in common before they begin."""
-    options = {format_flag(name): value for name, value in flat(asdict(config)).items() if name not in PER_PROCESS}
+    options = {format_flag(name): value for name, value in flatten(asdict(config)).items() if name not in PER_PROCESS}
     newest = [path.name for path in Checkpoints(directory.checkpoints, 1).paths()[-1:]]
     return {
         **options,
@@ -183,7 +183,7 @@ def train_model(
         Utilization(model.utilized_share(data.manifest.seq_len), runtime),
         *callbacks,
         MetricsLog(directory.path),
-        *build_trackers(config.log_to, directory.path, flat(asdict(config))),
+        *build_trackers(config.log_to, directory.path, flatten(asdict(config))),
         monitor,
         BudgetWarning(recipe.budget),
         Progress("training", recipe.budget, lambda state: f"step {state.step:,}", format_headline),

@@ -23,11 +23,11 @@ from typing import Annotated, Any, cast
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config.files import difference_to, to_yaml
+from electra.config.files import describe_difference, to_yaml
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.schema import read_json
-from electra.storage import LOCK, exclusive, holds_files, write_atomically
+from electra.storage import LOCK, holds_files, lock_output, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class RunDirectory:
                 raise RunError(f"{self.path}: not empty and not a run; choose another --out")
             return
         micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
-        if (difference := difference_to(self.config, config, FREE + micro_batches)) is not None:
+        if (difference := describe_difference(self.config, config, FREE + micro_batches)) is not None:
             further = (
                 f"; to train further from this one, --init {self.path} --out ANOTHER" if self.summary.exists() else ""
             )
@@ -155,7 +155,7 @@ class RunDirectory:
             RunError: another process works on it.
             StorageError: it cannot be written.
         """
-        with exclusive(self.path, self.path / LOCK, log.warning), self._begun(config):
+        with lock_output(self.path, self.path / LOCK, log.warning), self._begun(config):
             yield
 
     @contextmanager

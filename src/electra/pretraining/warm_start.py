@@ -9,7 +9,7 @@ from torch import nn
 
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
-from electra.model.checkpoints import Pretrained, load_pretrained, pretraining_heads, read_pretrained_length
+from electra.model.checkpoints import Pretrained, find_pretraining_heads, load_pretrained, read_pretrained_length
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
 from electra.pretraining.config import PretrainConfig
@@ -107,7 +107,7 @@ def check_init(init: Path, config: PretrainConfig) -> None:
 
 def check_network(directory: Path, discriminator: bool) -> None:
     """Raise a `ModelError` that says what a directory holds, if it is not the main network that an objective needs."""
-    held = pretraining_heads(directory)
+    held = find_pretraining_heads(directory)
     if ("ElectraForPreTraining" if discriminator else "ElectraForMaskedLM") in held:
         return
     if not held:

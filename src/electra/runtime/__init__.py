@@ -1,1 +1,1 @@
-"""Where a run happens: device, precision, processes, memory, signals."""
+"""Runtime: device, precision, processes, memory, signals."""

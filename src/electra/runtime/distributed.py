@@ -1,4 +1,4 @@
-"""What several processes of one run do together: order, errors."""
+"""Coordination of the processes of a run: order and errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,35 +9,35 @@ import torch.distributed as dist
 from electra.errors import ElectraError
 from electra.runtime.setup import Runtime
 
-# Preparing a large corpus takes the first process hours; the others wait for it.
-PATIENCE = timedelta(days=7)
+# The main process may take hours to prepare a large corpus while the others wait.
+WAIT_TIMEOUT = timedelta(days=7)
 
 
 @contextmanager
 def main_process_first(runtime: Runtime) -> Iterator[None]:
-    """The main process runs the block while the others wait, however long it takes; then they run it too.
+    """Run the block in the main process first, while the others wait without a short timeout; then in the others.
 
-    An error of one process is raised in all of them: those that went on would wait for it in vain.
+    An error of one process is raised in all of them; otherwise the others would wait for it forever.
     """
     if runtime.world_size == 1:
         yield
         return
-    patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+    group = dist.new_group(backend="gloo", timeout=WAIT_TIMEOUT)
     if not runtime.is_main:
-        raise_first(None, runtime, patient)
+        raise_first_error(None, runtime, group)
     error = None
     try:
         yield
     except ElectraError as own:
         error = own
-    raise_first(error, runtime, patient)
+    raise_first_error(error, runtime, group)
     if runtime.is_main:
-        raise_first(None, runtime, patient)
+        raise_first_error(None, runtime, group)
 
 
 @contextmanager
-def all_or_none(runtime: Runtime) -> Iterator[None]:
-    """Every process runs the block; an error of one is raised in all of them, before they wait for each other in vain."""
+def share_errors(runtime: Runtime) -> Iterator[None]:
+    """Run the block in every process; raise an error of one in all of them, so that none waits forever."""
     error = None
     try:
         yield
@@ -46,11 +46,11 @@ def all_or_none(runtime: Runtime) -> Iterator[None]:
             raise
         error = own
     if runtime.world_size > 1:
-        raise_first(error, runtime)
+        raise_first_error(error, runtime)
 
 
-def raise_first(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
-    """Raise the error of the first process that has one, in all processes; each gives its own or None."""
+def raise_first_error(error: ElectraError | None, runtime: Runtime, group: dist.ProcessGroup | None = None) -> None:
+    """Raise the error of the first process that has one in all processes; each passes its own error or None."""
     errors: list[ElectraError | None] = [None] * runtime.world_size
     dist.all_gather_object(errors, error, group=group)
     for rank, each in enumerate(errors):

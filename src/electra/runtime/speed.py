@@ -1,4 +1,4 @@
-"""The speed of this device, by which model FLOP utilization is measured."""
+"""Speed of the device, the reference for model FLOP utilization."""
 
 import time
 
@@ -7,8 +7,8 @@ import torch
 from electra.runtime.setup import Runtime
 
 
-def matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
-    """FLOP/s of a large square matrix product on this device: the yardstick of model FLOP utilization."""
+def measure_matmul_rate(runtime: Runtime, seconds: float = 0.3) -> float:
+    """Measure FLOP/s of a large square matrix product on this device, the reference for model FLOP utilization."""
     size = 8192 if runtime.device.type == "cuda" else 1024
     # Random numbers: constant ones draw less power on a GPU, which then runs faster.
     a = torch.randn(size, size, device=runtime.device, dtype=runtime.dtype)

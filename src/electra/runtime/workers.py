@@ -1,4 +1,4 @@
-"""Worker processes: start one, or map a function over a stream of items with few of them in memory at a time."""
+"""Worker processes: start one, or map a function over a stream of items with few items in memory."""
 
 import multiprocessing
 import os
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Worker(NamedTuple):
-    """A process, and this side of its connection; the other side is the last argument of the function it runs."""
+    """A process and the parent's end of its connection; the other end is the last argument of the function it runs."""
 
     process: BaseProcess
     connection: Connection
@@ -38,11 +38,10 @@ def available_cores() -> int:
 def map_unordered(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """Yield the results as they are ready; one item per worker and one more are in memory.
+    """Yield results as they become ready; at most one item per worker and one more are in memory.
 
-    With one worker, or one item, no process is started. `function` and the items are pickled. However this ends (an error
-    of `items` or of `function`, Ctrl-C, a killed worker), the workers end at once; if the caller is killed, after their
-    item.
+    With one worker or one item, no process is started. `function` and the items are pickled. The workers end at once after
+    an error in `items` or `function`, Ctrl-C or a killed worker; if the caller is killed, they end after their item.
 
     Raises:
         DataError: a worker was killed.
@@ -74,13 +73,13 @@ def map_unordered(
 
 
 def _collect(busy: list[Worker], idle: list[Worker]) -> Iterator[Result]:
-    """Wait until at least one worker is done."""
+    """Wait until at least one worker is ready, and yield the results."""
     ready = wait([worker.connection for worker in busy])
     for worker in [worker for worker in busy if worker.connection in ready]:
         try:
             result = worker.connection.recv()
         except (EOFError, ConnectionResetError):
-            raise _killed(worker) from None
+            raise _make_killed_error(worker) from None
         if isinstance(result, _Failure):
             raise result.error
         busy.remove(worker)
@@ -92,29 +91,28 @@ def _send(worker: Worker, item: object) -> None:
     try:
         worker.connection.send(item)
     except (BrokenPipeError, ConnectionResetError):
-        raise _killed(worker) from None
+        raise _make_killed_error(worker) from None
 
 
-def _killed(worker: Worker) -> DataError:
+def _make_killed_error(worker: Worker) -> DataError:
     worker.process.join()
     code = worker.process.exitcode
     how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
     return DataError(
-        f"a worker process {how} (often because memory ran out: fewer workers need less); "
-        "run the same command again: it goes on where it stopped"
+        f"a worker process {how} (often out of memory: use fewer workers); run the same command again to resume"
     )
 
 
 def start_worker(function: Callable[..., None], *args: object, daemon: bool = True, name: str | None = None) -> Worker:
     """Start a process that calls `function(*args, connection)`.
 
-    The process is spawned, so that threads of the caller do not matter; arguments are pickled. It ignores Ctrl-C and a
-    closing terminal, which signal every process of a terminal: the parent handles them. Its end of the connection raises
-    EOFError when the parent has ended.
+    The process is spawned, so that threads of the caller do not matter; arguments are pickled. It ignores SIGINT and SIGHUP,
+    which a terminal sends to all its processes: the parent handles them. Its end of the connection raises EOFError after the
+    parent has ended.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with _without_main():
+    with _hide_main():
         process = context.Process(target=_run_worker, args=(function, *args, theirs), daemon=daemon, name=name)
         process.start()
     theirs.close()
@@ -129,11 +127,11 @@ def _run_worker(function: Callable[..., None], *args: object) -> None:
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the main script, which workers do not need, from the processes started meanwhile.
+def _hide_main() -> Iterator[None]:
+    """Hide the main script, which workers do not need, from processes started in the block.
 
-    A spawned process imports its parent's main script first: that fails for a script read from stdin, and
-    starts everything again where there is no `__main__` guard.
+    A spawned process first imports its parent's main script, which fails for a script from stdin, and runs the script again
+    if it has no `__main__` guard.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -144,7 +142,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _apply(function: Callable[[Item], Result], connection: Connection) -> None:
-    """Apply the function to the items that the parent sends, until the parent has ended."""
+    """Apply the function to items from the parent until the parent has ended."""
     while True:
         try:
             item = connection.recv()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from electra.data.loader import Batch, padded_batch
+from electra.data.loader import Batch, pad_batch
 from electra.execution import enable_kernels
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import TextClassificationHead
@@ -125,7 +125,7 @@ def median_seconds(work: Callable[[], object], runtime: Runtime) -> float:
 def random_batch(rows: int, length: int, vocab_size: int) -> Batch:
     """Build a batch of full rows of random tokens, none of them special."""
     ids = torch.randint(len(SPECIAL_TOKENS), vocab_size, (rows, length)).numpy()
-    batch = padded_batch(list(ids), [length // 2] * rows, pad_id=0)
+    batch = pad_batch(list(ids), [length // 2] * rows, pad_id=0)
     return replace(batch, keys=torch.arange(rows))
 
 

@@ -19,7 +19,7 @@ from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.run_directory import RunDirectory
-from electra.storage import LOCK, exclusive, write_atomically
+from electra.storage import LOCK, lock_output, write_atomically
 from electra.studies.catalog import STUDIES
 from electra.studies.config import StudyConfig, absolute_source, load_budget, save_study
 from electra.studies.inputs import check_tasks, fit_scale_to_data, prepare_shared_data
@@ -45,7 +45,7 @@ def run_study(study_config: StudyConfig, dry_run: bool = False) -> dict[str, Any
             process writes it.
         SystemExit: a signal asked to stop; the same call goes on.
     """
-    with nullcontext() if dry_run else exclusive(study_config.out, study_config.out / LOCK, log.warning):
+    with nullcontext() if dry_run else lock_output(study_config.out, study_config.out / LOCK, log.warning):
         return _run_study(study_config, dry_run)
 
 

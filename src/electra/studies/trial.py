@@ -27,7 +27,7 @@ from electra.finetuning.run import finetune
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.schema import read_json
-from electra.storage import exclusive, write_atomically
+from electra.storage import lock_output, write_atomically
 from electra.studies.probing.probe import ProbeScores, probe
 from electra.studies.probing.tags import TagProbeScores, probe_tags
 
@@ -186,7 +186,7 @@ FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions"
 @contextmanager
 def lock_trial(trial: Trial) -> Iterator[None]:
     """Lock the trial; wait for the process of a killed study, which takes a while to save and stop."""
-    with exclusive(trial.path, trial.lock, log.warning, wait=True):
+    with lock_output(trial.path, trial.lock, log.warning, wait=True):
         yield
 
 

@@ -1,1 +1,1 @@
-"""Text: documents out of files, folders, hub data sets and the installation, and WordPiece tokenizers."""
+"""Text: documents from files, folders, hub data sets and the installation, and WordPiece tokenizers."""

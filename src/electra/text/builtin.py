@@ -1,4 +1,4 @@
-"""English prose that every installation has: the documentation in it."""
+"""Built-in English text: the documentation of the installed packages."""
 
 import atexit
 import hashlib
@@ -23,7 +23,7 @@ from electra.storage import write_atomically
 from electra.text import prose
 
 VERSION = 1
-"""Of the extraction; a new one makes what is cached out of date."""
+"""Version of the extraction; a new one invalidates cached text."""
 
 MIN_DOCUMENT_CHARS = 200
 DOCUMENTS = {".rst", ".md", ".txt"}
@@ -32,52 +32,52 @@ OURS = "electra"
 
 
 @cache
-def builtin_text() -> Path:
-    """A file of the installation's prose: a paragraph a line, a document for each module or file.
+def get_builtin_text() -> Path:
+    """Return a file with the prose of the installation: one paragraph per line, one document per module or file.
 
-    It is extracted once (seconds, on all cores) for each set of installed packages, and kept in
-    `$XDG_CACHE_HOME/electra` (`~/.cache/electra`), or, where that cannot be written, until this process ends.
+    It is extracted once for each set of installed packages, in seconds on all cores, and cached in
+    `$XDG_CACHE_HOME/electra` (`~/.cache/electra`), or until this process ends if that cannot be written.
     """
-    path = cache_directory() / f"builtin-{fingerprint()}.txt"
+    path = get_cache_directory() / f"builtin-{compute_fingerprint()}.txt"
     if path.is_file():
         return path
-    text = extract(list(documentation_files()))
+    text = extract_prose(list(find_documentation_files()))
     if not text:
-        raise TextError("builtin: this installation has no documentation; name a file or a folder of text instead")
+        raise TextError("builtin: this installation has no documentation; give a file or a folder of text instead")
     try:
         write_atomically(path, text)
     except StorageError as error:
         folder = Path(tempfile.mkdtemp(prefix="electra-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        logging.getLogger(__name__).warning("%s; the built-in text is kept in a temporary folder", error)
+        logging.getLogger(__name__).warning("%s; the built-in text is written to a temporary folder", error)
         path = folder / path.name
         write_atomically(path, text)
     return path
 
 
-def cache_directory() -> Path:
+def get_cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "electra"
 
 
-def fingerprint() -> str:
-    """Of all that decides what the text is: Python, the installed packages and the extraction."""
+def compute_fingerprint() -> str:
+    """Hash everything that determines the text: Python, the installed packages and the extraction."""
     installed = {f"{package.name}=={package.version}" for package in distributions() if package.name != OURS}
     facts = [VERSION, platform.python_version(), *sorted(installed)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
-def documentation_files() -> Iterator[Path]:
-    """Modules and documents of the standard library, then of the installed packages, each in sorted order."""
+def find_documentation_files() -> Iterator[Path]:
+    """List modules and documents of the standard library, then of the installed packages, each in sorted order."""
     folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     for folder in dict.fromkeys(map(Path, folders)):
-        yield from _below(folder)
+        yield from _walk(folder)
 
 
-def extract(files: list[Path]) -> bytes:
-    """The prose of files, in their order, without the paragraphs that stood before."""
+def extract_prose(files: list[Path]) -> bytes:
+    """Extract the prose of files in their order, without repeated paragraphs."""
     seen: set[str] = set()
     documents: list[str] = []
-    for paragraphs in _on_all_cores(files):
+    for paragraphs in _extract_in_parallel(files):
         new = list(dict.fromkeys(paragraph for paragraph in paragraphs if paragraph not in seen))
         if sum(map(len, new)) >= MIN_DOCUMENT_CHARS:
             seen.update(new)
@@ -85,30 +85,29 @@ def extract(files: list[Path]) -> bytes:
     return "\n".join(documents).encode("utf-8", "replace")
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
         if entry.name.startswith(".") or entry.name in NOT_PROSE or (entry.is_symlink() and entry.is_dir()):
             continue
         if entry.is_dir():
             if entry.name != OURS:
-                yield from _below(entry)
+                yield from _walk(entry)
         elif entry.suffix == ".py" or entry.suffix in DOCUMENTS or entry.name == "METADATA":
             yield entry
 
 
-def _on_all_cores(files: list[Path]) -> Iterable[list[str]]:
-    # A script of the standard library alone rather than `electra.runtime.workers`: it starts faster than a spawned process
-    # that imports this package, and takes all files of a worker at once.
+def _extract_in_parallel(files: list[Path]) -> Iterable[list[str]]:
+    # Not `electra.runtime.workers`: a script that imports only the standard library starts faster than a spawned process
+    # that imports this package, and gets all files of a worker at once.
     workers = available_cores()
     shares = [files[worker::workers] for worker in range(workers)]
     with ThreadPoolExecutor(workers) as threads:
-        results = [iter(lines) for lines in threads.map(_paragraphs, shares)]
+        results = [iter(lines) for lines in threads.map(_extract_in_process, shares)]
     return [json.loads(next(results[index % workers])) for index in range(len(files))]
 
 
-def _paragraphs(files: list[Path]) -> list[str]:
-    # -I: the script's folder is not searched for modules, in which ours would hide those of the standard
-    # library.
+def _extract_in_process(files: list[Path]) -> list[str]:
+    # -I: do not search the script's folder for modules, where ours would shadow those of the standard library.
     command = [sys.executable, "-I", prose.__file__]
     paths = json.dumps([str(file) for file in files])
     done = subprocess.run(command, input=paths, capture_output=True, encoding="utf-8", check=False)

@@ -1,4 +1,4 @@
-"""Corpus: one stream of documents from files, folders, hub data sets and built-in text."""
+"""Corpus: a stream of documents from files, folders, hub data sets and built-in text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from typing import NamedTuple, get_args
 from electra.errors import TextError, UsageError
 from electra.external import refuse_special_file
 from electra.text import hub
-from electra.text.builtin import builtin_text
-from electra.text.files import files_below, unreadable
+from electra.text.builtin import get_builtin_text
+from electra.text.files import list_files, make_read_error
 from electra.text.formats import Documents, Encoding, Piece, ReadOptions, describe_formats, find_reader
 
 __all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece"]
@@ -23,7 +23,7 @@ class SourceFile(NamedTuple):
     path: Path
     size: int
     stamp: tuple[int, int]
-    """Times of the last change of content and of the file's entry (mtime, ctime), in nanoseconds."""
+    """mtime and ctime in nanoseconds."""
     documents: Documents
 
 
@@ -34,29 +34,27 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text to read, in the order of `sources`; the same files always yield the same documents.
+    """Text of `sources` in their order; the same files always yield the same documents.
 
-    Folders are read recursively in sorted order, without what is hidden in them; a file that is named twice,
-    by itself or by its folder, is read once, where it comes first. The files are listed once per Corpus, at
-    its first use.
+    Folders are read recursively in sorted order, without hidden files; a file that is named twice, directly or by its folder,
+    is read once, at its first position. The files are listed once per Corpus, at its first use.
     """
 
     sources: tuple[str, ...]
     """Files, folders, hub data sets (hf://owner/name[:config][@split], or hf:///folder for one on disk), or
     "builtin"."""
     documents: Documents = "blank-line"
-    """What ends a document of a .txt file, besides its end: a blank line, nothing else, or every line."""
+    """What ends a document of a .txt file, besides the end of the file: a blank line, nothing else, or every line."""
     text_field: str = "text"
-    """The field of .jsonl records, the column of .parquet files and hub data sets, that holds a document's
-    text."""
+    """Field of .jsonl records, or column of .parquet files and hub data sets, with the text of a document."""
     encoding_errors: Encoding = "strict"
     """Raise TextError for bytes that are not UTF-8, or replace them by U+FFFD."""
 
     def __post_init__(self) -> None:
         if not self.sources:
-            raise UsageError("no text given: name files, folders, hf://owner/name, or builtin")
+            raise UsageError("no text given: give files, folders, hf://owner/name, or builtin")
         if not all(source.strip() for source in self.sources):
-            raise UsageError("an empty name among the text; name files, folders, hf://owner/name, or builtin")
+            raise UsageError("an empty name among the text; give files, folders, hf://owner/name, or builtin")
         for name, value, known in (
             ("documents", self.documents, get_args(Documents)),
             ("encoding_errors", self.encoding_errors, get_args(Encoding)),
@@ -65,7 +63,7 @@ class Corpus:
                 raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
 
     def __iter__(self) -> Iterator[Piece]:
-        """Yield the documents in pieces. Raises TextError, with file and line, where something cannot be read."""
+        """Yield the documents in pieces. Raises TextError with file and line if something cannot be read."""
         before = 0
         for file in self._listing.files:
             for piece in self._read(file):
@@ -78,36 +76,35 @@ class Corpus:
     def check(self) -> None:
         """Check that every source exists, can be opened and has a known format. Raises TextError or UsageError.
 
-        Files are opened but not read. Of a hub data set the description is fetched and its columns are
-        checked.
+        Files are opened but not read. For a hub data set, the description is fetched and the columns are checked.
         """
         for file in self._listing.files:
             try:
                 file.path.open("rb").close()
             except OSError as error:
-                raise unreadable(file.path, error) from error
+                raise make_read_error(file.path, error) from error
         for source in self._hub_sources:
             hub.open_dataset(source, self.text_field)
 
     def total_bytes(self) -> int | None:
-        """Bytes on the disk, as Piece.bytes_read counts them; None with a hub data set among the sources."""
+        """Bytes on disk, as in Piece.bytes_read; None if a source is a hub data set."""
         return None if self._hub_sources else sum(file.size for file in self._listing.files)
 
     def describe(self) -> list[tuple[str, int | None]]:
-        """Name and size of every file, None for a hub data set; another list means another corpus."""
+        """List name and size of every file, None for a hub data set; another list means another corpus."""
         files: list[tuple[str, int | None]] = [(file.name, file.size) for file in self._listing.files]
         return files + [(source, None) for source in self._hub_sources]
 
     def stamps(self) -> dict[str, tuple[int, int]]:
-        """By a file's name, when its content and its entry in the file system were last changed, in nanoseconds.
+        """File name -> mtime and ctime in nanoseconds.
 
-        With the same size and stamp a file is the same: a program can set mtime back, ctime it cannot. A file that was
-        copied or touched has another stamp.
+        A file with the same size and stamp is unchanged: a program can reset mtime but not ctime. Copying or touching a file
+        changes the stamp.
         """
         return {file.name: file.stamp for file in self._listing.files}
 
     def skipped(self) -> tuple[Path, ...]:
-        """Files of the folders that are not read because their format is unknown."""
+        """Files in folders that are not read because their format is unknown."""
         return self._listing.skipped
 
     @property
@@ -127,16 +124,16 @@ class Corpus:
 
     def _find(self, source: str, skipped: list[Path]) -> Iterator[SourceFile]:
         if source == BUILTIN:
-            path = builtin_text()
-            yield source_file(BUILTIN, path, "blank-line")
+            path = get_builtin_text()
+            yield describe_file(BUILTIN, path, "blank-line")
             return
         path = Path(source)
         refuse_special_file(path, TextError)
         try:
             path.stat()
         except OSError as error:
-            raise unreadable(path, error) from error
-        found = list(files_below(path)) if path.is_dir() else [path]
+            raise make_read_error(path, error) from error
+        found = list(list_files(path)) if path.is_dir() else [path]
         known = [file for file in found if find_reader(file)]
         if not path.is_dir() and not known:
             raise TextError(f"{path}: unknown text format; the formats are {describe_formats()}")
@@ -147,7 +144,7 @@ class Corpus:
         skipped.extend(file for file in found if not find_reader(file))
         for file in known:
             refuse_special_file(file, TextError)
-            yield source_file(str(file), file, self.documents)
+            yield describe_file(str(file), file, self.documents)
 
     def _read(self, file: SourceFile) -> Iterator[Piece]:
         reader = find_reader(file.path)
@@ -155,7 +152,7 @@ class Corpus:
         return reader.read(file.path, ReadOptions(file.documents, self.text_field, self.encoding_errors))
 
 
-def source_file(name: str, path: Path, documents: Documents) -> SourceFile:
+def describe_file(name: str, path: Path, documents: Documents) -> SourceFile:
     """Describe a file by its current size and times."""
     stat = path.stat()
     return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents)

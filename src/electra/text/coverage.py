@@ -1,6 +1,6 @@
-"""How well a vocabulary spells a text: the share of [UNK], and of words that are cut into single characters.
+"""How well a vocabulary covers a text: the share of [UNK], and of words that are split into single characters.
 
-Both are counted from token ids alone, so that counting costs next to nothing beside tokenizing.
+Both are counted from token ids, which costs almost nothing compared with tokenizing.
 """
 
 import logging
@@ -18,36 +18,36 @@ log = logging.getLogger(__name__)
 
 
 MIN_COUNT = 3
-"""Tokens or words below which no warning is given: one emoji in a short text says nothing about the vocabulary."""
-COUNTED_TOGETHER = 4096
-"""Texts whose tokens are counted at a time, because an array of all of them would take memory."""
+"""Minimum number of tokens or words for a warning: one emoji in a short text is no evidence about the vocabulary."""
+ROWS_PER_COUNT = 4096
+"""Texts counted at a time, to limit the memory of the array of their tokens."""
 MAX_UNKNOWN = 0.02
-"""Share of [UNK] among the tokens above which a warning is given. Wikipedia in English, German and Korean has at most
+"""Share of [UNK] among the tokens above which a warning is logged. Wikipedia in English, German and Korean has at most
 0.13 % with a vocabulary of 2,048 trained on it, Chinese 1.7 % with one of 8,192; Korean has 79 % with an English one."""
 MAX_SPELLED = 0.03
-"""Share of the words cut into single characters above which a warning is given. The same vocabularies cut at most 1.3 %;
-Korean has 58 % with that of BERT, which knows the letters of Korean and none of its words."""
+"""Share of words split into single characters above which a warning is logged. The same vocabularies split at most 1.3 %;
+Korean has 58 % with BERT's, which has the letters of Korean and none of its words."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Counts over a text."""
+    """Counts of a text."""
 
     tokens: int = 0
-    """Without special tokens; [UNK] is counted."""
+    """Tokens without special tokens; [UNK] is included."""
     unknown: int = 0
     """Tokens that are [UNK]."""
     words: int = 0
-    """What the tokenizer splits text into before the vocabulary is used: words, punctuation marks, Chinese characters."""
+    """Parts of the text before the vocabulary is used: words, punctuation marks, Chinese characters."""
     spelled: int = 0
-    """Words of several characters of which every token is a single character."""
+    """Words of several characters that are split into single characters."""
 
     def __add__(self, other: "Coverage") -> "Coverage":
         return Coverage(*(a + b for a, b in zip(self.counts, other.counts, strict=True)))
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """The fields in their order."""
+        """All fields in order."""
         return self.tokens, self.unknown, self.words, self.spelled
 
     @property
@@ -57,7 +57,7 @@ class Coverage:
 
     @property
     def spelled_share(self) -> float:
-        """Share of the words that are cut into single characters."""
+        """Share of the words that are split into single characters."""
         return self.spelled / self.words if self.words else 0.0
 
     @property
@@ -68,23 +68,23 @@ class Coverage:
 
     def __str__(self) -> str:
         return (
-            f"{self.unknown_share:.1%} of the tokens are [UNK], {self.spelled_share:.1%} of the words are cut into single "
+            f"{self.unknown_share:.1%} of the tokens are [UNK], {self.spelled_share:.1%} of the words are split into single "
             "characters"
         )
 
 
 @dataclass(frozen=True)
 class CoverageCounter:
-    """Counts the tokens of one tokenizer."""
+    """Counter for the tokens of one tokenizer."""
 
     tokenizer: Tokenizer
 
     def count(self, ids: Integer[np.ndarray, " T"]) -> Coverage:
-        """The counts of whole words one after the other; special tokens may stand between words and are left out."""
+        """Count a sequence of complete words; special tokens between words are not counted."""
         counts = np.bincount(ids, minlength=self.tokenizer.vocab_size)
         special = counts[list(self.tokenizer.special_ids)].sum()
         starts, single = self._starts[ids], self._single[ids]
-        # Few words begin with two single characters, so the ends of words are looked up for these alone.
+        # Few words begin with two single characters, so the ends of words are looked up only for these.
         spelled = np.flatnonzero(starts[:-1] & single[:-1] & ~starts[1:] & single[1:])
         begins, others = np.flatnonzero(starts), np.flatnonzero(~starts & ~single)
         ends = np.append(begins, len(ids))[np.searchsorted(begins, spelled, side="right")]
@@ -97,10 +97,10 @@ class CoverageCounter:
         )
 
     def count_rows(self, rows: Sequence[Sequence[int]]) -> Coverage:
-        """The counts of many encoded texts, with or without special tokens."""
+        """Count many encoded texts, with or without special tokens."""
         found = Coverage()
-        for start in range(0, len(rows), COUNTED_TOGETHER):
-            some = rows[start : start + COUNTED_TOGETHER]
+        for start in range(0, len(rows), ROWS_PER_COUNT):
+            some = rows[start : start + ROWS_PER_COUNT]
             found += self.count(np.fromiter(chain.from_iterable(some), np.int64))
         return found
 
@@ -114,7 +114,7 @@ class CoverageCounter:
 
 
 def report_coverage(coverage: Coverage, text: str, advice: str) -> None:
-    """Print the shares for what `text` names; a warning with `advice` where the vocabulary does not fit."""
+    """Log the shares for the text called `text`; a warning with `advice` if the vocabulary does not fit."""
     if coverage.is_poor:
         log.warning(f"{text}: {coverage}: the vocabulary does not fit this text; {advice}")
     elif coverage.tokens:
@@ -122,7 +122,7 @@ def report_coverage(coverage: Coverage, text: str, advice: str) -> None:
 
 
 class CoverageMonitor:
-    """Reports on a stream of texts: a warning as soon as the vocabulary does not fit them, and the shares at the end."""
+    """Coverage of a stream of texts: logs a warning as soon as the vocabulary does not fit, and the shares at the end."""
 
     def __init__(self, tokenizer: Tokenizer, text: str, advice: str) -> None:
         self._counter = CoverageCounter(tokenizer)
@@ -131,13 +131,13 @@ class CoverageMonitor:
         self.total = Coverage()
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
-        """Count encoded texts; warns once."""
+        """Count encoded texts; log at most one warning."""
         self.total += self._counter.count_rows(rows)
         if self.total.is_poor and not self._warned:
             self._warned = True
             report_coverage(self.total, self._text, self._advice)
 
     def finish(self) -> None:
-        """Print the shares, unless a warning had them."""
+        """Log the shares, unless a warning contained them."""
         if not self._warned:
             report_coverage(self.total, self._text, self._advice)

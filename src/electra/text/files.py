@@ -1,4 +1,4 @@
-"""Read files as decompressed blocks of bytes or of whole lines; list the files of a folder."""
+"""Read files as decompressed blocks of bytes or of complete lines; list the files of a folder."""
 
 import os
 import tempfile
@@ -11,71 +11,70 @@ import pyarrow as pa
 
 from electra.errors import TextError
 from electra.external import refuse_special_file
-from electra.storage import writing
+from electra.storage import convert_os_errors
 
 COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
-"""By suffix, the name that pyarrow has for a compression."""
+"""Suffix -> compression in pyarrow."""
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 10_000_000
-"""A longer line is most likely not text; it would have to be held in memory whole, several times over."""
+"""Longer lines are most likely not text, and would be in memory several times."""
 
 MAX_UNPACKED_BYTES = 2 << 30
-"""A compressed file that cannot be read as a stream is unpacked on the disk up to here; some MB may stand for any size."""
+"""Maximum decompressed size of a file that cannot be streamed; a few compressed MB can expand to any size."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineBlock(NamedTuple):
-    """Whole lines of a file, line ends included (the last line of a file may lack its own)."""
+    """Complete lines of a file, with line ends (the last line of a file may have none)."""
 
     data: bytes
     offset: int
-    """Of the first byte, in the decompressed file."""
+    """Position of the first byte in the decompressed file."""
     first_line: int
     """Counted from 1."""
     bytes_read: int
-    """On disk, so far."""
+    """Bytes read from disk so far."""
 
 
 def split_compression(path: Path) -> tuple[str, str]:
-    """Split `corpus.txt.gz` into `corpus.txt` and `.gz`; the second is empty for a file without compression."""
+    """Split `corpus.txt.gz` into `corpus.txt` and `.gz`; the second is empty for an uncompressed file."""
     stem, ending = os.path.splitext(path.name)
     return (stem, ending.lower()) if ending.lower() in COMPRESSIONS else (path.name, "")
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Files below a folder in sorted order; nothing hidden, no folder that is a symbolic link."""
+def list_files(folder: Path) -> Iterator[Path]:
+    """List the files of a folder recursively in sorted order, without hidden files and symbolic links to folders."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        raise unreadable(folder, error) from error
+        raise make_read_error(folder, error) from error
     for entry in entries:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
             if not entry.is_symlink():
-                yield from files_below(entry)
+                yield from list_files(entry)
         else:
             yield entry
 
 
-def unreadable(path: Path, error: OSError) -> TextError:
-    """For an error of the operating system: no such file, no permission."""
-    # Arrow's have the number and a text of several lines.
+def make_read_error(path: Path, error: OSError) -> TextError:
+    """Convert an error of the operating system, such as no such file or no permission."""
+    # Arrow's errors contain the number and a text of several lines.
     return TextError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
 
 
 def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Decompressed blocks of at most BLOCK_BYTES, each with the number of bytes read from the disk so far.
+    """Read decompressed blocks of at most BLOCK_BYTES, each with the number of bytes read from disk so far.
 
-    Arrow's streams are used rather than the modules gzip and zstandard: they take files of several members or
-    frames and windows up to 2^27, decompress without the GIL, and tell a file that was cut short, which
-    zstandard's reader does not.
+    This uses Arrow's streams, not the modules gzip and zstandard: they read files of several members or frames and windows
+    up to 2^27, decompress without the GIL, and detect truncated files, which zstandard's reader does not.
     """
     refuse_special_file(path, TextError)
     compression = COMPRESSIONS[split_compression(path)[1]]
-    place = 0  # in the file; a block that fails may have been decompressed in part
+    place = 0  # in the file; a block that fails may have been partly decompressed
     try:
         with (
             pa.OSFile(str(path)) as raw,
@@ -85,25 +84,25 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
                 place = raw.tell()
                 yield block, place
     except PermissionError as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     except OSError as error:
         if error.errno is not None or compression is None:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
         size = path.stat().st_size
-        where = f"at its end, byte {size:,}" if "Truncated" in str(error) else f"behind byte {place:,} of {size:,}"
+        where = f"at its end, byte {size:,}" if "Truncated" in str(error) else f"after byte {place:,} of {size:,}"
         raise TextError(
             f"{path}: broken {compression} data {where} ({error}); "
-            "the file is damaged or was cut short: copy or download it again"
+            "the file is damaged or truncated: copy or download it again"
         ) from error
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path | BinaryIO]:
-    """A file of a format that is read from its end: its path, or where it is compressed a temporary file.
+def open_decompressed(path: Path) -> Iterator[Path | BinaryIO]:
+    """Open a file that needs random access: yields its path, or a temporary decompressed file if it is compressed.
 
     Raises:
-        TextError: it cannot be read, or has more than MAX_UNPACKED_BYTES unpacked.
-        StorageError: there is no room for the temporary file.
+        TextError: it cannot be read, or is larger than MAX_UNPACKED_BYTES decompressed.
+        StorageError: there is no space for the temporary file.
     """
     refuse_special_file(path, TextError)
     if not split_compression(path)[1]:
@@ -115,21 +114,21 @@ def unpacked(path: Path) -> Iterator[Path | BinaryIO]:
             size += len(data)
             if size > MAX_UNPACKED_BYTES:
                 raise TextError(
-                    f"{path}: more than {MAX_UNPACKED_BYTES / 1e9:.1f} GB unpacked; unpack it, and name the unpacked file"
+                    f"{path}: more than {MAX_UNPACKED_BYTES / 1e9:.1f} GB decompressed; decompress it, and give that file"
                 )
-            with writing(Path(tempfile.gettempdir())):
+            with convert_os_errors(Path(tempfile.gettempdir())):
                 file.write(data)
         file.seek(0)
         yield file
 
 
-def line_blocks(path: Path) -> Iterator[LineBlock]:
-    """A file as blocks of whole lines, a byte order mark at its start removed.
+def read_line_blocks(path: Path) -> Iterator[LineBlock]:
+    """Read a file as blocks of complete lines, without a byte order mark.
 
-    A line over MAX_LINE_BYTES raises TextError with its number, before it is in memory whole.
+    A line over MAX_LINE_BYTES raises TextError with its number before all of it is in memory.
     """
     offset, line, bytes_read = 0, 1, 0
-    pending: list[bytes] = []  # the start of a line whose end has not been read
+    pending: list[bytes] = []  # an incomplete line
     pending_bytes = 0
     for block, bytes_read in read_blocks(path):
         if offset == 0 and not pending and block.startswith(BYTE_ORDER_MARK):
@@ -138,7 +137,7 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
         if pending_bytes + (first_end if first_end >= 0 else len(block)) > MAX_LINE_BYTES:
             raise TextError(
                 f"{path}:{line}: a line of more than {MAX_LINE_BYTES:,} bytes; "
-                "text comes in lines of a sentence or a paragraph each: break it up, or leave the file out"
+                "expected lines of a sentence or a paragraph: split it, or omit the file"
             )
         end = block.rfind(b"\n") + 1
         if end:

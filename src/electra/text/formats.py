@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import TextError
-from electra.external import decode_json, is_unicode, one_line, replace_surrogates
-from electra.text.files import LineBlock, line_blocks, split_compression, unpacked, unreadable
+from electra.external import check_unicode, decode_json, is_unicode, one_line, replace_surrogates
+from electra.text.files import LineBlock, make_read_error, open_decompressed, read_line_blocks, split_compression
 
 Documents = Literal["blank-line", "file", "line"]
 Encoding = Literal["strict", "replace"]
@@ -21,31 +21,31 @@ Encoding = Literal["strict", "replace"]
 PIECE_CHARS = 1 << 20
 """A longer document is split into pieces, so that memory does not grow with its length."""
 
-RECORD_HINT = "; a .jsonl file has a record a line"
+RECORD_HINT = "; a .jsonl file has one record per line"
 
 PARQUET_ROWS = 64
-"""Rows decoded at a time: few, since a row may be a whole book."""
+"""Rows decoded at a time; few, because a row can be a book."""
 
 
 class Piece(NamedTuple):
-    """A document, or a part of one longer than PIECE_CHARS, cut between lines."""
+    """A document, or a part of a document longer than PIECE_CHARS, split between lines."""
 
     lines: list[str]
-    """A paragraph or a sentence each, in order; at least one; stripped and not empty."""
+    """Paragraphs or sentences in order; at least one; stripped and not empty."""
     ends_document: bool
-    """False if the document continues in the next piece."""
+    """Whether the document ends here; otherwise it continues in the next piece."""
     bytes_read: int
-    """Compressed bytes of the file read so far (of the corpus, for pieces that Corpus yields), to show progress."""
+    """Compressed bytes of the file read so far (of the corpus, in pieces from Corpus), to show progress."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What readers need to know besides the path; each reader uses the fields that concern its format."""
+    """Options of readers; each reader uses the fields that concern its format."""
 
     documents: Documents = "blank-line"
-    """What ends a document of a .txt file, besides its end: a blank line, nothing else, or every line."""
+    """What ends a document of a .txt file, besides the end of the file: a blank line, nothing else, or every line."""
     text_field: str = "text"
-    """The field or column of a record that holds its text."""
+    """Field or column with the text of a record."""
     encoding_errors: Encoding = "strict"
     """Raise TextError for bytes that are not UTF-8, or replace them by U+FFFD."""
 
@@ -54,9 +54,9 @@ class Reader(NamedTuple):
     """A text format; its suffix is its key in READERS."""
 
     read: Callable[[Path, ReadOptions], Iterator[Piece]]
-    """Yields the documents of a file, which may be compressed: `electra.text.files` decompresses. Raises TextError."""
+    """Yields the documents of a file, decompressed by `electra.text.files` if necessary. Raises TextError."""
     description: str
-    """A few words for messages."""
+    """Short description for messages."""
 
 
 def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
@@ -64,10 +64,10 @@ def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
     documents, errors = options.documents, options.encoding_errors
     lines: list[str] = []
     chars = bytes_read = 0
-    for block in line_blocks(path):
+    for block in read_line_blocks(path):
         bytes_read = block.bytes_read
         for line in _split_lines(_decode(path, block, errors)):
-            # A piece is yielded only once the next line shows whether its document continues: no piece is empty.
+            # A piece is yielded only when the next line shows whether its document continues, so no piece is empty.
             if not line:
                 if lines and documents == "blank-line":
                     yield Piece(lines, True, bytes_read)
@@ -87,18 +87,18 @@ def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[Piece]:
     """Read a JSON object per line; blank lines are skipped."""
     text_field, errors = options.text_field, options.encoding_errors
-    for block in line_blocks(path):
+    for block in read_line_blocks(path):
         records = _decode(path, block, errors).split("\n")
         for number, record in enumerate(records, block.first_line):
             if record and not record.isspace():
-                text = _json_text(record, text_field, f"{path}:{number}", errors)
-                yield from document_pieces(text, block.bytes_read)
+                text = _get_json_text(record, text_field, f"{path}:{number}", errors)
+                yield from split_document(text, block.bytes_read)
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
-    """Read a record per row. A compressed file is unpacked into a temporary file first: the format is read from its end."""
+    """Read a record per row. A compressed file is first decompressed to a temporary file: the format needs random access."""
     text_field = options.text_field
-    with unpacked(path) as source:
+    with open_decompressed(path) as source:
         size, rows = path.stat().st_size, 0
         try:
             with pq.ParquetFile(source, pre_buffer=False) as file:
@@ -106,14 +106,14 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
                 for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
                     bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
                     for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
-                        yield from document_pieces(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
+                        yield from split_document(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
                     rows += batch.num_rows
         except PermissionError as error:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
         except UnicodeDecodeError as error:
             raise TextError(f"{path}: after row {rows:,}: the text is not UTF-8") from error
         except (pa.ArrowException, OSError) as error:
-            raise TextError(f"{path}: not a Parquet file, or a damaged one ({one_line(error)})") from error
+            raise TextError(f"{path}: not a valid Parquet file ({one_line(error)})") from error
 
 
 READERS: dict[str, Reader] = {
@@ -121,15 +121,15 @@ READERS: dict[str, Reader] = {
     ".jsonl": Reader(read_jsonl, "a JSON object per line"),
     ".parquet": Reader(read_parquet, "a table with a text column"),
 }
-"""By suffix in lower case; a new format is a new entry."""
+"""Suffix in lower case -> reader; a new format is a new entry."""
 
 
 def find_reader(path: Path) -> Reader | None:
-    """Return the reader for a file's suffix, under any compression; None for an unknown format."""
-    return READERS.get(text_suffix(path))
+    """Return the reader for a file's suffix before that of its compression; None for an unknown format."""
+    return READERS.get(get_text_suffix(path))
 
 
-def text_suffix(path: Path) -> str:
+def get_text_suffix(path: Path) -> str:
     """Return the suffix of a file without that of its compression, in lower case."""
     return os.path.splitext(split_compression(path)[0])[1].lower()
 
@@ -140,8 +140,8 @@ def describe_formats() -> str:
     return f"{formats}, each plain, .gz or .zst"
 
 
-def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
-    """Split the text of a record, one document, into pieces; a blank text has none."""
+def split_document(text: str, bytes_read: int) -> Iterator[Piece]:
+    """Split the text of a record, which is one document, into pieces; blank text yields none."""
     lines: list[str] = []
     chars = 0
     for line in _split_lines(text):
@@ -157,7 +157,9 @@ def document_pieces(text: str, bytes_read: int) -> Iterator[Piece]:
 
 def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
     if text_field not in schema.names:
-        raise TextError(f"{place}: no column {text_field!r}; it has {listed(schema.names)}: choose with --text-field")
+        raise TextError(
+            f"{place}: no column {text_field!r}; it has {format_names(schema.names)}: choose with --text-field"
+        )
     if schema.names.count(text_field) > 1:
         raise TextError(f"{place}: two columns are called {text_field!r}: rename one")
     kind = schema.field(text_field).type
@@ -173,20 +175,18 @@ def check_text(text: Any, text_field: str, place: str) -> str:
     return text
 
 
-def _json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
-    value = decode_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # other fields may have some
+def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
+    value = decode_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # allowed in other fields
     if not isinstance(value, dict):
         raise TextError(
-            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_json_kind(value)}"
+            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_name_json_type(value)}"
         )
     if text_field not in value:
-        raise TextError(f"{place}: no field {text_field!r}; it has {listed(value)}: choose with --text-field")
+        raise TextError(f"{place}: no field {text_field!r}; it has {format_names(value)}: choose with --text-field")
     text = check_text(value[text_field], text_field, place)
-    if is_unicode(text):
-        return text
-    if errors == "strict":
-        raise TextError(f"{place}: {text_field!r} has half a surrogate pair, which is no character")
-    return replace_surrogates(text)
+    if errors == "replace":
+        return text if is_unicode(text) else replace_surrogates(text)
+    return check_unicode(text, f"{place}: {text_field!r}", TextError)
 
 
 def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
@@ -197,22 +197,21 @@ def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
     except UnicodeDecodeError as error:
         raise TextError(
             f"{path}: not UTF-8 at byte offset {block.offset + error.start} "
-            f"(0x{block.data[error.start]:02x}): convert the file, or go on with --encoding-errors replace"
+            f"(0x{block.data[error.start]:02x}): convert the file, or use --encoding-errors replace"
         ) from error
 
 
 def _split_lines(text: str) -> Iterable[str]:
-    # Not str.splitlines: form feeds, U+2028 and others are not line ends in these formats. strip() takes the
-    # "\r".
-    # The line end at the end begins no other line; it is no blank line between two blocks of a file either.
+    # Not str.splitlines: form feeds, U+2028 and others are not line ends in these formats. strip() removes "\r".
+    # The final line end is removed because no line follows it; it must not become a blank line between two blocks.
     return map(str.strip, text.removesuffix("\n").split("\n"))
 
 
-def _json_kind(value: Any) -> str:
+def _name_json_type(value: Any) -> str:
     return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
 
 
-def listed(names: Iterable[str], limit: int = 10) -> str:
+def format_names(names: Iterable[str], limit: int = 10) -> str:
     names = list(names)
     return (
         ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")

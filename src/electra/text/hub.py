@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, streamed: `hf://owner/name[:config][@split]`."""
+"""Streaming of data sets from the Hugging Face hub: `hf://owner/name[:config][@split]`."""
 
 import importlib.util
 import re
@@ -7,14 +7,14 @@ from typing import Any
 
 from electra.errors import TextError, UsageError
 from electra.external import one_line
-from electra.text.formats import Piece, check_text, document_pieces, listed
+from electra.text.formats import Piece, check_text, format_names, split_document
 
 PREFIX = "hf://"
 BATCH_ROWS = 64
 
 
 def open_dataset(source: str, text_field: str) -> Any:
-    """Open a data set as a streaming `datasets.IterableDataset` that has its text column only.
+    """Open a data set as a streaming `datasets.IterableDataset` with only its text column.
 
     Raises:
         UsageError: the name is malformed, or the package `datasets` is not installed.
@@ -23,7 +23,7 @@ def open_dataset(source: str, text_field: str) -> Any:
     match = re.fullmatch(r"hf://(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<split>[^:@]+))?", source)
     if match is None:
         raise UsageError(
-            f"{source}: a hub data set is written hf://owner/name, hf://owner/name:config or hf://owner/name@split"
+            f"{source}: expected hf://owner/name, hf://owner/name:config or hf://owner/name@split for a hub data set"
         )
     if importlib.util.find_spec("datasets") is None:
         raise UsageError(
@@ -34,15 +34,15 @@ def open_dataset(source: str, text_field: str) -> Any:
     try:
         dataset = datasets.load_dataset(match["name"], match["config"], split=match["split"] or "train", streaming=True)
         columns = dataset.column_names or list(next(iter(dataset.take(1)), {}))
-    except Exception as error:  # what it raises is as varied as its file formats and file systems
+    except Exception as error:  # the type depends on the file format and the file system
         raise TextError(f"{source}: cannot be opened: {type(error).__name__}: {one_line(error, 500)}") from error
     if text_field not in columns:
-        raise TextError(f"{source}: no column {text_field!r}; it has {listed(columns)}: choose with --text-field")
+        raise TextError(f"{source}: no column {text_field!r}; it has {format_names(columns)}: choose with --text-field")
     return dataset.select_columns([text_field])
 
 
 def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
-    """Read a document per row. The size is not known: bytes_read is always 0."""
+    """Read a document per row. bytes_read is always 0 because the size is unknown."""
     batches = open_dataset(source, text_field).iter(BATCH_ROWS)
     rows = 0
     while True:
@@ -54,5 +54,5 @@ def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
             reason = f"{type(error).__name__}: {one_line(error, 500)}"
             raise TextError(f"{source}: reading failed after row {rows:,}: {reason}") from error
         for row, text in enumerate(texts, rows + 1):
-            yield from document_pieces(check_text(text, text_field, f"{source}: row {row:,}"), 0)
+            yield from split_document(check_text(text, text_field, f"{source}: row {row:,}"), 0)
         rows += len(texts)

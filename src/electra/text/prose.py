@@ -1,7 +1,7 @@
-"""Prose out of Python modules and documentation files, without importing them.
+"""Extract prose from Python modules and documentation files, without importing them.
 
-Run as a script, it reads a JSON list of paths and writes, for each, a JSON list of paragraphs on a line of
-its own. Only the standard library is imported, so that many processes of it start fast.
+As a script, it reads a JSON list of paths and writes a JSON list of paragraphs on one line for each. It imports only the
+standard library, so that many processes start fast.
 """
 
 import ast
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MIN_STRING_CHARS = 300
-"""A string that is no docstring is documentation if it is longer (torch and pydoc keep theirs in such)."""
+"""Minimum length of documentation in strings other than docstrings (torch and pydoc use such strings)."""
 MIN_WORDS = 6
 MIN_PROSE = 0.8
-"""Share of words that are made of letters, punctuation aside."""
+"""Minimum share of words that consist of letters, without punctuation."""
 MIN_FUNCTION_WORDS = 0.15
-"""English has about 40 in 100 words; lists, tables, code and other languages have next to none of these."""
+"""Minimum share of `FUNCTION_WORDS`: about 0.4 in English, near 0 in lists, tables, code and other languages."""
 ENGLISH = """
 a an and are as at be been but by can do does for from has have if in into is it its may must no not of on
 only or should so such than that the their them then there these they this to was we when where which will
@@ -41,7 +41,7 @@ NUMPY_ENTRY = re.compile(r"^[\w*, .]+ : ")
 LITERAL = (".. code", ".. math", ".. testcode", ".. plot", ".. seealso", ".. image", ".. figure")
 BULLET = re.compile(r"^(?:[-*+•]|\(?\d{1,2}[.)]|#+)\s+")
 MARKUP = (
-    (re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)"), r"\1"),  # [text](address), the image of it too
+    (re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)"), r"\1"),  # [text](address), ![text](address)
     (re.compile(r":(?:\w+:)?\w+:`[~!]?([^`<>]*?)(?:\s*<[^`<>]*>)?`"), r"\1"),  # :class:`text <target>`
     (re.compile(r"`([^`<>]*?)\s*<[^`<>]*>`_{0,2}"), r"\1"),  # `text <address>`_
     (re.compile(r"`{1,2}([^`]*)`{1,2}_?"), r"\1"),
@@ -53,41 +53,41 @@ MARKUP = (
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*[.,;:!?)\"'”]*$")
 
 
-def paragraphs_of(path: Path) -> list[str]:
-    """The prose of one file, a paragraph each, in its order; none where the file cannot be read or parsed."""
+def read_paragraphs(path: Path) -> list[str]:
+    """Read the paragraphs of prose of one file; empty if the file cannot be read or parsed."""
     try:
         text = path.read_text("utf-8")
-        documents = list(documentation(text)) if path.suffix == ".py" else [text]
+        documents = list(find_documentation(text)) if path.suffix == ".py" else [text]
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return []
     if path.name == "METADATA":
-        documents = [text.partition("\n\n")[2]]  # behind the header
+        documents = [text.partition("\n\n")[2]]  # after the header
     return [paragraph for document in documents for paragraph in clean(document)]
 
 
-def documentation(source: str) -> Iterator[str]:
-    """Docstrings, and long strings outside of functions, of a module in the order of its source."""
+def find_documentation(source: str) -> Iterator[str]:
+    """Yield the docstrings, and long strings outside functions, of a module in source order."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of others' code
+        warnings.simplefilter("ignore")  # about other packages' code
         tree = ast.parse(source)
-    yield from _strings(tree, in_function=False)
+    yield from _find_strings(tree, in_function=False)
 
 
-def _strings(node: ast.AST, in_function: bool) -> Iterator[str]:
-    """Statement by statement: walking all expressions takes several times as long as parsing."""
+def _find_strings(node: ast.AST, in_function: bool) -> Iterator[str]:
+    """Visit statements only: visiting all expressions takes several times as long as parsing."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         in_function = True
         yield ast.get_docstring(node, clean=False) or ""
     for field in ("body", "handlers", "orelse", "finalbody"):
         for statement in getattr(node, field, ()):
             if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)):
-                yield from _strings(statement, in_function)
+                yield from _find_strings(statement, in_function)
             elif not in_function:
-                yield from _documenting(statement)
+                yield from _find_constants(statement)
 
 
-def _documenting(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[str]:
-    """A string that is a statement (of a module, class or attribute), or long ones within one."""
+def _find_constants(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[str]:
+    """Yield a string that is a statement (docstring of a module, class or attribute), or long strings in a statement."""
     alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     for node in ast.walk(statement):
         if (
@@ -99,8 +99,8 @@ def _documenting(statement: ast.Expr | ast.Assign | ast.AnnAssign) -> Iterator[s
 
 
 def clean(document: str) -> Iterator[str]:
-    """The prose in reStructuredText, Markdown or plain text: paragraphs, unwrapped and without markup."""
-    for block in blocks(inspect.cleandoc(document)):
+    """Yield the paragraphs of prose in reStructuredText, Markdown or plain text, unwrapped and without markup."""
+    for block in split_blocks(inspect.cleandoc(document)):
         text = ENTRY.sub("", BULLET.sub("", block))
         for pattern, replacement in MARKUP:
             text = pattern.sub(replacement, text)
@@ -109,37 +109,37 @@ def clean(document: str) -> Iterator[str]:
             yield text
 
 
-def blocks(document: str) -> Iterator[str]:
-    """Runs of lines that belong together, joined; no headings, code, doctests or tables.
+def split_blocks(document: str) -> Iterator[str]:
+    """Yield paragraphs as single lines, without headings, code, doctests and tables.
 
-    A run ends at a blank line, where a list item or the entry of a parameter begins, and where the
-    indentation changes, except below a first line that is such a beginning or leaves a sentence open.
+    A paragraph ends at a blank line, before a list item or parameter entry, and where the indentation changes, except after
+    a first line that begins such an item or does not end a sentence.
     """
     run: list[str] = []
     indent = 0
-    for line in [*_without_code(document.split("\n")), ""]:
+    for line in [*_blank_code(document.split("\n")), ""]:
         stripped = line.strip()
         if UNDERLINE.match(line):
             run = []  # a heading
             continue
         if not stripped or stripped.startswith(("|", "+-", "..")):
-            yield from _joined(run)
+            yield from _join(run)
             run = []
             continue
         depth = len(line) - len(line.lstrip())
         hangs = len(run) == 1 and depth > indent and (_is_item(run[0]) or not run[0].endswith((".", ":")))
         if _is_item(stripped) or (depth != indent and not hangs):
-            yield from _joined(run)
+            yield from _join(run)
             run = []
         indent = depth
-        if not (NUMPY_ENTRY.match(stripped) and not stripped.endswith(".")):  # name : type, its text follows
+        if not (NUMPY_ENTRY.match(stripped) and not stripped.endswith(".")):  # name : type, before its text
             run.append(stripped)
 
 
-def _without_code(lines: Iterable[str]) -> Iterator[str]:
-    """Blank lines for those in fences, in doctests and indented below `::` or a directive."""
+def _blank_code(lines: Iterable[str]) -> Iterator[str]:
+    """Replace lines in fences, in doctests and indented below `::` or a directive by blank lines."""
     fenced = doctest = False
-    outer: int | None = None  # indentation of the line that a literal block belongs to
+    outer: int | None = None  # indentation of the line before a literal block
     for line in lines:
         stripped = line.strip()
         depth = len(line) - len(line.lstrip())
@@ -160,7 +160,7 @@ def _without_code(lines: Iterable[str]) -> Iterator[str]:
         yield line.rstrip().removesuffix(":") if stripped.endswith("::") else line
 
 
-def _joined(lines: list[str]) -> Iterator[str]:
+def _join(lines: list[str]) -> Iterator[str]:
     if lines:
         yield " ".join(lines)
 
@@ -181,7 +181,7 @@ def is_prose(text: str) -> bool:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a traceback
     for path in json.load(sys.stdin):
-        print(json.dumps(paragraphs_of(Path(path))))
+        print(json.dumps(read_paragraphs(Path(path))))
 
 
 if __name__ == "__main__":

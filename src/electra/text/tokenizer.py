@@ -1,4 +1,4 @@
-"""BERT's WordPiece: a vocabulary and how words are normalized; its encoding, its files."""
+"""BERT's WordPiece tokenizer: vocabulary, normalization, encoding and files."""
 
 import hashlib
 import json
@@ -21,27 +21,27 @@ from electra.storage import write_atomically
 from electra.text.tokenizer_schema import TokenizerFile, VocabularyConfig
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""In the order of their ids in a vocabulary of ours; in others they stand anywhere."""
+"""In the order of their ids in vocabularies of this package; other vocabularies have them anywhere."""
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
-"""What a tokenizer's directory holds."""
+"""Files of a tokenizer directory."""
 
 TOKENIZER_BYTES = 256 << 20
-"""Of a file of a tokenizer; one with 250,000 tokens has some 20 MB."""
+"""Maximum size of a tokenizer file; one with 250,000 tokens has about 20 MB."""
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """What happens to text before its words are looked up. Control characters always go."""
+    """Normalization of text before the vocabulary is used. Control characters are always removed."""
 
     lowercase: bool = True
     strip_accents: bool = True
     split_chinese: bool = True
-    """Every Chinese character is a word of its own."""
+    """Make every Chinese character a separate word."""
     max_word_chars: int = 200
-    """A longer word is [UNK]; 200 as in BERT's code (transformers' BertTokenizer has 100)."""
+    """Longer words become [UNK]; 200 as in BERT's code (100 in transformers' BertTokenizer)."""
 
-    def normalizer(self) -> Any:
+    def build_normalizer(self) -> Any:
         return BertNormalizer(
             clean_text=True,
             handle_chinese_chars=self.split_chinese,
@@ -52,7 +52,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Made by train_tokenizer or load_tokenizer."""
+    """WordPiece tokenizer; `train_tokenizer` and `load_tokenizer` return one."""
 
     vocabulary: tuple[str, ...]
     """In the order of the ids."""
@@ -84,7 +84,7 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """Of [PAD], [CLS], [SEP] and [MASK]. [UNK] is none of them: it stands for a word, and is masked like one."""
+        """Ids of [PAD], [CLS], [SEP] and [MASK]. [UNK] is not included: it represents a word, and is masked like one."""
         return self.pad_id, self.cls_id, self.sep_id, self.mask_id
 
     @property
@@ -97,27 +97,26 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over all that decides which ids a text gets: the vocabulary in the order of ids, and the
-        normalization."""
+        """SHA-256 of everything that determines the ids of a text: vocabulary in the order of ids, and normalization."""
         return hashlib.sha256(json.dumps([self.vocabulary, asdict(self.normalization)]).encode()).hexdigest()
 
     def encode_lines(self, lines: list[str]) -> list[list[int]]:
-        """Ids without special tokens, on all cores unless TOKENIZERS_PARALLELISM is false.
+        """Encode lines without special tokens, on all cores unless TOKENIZERS_PARALLELISM is false.
 
-        "[MASK]" in a text is no special token but, as in BERT's code, the word between two brackets: the
-        special tokens are made known to the tokenizer that is saved, for those who mean them, and not to the
-        one used here.
+        "[MASK]" in a text is not a special token but a word between two brackets, as in BERT's code: the saved tokenizer has
+        the special tokens, the one used here does not.
         """
-        return [encoding.ids for encoding in self._plain.encode_batch_fast(lines, add_special_tokens=False)]
+        return [encoding.ids for encoding in self._encoder_backend.encode_batch_fast(lines, add_special_tokens=False)]
 
     def encode_with_offsets(self, lines: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """The ids of encode_lines, and for each the characters [start, end) of its line that it stands for.
+        """Return the ids of encode_lines, and for each the character range [start, end) in its line.
 
-        They count in the line as it was given, with its capitals and accents. Pieces of one character (a Korean
-        syllable, once it is decomposed) have the same; what normalization takes away belongs to no token.
+        Ranges refer to the line before normalization. Tokens from one character (a decomposed Korean syllable) have the same
+        range; characters that normalization removes belong to no token.
         """
         return [
-            (encoding.ids, encoding.offsets) for encoding in self._plain.encode_batch(lines, add_special_tokens=False)
+            (encoding.ids, encoding.offsets)
+            for encoding in self._encoder_backend.encode_batch(lines, add_special_tokens=False)
         ]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
@@ -125,14 +124,13 @@ class Tokenizer:
 
     def save(self, directory: Path, max_length: int | None = None) -> None:
         """Write tokenizer.json, tokenizer_config.json and vocab.txt, for load_tokenizer and transformers'
-        AutoTokenizer; beside a model, `max_length` is how many tokens it can take.
+        AutoTokenizer. `max_length` is the maximum number of tokens of the model in the directory.
 
-        Raises StorageError. Other files in the directory are left alone.
+        Raises StorageError. Other files in the directory are not changed.
         """
         tokens = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
         config = {
-            # Not BertTokenizer: transformers would build that one anew from the vocabulary, with 100
-            # characters a word.
+            # Not BertTokenizer, which transformers would rebuild from the vocabulary, with 100 characters per word.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **tokens,
             "do_lower_case": self.lowercase,
@@ -146,26 +144,26 @@ class Tokenizer:
         directory = Path(directory)
         write_atomically(directory / "vocab.txt", "".join(f"{token}\n" for token in self.vocabulary).encode())
         write_atomically(directory / "tokenizer_config.json", json.dumps(config, indent=2).encode())
-        # Last, because it is the one that is read where it exists.
-        write_atomically(directory / "tokenizer.json", self._complete().to_str(pretty=True).encode())
+        # Last, because load_tokenizer prefers it.
+        write_atomically(directory / "tokenizer.json", self._build_saved_backend().to_str(pretty=True).encode())
 
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {token: id for id, token in enumerate(self.vocabulary)}
 
     @cached_property
-    def _plain(self) -> Any:
-        return self._backend()
+    def _encoder_backend(self) -> Any:
+        return self._build_backend()
 
-    def _backend(self) -> Any:
+    def _build_backend(self) -> Any:
         model = WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=self.normalization.max_word_chars)
         backend = tokenizers.Tokenizer(model)
-        backend.normalizer = self.normalization.normalizer()
+        backend.normalizer = self.normalization.build_normalizer()
         backend.pre_tokenizer = BertPreTokenizer()
         return backend
 
-    def _complete(self) -> Any:
-        backend = self._backend()
+    def _build_saved_backend(self) -> Any:
+        backend = self._build_backend()
         backend.add_special_tokens(list(SPECIAL_TOKENS))
         backend.decoder = WordPieceDecoder(prefix="##")
         backend.post_processor = TemplateProcessing(
@@ -177,10 +175,10 @@ class Tokenizer:
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """From a directory with tokenizer.json or vocab.txt, or from one of these files.
+    """Load a tokenizer from a directory with tokenizer.json or vocab.txt, or from one of these files.
 
-    Beside a vocab.txt, tokenizer_config.json says whether text is lowercased and accents stripped; by default
-    both are. Raises TokenizerError.
+    With a vocab.txt, tokenizer_config.json sets whether text is lowercased and accents are stripped; both are by default.
+    Raises TokenizerError.
     """
     path = Path(path)
     if not path.exists():
@@ -188,7 +186,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     candidates = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
-        raise TokenizerError(f"{path}: no tokenizer here: neither tokenizer.json nor vocab.txt")
+        raise TokenizerError(f"{path}: no tokenizer, neither tokenizer.json nor vocab.txt")
     tokenizer = _from_json(file) if file.suffix == ".json" else _from_vocabulary(file)
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer._ids]
     if missing:
@@ -199,13 +197,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _from_vocabulary(file: Path) -> Tokenizer:
-    tokens = [line.removesuffix("\r") for line in _read(file).removesuffix("\n").split("\n")]
+    tokens = [line.removesuffix("\r") for line in _read_text(file).removesuffix("\n").split("\n")]
     first: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if first.setdefault(token, number) != number:
-            raise TokenizerError(
-                f"{file}:{number}: {token!r} stands on line {first[token]} already; a token has one id"
-            )
+            raise TokenizerError(f"{file}:{number}: {token!r} is already on line {first[token]}; a token has one id")
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file, VocabularyConfig, TokenizerError) if config_file.exists() else VocabularyConfig()
     lowercase = config.do_lower_case is not False
@@ -214,23 +210,23 @@ def _from_vocabulary(file: Path) -> Tokenizer:
 
 
 def _from_json(file: Path) -> Tokenizer:
-    """Only what BERT's tokenizers vary is taken; not padding and truncation, which some files ask for."""
+    """Read the settings that differ among BERT's tokenizers; padding and truncation in the file are ignored."""
     content = read_object(file, TokenizerError, TOKENIZER_BYTES)
     parts = (content.get(key) for key in ("model", "normalizer", "pre_tokenizer"))
     model, normalizer, pre_tokenizer = (part if isinstance(part, dict) else {} for part in parts)
     if model.get("type", "WordPiece") != "WordPiece" or "max_input_chars_per_word" not in model:
-        raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece can be used")
+        raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece is supported")
     for part, expected in ((normalizer, "BertNormalizer"), (pre_tokenizer, "BertPreTokenizer")):
         if part.get("type") != expected:
             raise TokenizerError(
-                f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these can be used"
+                f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these are supported"
             )
     vocab = model.get("vocab")
     if not isinstance(vocab, dict) or not all(isinstance(id, int) for id in vocab.values()):
-        raise TokenizerError(f"{file}: the vocabulary is not an object of tokens and their ids")
+        raise TokenizerError(f"{file}: the vocabulary is not an object from tokens to ids")
     validate(content, TokenizerFile, str(file), TokenizerError)
     if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
-        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] is set otherwise than in BERT's tokenizers")
+        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] differs from BERT's tokenizers")
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
@@ -251,7 +247,7 @@ def _from_json(file: Path) -> Tokenizer:
     )
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return read_bytes(file, TokenizerError, TOKENIZER_BYTES).decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""What is read of the JSON files of a tokenizer."""
+"""Schemas of the JSON files of a tokenizer."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,7 +8,7 @@ from typing_extensions import NotRequired, TypedDict
 
 
 class ModelPart(TypedDict):
-    """The part of `tokenizer.json` that is WordPiece."""
+    """WordPiece model in `tokenizer.json`."""
 
     vocab: dict[str, int]
     unk_token: str
@@ -17,7 +17,7 @@ class ModelPart(TypedDict):
 
 
 class NormalizerPart(TypedDict):
-    """The part of `tokenizer.json` that is BERT's normalization."""
+    """BERT's normalization in `tokenizer.json`."""
 
     clean_text: bool
     handle_chinese_chars: bool
@@ -26,13 +26,13 @@ class NormalizerPart(TypedDict):
 
 
 class AddedToken(TypedDict):
-    """A token that was added to the vocabulary."""
+    """Token added to the vocabulary."""
 
     content: str
 
 
 class TokenizerFile(TypedDict):
-    """What is read of `tokenizer.json`."""
+    """Keys of `tokenizer.json` that are read."""
 
     model: ModelPart
     normalizer: NormalizerPart
@@ -41,7 +41,7 @@ class TokenizerFile(TypedDict):
 
 @dataclass(frozen=True)
 class VocabularyConfig:
-    """What is read of `tokenizer_config.json` beside a `vocab.txt`."""
+    """Keys of `tokenizer_config.json` that are read with a `vocab.txt`."""
 
     do_lower_case: bool | None = None
     strip_accents: bool | None = None

@@ -1,4 +1,4 @@
-"""Training a WordPiece vocabulary on a sample of a corpus, the same one every time."""
+"""Deterministic training of a WordPiece vocabulary on a sample of a corpus."""
 
 import hashlib
 from collections import Counter
@@ -17,14 +17,14 @@ from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 SAMPLE_BYTES = 64 << 20
 HUB_BYTES = 2 << 30
-"""Of a hub data set, which may have no end that one wants to wait for, no more is looked at."""
+"""Maximum bytes read from a hub data set, which may be too large to read completely."""
 MIN_VOCAB_SIZE = 64
 MAX_VOCAB_SIZE = 10_000_000
 MIN_FREQUENCY = 2
 COVERAGE = 0.9999
-"""The rarest characters, which together make up less than the rest of this, are [UNK] (after SentencePiece's
-character_coverage). A fixed number of characters, as in other trainers, is too few for Chinese, where
-thousands are in use, and wastes hundreds of entries on foreign names in English."""
+"""Share of the characters of the text in the vocabulary; the rarest become [UNK] (as SentencePiece's character_coverage).
+A fixed number of characters, as in other trainers, is too small for Chinese, which uses thousands, and wastes hundreds of
+entries on foreign names in English."""
 
 
 def train_tokenizer(
@@ -34,40 +34,36 @@ def train_tokenizer(
     keep_accents: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Tokenizer:
-    """A vocabulary of `vocab_size` entries, or fewer where the corpus does not have so many words (the caller
-    says so).
+    """Train a vocabulary of `vocab_size` tokens, or fewer if the corpus does not have enough words (the caller logs this).
 
-    Uncased, accents are stripped unless `keep_accents`; cased, they are always kept, as in BERT. The corpus
-    is read once, whole, and `on_progress` is given Piece.bytes_read; what is kept for training is
-    `sample_corpus`'s. Every character of the alphabet is in the vocabulary both as the start and inside of a
-    word, so that no word made of them is [UNK].
+    Without `cased`, accents are stripped unless `keep_accents`; with it they are always kept, as in BERT. The corpus is read
+    once, and `on_progress` is called with Piece.bytes_read; training uses `sample_corpus`. Every character of the alphabet is
+    in the vocabulary both as the start and as the inside of a word, so that no word of these characters is [UNK].
 
     Raises:
         UsageError: `vocab_size` is under MIN_VOCAB_SIZE or over MAX_VOCAB_SIZE.
         TextError: the corpus is empty, or cannot be read.
     """
     if vocab_size < MIN_VOCAB_SIZE:
-        raise UsageError(f"a vocabulary of {vocab_size} is too small; it takes at least {MIN_VOCAB_SIZE}")
-    if (
-        vocab_size > MAX_VOCAB_SIZE
-    ):  # the trainer allocates some 500 bytes for each before it begins, and aborts without
-        raise UsageError(f"a vocabulary of {vocab_size:,} is too large; it takes at most {MAX_VOCAB_SIZE:,}")
+        raise UsageError(f"a vocabulary of {vocab_size} is too small; expected at least {MIN_VOCAB_SIZE}")
+    # The trainer first allocates about 500 bytes per token, and aborts the process if it cannot.
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise UsageError(f"a vocabulary of {vocab_size:,} is too large; expected at most {MAX_VOCAB_SIZE:,}")
     sample = sample_corpus(corpus, on_progress=on_progress)
     if not sample:
         raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
     normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
-    starts, continuations = alphabet(sample, normalization, limit=vocab_size // 3)
+    starts, continuations = build_alphabet(sample, normalization, limit=vocab_size // 3)
     if not starts:
         raise TextError(
-            f"no text to train a tokenizer on in {', '.join(corpus.sources)}: nothing but control characters, "
-            "which every tokenizer of BERT's kind drops"
+            f"no text to train a tokenizer on in {', '.join(corpus.sources)}: only control characters, "
+            "which BERT's tokenizers remove"
         )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalization.normalizer()
+    backend.normalizer = normalization.build_normalizer()
     backend.pre_tokenizer = BertPreTokenizer()
-    # The library numbers the characters it meets, and breaks ties among the rarest, in an order that differs
-    # from process to process, and its merges depend on these numbers. Given all of them first, it has nothing
-    # left to choose.
+    # The library numbers the characters, and breaks ties among the rarest, in an order that differs between processes, and
+    # its merges depend on these numbers. Passing all characters first makes the order deterministic.
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=MIN_FREQUENCY,
@@ -84,22 +80,20 @@ def train_tokenizer(
 def sample_corpus(
     corpus: Corpus, limit: int = SAMPLE_BYTES, on_progress: Callable[[int], None] | None = None
 ) -> list[bytes]:
-    """At most `limit` bytes of text, at least about half of that if there is as much, spread evenly over the
-    corpus.
+    """Sample at most `limit` bytes of text evenly from the corpus, and at least about half of that if there is enough text.
 
-    A piece of the corpus (a document, or 1 MB of a long one) is kept where a hash of its number is below a
-    threshold. The threshold is halved, and what lies above it dropped, whenever the limit is reached: the
-    sample depends on nothing but the corpus, whose size need not be known. Each element is the lines of a
-    piece.
+    A piece of the corpus (a document, or 1 MB of a long one) is kept if a hash of its number is below a threshold. Whenever
+    the limit is reached, the threshold is halved and pieces above it are dropped: the sample depends only on the corpus,
+    whose size does not have to be known. Each element has the lines of one piece.
     """
     kept: list[tuple[int, bytes]] = []
     threshold, size, read = 1 << 64, 0, 0
-    ends = corpus.total_bytes() is not None
+    is_finite = corpus.total_bytes() is not None
     for number, piece in enumerate(corpus):
         if on_progress:
             on_progress(piece.bytes_read)
         read += sum(map(len, piece.lines))
-        if read > HUB_BYTES and not ends:
+        if read > HUB_BYTES and not is_finite:
             break
         rank = int.from_bytes(hashlib.blake2b(b"%d" % number, digest_size=8).digest(), "big")
         if rank >= threshold:
@@ -113,18 +107,17 @@ def sample_corpus(
     return [text for _, text in kept]
 
 
-def alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) -> tuple[list[str], list[str]]:
-    """The characters for a vocabulary, most frequent first, and those of them that occur within words.
+def build_alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) -> tuple[list[str], list[str]]:
+    """Return the characters for a vocabulary, most frequent first, and those of them that occur inside words.
 
-    They are as many as it takes to cover COVERAGE of the sample's characters, as they are after
-    normalization, but at most `limit`.
+    They cover COVERAGE of the characters of the sample after normalization, but are at most `limit`.
     """
     codes = count_characters(sample)
     counts: Counter[str] = Counter()
     within: set[str] = set()
-    normalizer, splitter = normalization.normalizer(), BertPreTokenizer()
+    normalizer, splitter = normalization.build_normalizer(), BertPreTokenizer()
     for code in np.flatnonzero(codes).tolist():
-        chars, continues = _normalized(chr(code), normalizer, splitter)
+        chars, continues = _normalize_char(chr(code), normalizer, splitter)
         for char in chars:
             counts[char] += int(codes[code])
         if continues:
@@ -141,7 +134,7 @@ def alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) 
 
 
 def count_characters(sample: Sequence[bytes], batch: int = 1000) -> np.ndarray:
-    """How often each Unicode character occurs, int64 [0x110000], line ends included."""
+    """Count each Unicode character, line ends included: int64 [0x110000]."""
     counts = np.zeros(0x110000, np.int64)
     for start in range(0, len(sample), batch):
         text = b"".join(sample[start : start + batch]).decode()
@@ -149,11 +142,10 @@ def count_characters(sample: Sequence[bytes], batch: int = 1000) -> np.ndarray:
     return counts
 
 
-def _normalized(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
-    """What a character becomes (nothing, one or several), and whether it can stand within a word.
+def _normalize_char(char: str, normalizer: Any, splitter: Any) -> tuple[str, bool]:
+    """Return the normalized form of a character (zero or more characters), and whether it can be inside a word.
 
-    Normalization looks at each character by itself, so that counts of characters can be normalized instead of
-    text.
+    Normalization treats each character independently, so character counts can be normalized instead of the text.
     """
     pieces = [piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(f"0{char}0"))]
     if len(pieces) == 1:

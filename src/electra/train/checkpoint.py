@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from electra.errors import RunError
 from electra.schema import check_file, read_object, read_tensors, validate
-from electra.storage import sync, write_tensors, writing
+from electra.storage import convert_os_errors, sync, write_tensors
 from electra.train.checkpoint_schema import CheckpointRecord, check_numbers, check_optimizer_state
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Checkpoints:
         """
         path = self.path(state.step)
         aside = self.directory / f".writing-{path.name}"
-        with writing(path):
+        with convert_os_errors(path):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
             try:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DeviceError
-from electra.runtime.memory import on_device
+from electra.runtime.memory import move_to_device
 from electra.runtime.setup import Runtime
 from electra.seeding import Stream, seed_everything
 from electra.train.backward import forward_backward
@@ -96,7 +96,7 @@ class GraphedBackward:
         for place, tensor in zip(known.batch.tensors(), batch.tensors(), strict=True):
             place.copy_(tensor)
         numbers = torch.tensor(list(counts.values()), dtype=torch.float64)
-        known.counts.copy_(on_device(numbers, self.runtime.device))
+        known.counts.copy_(move_to_device(numbers, self.runtime.device))
         seed_everything(Stream.DROPOUT, *key)  # a replay draws as the seed of the moment says
         known.replay()
         if last:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from electra.errors import DivergedError, RunError
-from electra.runtime.distributed import all_or_none
-from electra.runtime.memory import memory_kept
+from electra.runtime.distributed import share_errors
+from electra.runtime.memory import keep_freed_memory
 from electra.runtime.setup import Runtime
 from electra.train.backward import Backward
 from electra.train.callbacks import Callback
@@ -60,7 +60,7 @@ def train(
         StorageError: a checkpoint or log cannot be written.
     """
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
-    with all_or_none(runtime):
+    with share_errors(runtime):
         state = checkpoints.restore(module, optimizer)
     check_alike({"the step to resume from": state.step}, runtime)
     if state.step:
@@ -73,7 +73,7 @@ def train(
     clock, window = Clock(state.seconds), Window(state)
     saved_step, saved_at, rate = state.step, state.seconds, 0.0
 
-    with memory_kept(runtime.device), announce_begin_and_end(callbacks, module, state):
+    with keep_freed_memory(runtime.device), announce_begin_and_end(callbacks, module, state):
         for micro_batches in batches_from(state.step):
             # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
             agreed, stop = runtime.all_reduce_max(clock.seconds(), float(stop_asked()))

@@ -13,8 +13,8 @@ from typing_extensions import TypedDict
 
 from electra.console import format_count
 from electra.errors import RunError
-from electra.schema import check_file, parse_json
-from electra.storage import write_atomically, writing
+from electra.schema import check_file, validate_json
+from electra.storage import convert_os_errors, write_atomically
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import TrainingState
 
@@ -50,13 +50,13 @@ class MetricsLog(Callback):
         """Drop the rows after `state.step`."""
         if state.step == 0 and self.path.exists():
             log.info("starting at step 0 again (the run was stopped before its first checkpoint)")
-        with writing(self.path):
+        with convert_os_errors(self.path):
             kept = [row for row in read_metrics(self.path) if row["step"] <= state.step]
             write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Append a row."""
-        with writing(self.path), self.path.open("a") as file:
+        with convert_os_errors(self.path), self.path.open("a") as file:
             file.write(json.dumps({"step": state.step, **metrics}) + "\n")
 
 
@@ -92,7 +92,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 def metrics_row(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """A line as a row. Raises a `RunError` that names the place."""
-    row = cast("dict[str, Any]", parse_json(line, MetricsRow, str(path), RunError, number))
+    row = cast("dict[str, Any]", validate_json(line, MetricsRow, str(path), RunError, number))
     for name, value in row.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise RunError(f"{path}:{number}: {name!r} is not a number")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from electra.config.checks import check_choice, check_limits
-from electra.config.options import choice
+from electra.config.options import choice_field
 from electra.errors import UsageError
 
 
@@ -18,7 +18,7 @@ from electra.errors import UsageError
 class OptimizerConfig:
     """AdamW (paper, Table 6)."""
 
-    kind: str = choice("adamw", lambda: OPTIMIZERS)
+    kind: str = choice_field("adamw", lambda: OPTIMIZERS)
     """Name of the optimizer."""
     learning_rate: float = 5e-4
     """Peak learning rate."""

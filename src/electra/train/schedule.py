@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from electra.config.checks import check_choice, check_limits
-from electra.config.options import choice
+from electra.config.options import choice_field
 from electra.console import format_count
 from electra.errors import UsageError
 from electra.train.checkpoint import TrainingState
@@ -18,7 +18,7 @@ class ScheduleConfig:
     """Updates of warm-up, if the run has a number of steps."""
     max_warmup: float = 0.1
     """Largest share of a run that warms up; a run by the clock or by FLOPs warms up for just this share."""
-    kind: str = choice("linear", lambda: SCHEDULES)
+    kind: str = choice_field("linear", lambda: SCHEDULES)
     """Linear warm-up to the peak, then linear decay to zero (linear); or both multiplied from the first step on, as in the
     original code (linear-product), which misses the peak. There max_warmup does not limit warmup_steps."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from electra.errors import UsageError
-from electra.storage import write_atomically, writing
+from electra.storage import convert_os_errors, write_atomically
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import TrainingState
 
@@ -28,12 +28,12 @@ class TensorBoard(Callback):
         """Open a file of events."""
         from torch.utils.tensorboard import SummaryWriter  # 1 s of imports
 
-        with writing(self.path):
+        with convert_os_errors(self.path):
             self.events = SummaryWriter(str(self.path), purge_step=state.step + 1)
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Write the metrics of a step."""
-        with writing(self.path):
+        with convert_os_errors(self.path):
             for name, value in metrics.items():
                 self.events.add_scalar(name, value, state.step)
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import softmax
 
 from electra.errors import RunError
+from electra.external import one_line
 from electra.finetuning.classification.task import TextClassification
 from electra.schema import check_file
 
@@ -39,7 +40,7 @@ def read_logits(path: Path, examples: int) -> np.ndarray:
             path, mmap_mode="r", allow_pickle=False
         )  # mapped: its header could ask for any amount of memory
     except (ValueError, OSError, EOFError) as error:
-        raise RunError(f"{path}: not an array ({' '.join(str(error).split())[:200]})") from None
+        raise RunError(f"{path}: not an array ({one_line(error)})") from None
     if logits.ndim != 2 or len(logits) != examples or not np.issubdtype(logits.dtype, np.floating):
         raise RunError(f"{path}: {logits.dtype} of the shape {logits.shape}, expected floats of {examples:,} examples")
     return logits.astype(np.float64)

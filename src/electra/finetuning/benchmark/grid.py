@@ -20,7 +20,7 @@ from electra.finetuning.registry import build_task, check_options
 from electra.finetuning.run import finetune, run_seeds
 from electra.finetuning.run_directory import read_results, with_absolute_paths
 from electra.model.checkpoints import load_pretrained
-from electra.storage import LOCK, exclusive, write_atomically
+from electra.storage import LOCK, lock_output, write_atomically
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def glue(
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
     names = resolve_task_names(tasks, config.data, submission)
     loaded = load_tasks(config, names, seeds, intermediate, ensemble)
-    with exclusive(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK, log.warning):
         requested = {name: loaded[name] for name in names}  # without MNLI where others only start from it
         return run_tasks(config, out, requested, seeds, intermediate, ensemble, submission)
 
@@ -188,7 +188,7 @@ def load_tasks(
 def start_from_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
     """The configuration that starts from MNLI's first seed, which is trained here if it was not."""
     mnli = out / "mnli" / f"seed-{config.seed}"
-    with exclusive(out / "mnli", out / "mnli" / LOCK, log.warning):
+    with lock_output(out / "mnli", out / "mnli" / LOCK, log.warning):
         run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed])
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given

@@ -11,6 +11,7 @@ from scipy.special import expit, softmax
 from torch import nn
 
 from electra.errors import DataError
+from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples, encode_with_progress
 from electra.finetuning.classification.heads import (
     HuggingFaceClassificationHead,
@@ -20,7 +21,6 @@ from electra.finetuning.classification.heads import (
 )
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.readers.inputs import (
-    check_encodable,
     get_text,
     is_table,
     iterate_values,
@@ -157,7 +157,7 @@ def parse_texts(values: Values, text: str, pair: str | None) -> Iterator[Text]:
             texts = list(value) if isinstance(value, list | tuple) else [value]
         if len(texts) not in (1, 2) or not all(isinstance(each, str) for each in texts):
             raise unexpected_type(value, place, "a string, a pair of strings or a dictionary")
-        first, *second = (check_encodable(each, place) for each in texts)
+        first, *second = (check_unicode(each, place, DataError) for each in texts)
         yield Text(id, first, second[0] if second else None, place)
 
 

@@ -26,7 +26,7 @@ from electra.finetuning.readers.tables import Table, read_table
 from electra.finetuning.splits import get_files
 from electra.finetuning.task import TaskSpec
 from electra.model.checkpoints import Pretrained
-from electra.seeding import Stream, numpy_generator
+from electra.seeding import Stream, build_numpy_generator
 from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def draw_held_out(rows: Table, share: float, seed: int) -> np.ndarray:
     if number >= len(rows):
         raise DataError(f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
     held_out = np.zeros(len(rows), dtype=bool)
-    held_out[numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(rows))[:number]] = True
+    held_out[build_numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(rows))[:number]] = True
     log.info(f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev (no --dev was given)")
     return held_out
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from electra.config.checks import check_limits
-from electra.config.options import fixed
+from electra.config.options import fixed_field
 from electra.errors import UsageError
 from electra.finetuning.recipe import QUESTIONS
 
@@ -19,7 +19,7 @@ DEFAULT_NULL_THRESHOLDS: dict[HeadKind, float] = {"joint": -2.75, "plain": 0.0}
 class SpanConfig:
     """Chunks of contexts, the head, and the choice of answers (section 3.1, Appendix C)."""
 
-    max_length: int = fixed(QUESTIONS.max_length)
+    max_length: int = fixed_field(QUESTIONS.max_length)
     """Tokens of `[CLS] question [SEP] chunk [SEP]`."""
     doc_stride: int = 128
     """Tokens from the start of a chunk of a long context to the start of the next."""

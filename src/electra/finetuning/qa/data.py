@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError, TextError
-from electra.external import decode_json, is_unicode
+from electra.external import check_unicode, decode_json
 from electra.finetuning.readers.lines import read_json_records
 from electra.text.files import read_blocks
 
@@ -158,8 +158,8 @@ def get_field(record: Any, name: str, kind: Any, place: str) -> Any:
         raise DataError(f"{place}: no {name!r}; it has {', '.join(map(repr, record)) or 'nothing'}")
     if not isinstance(record[name], kind):
         raise DataError(f"{place}: {name!r} is of the wrong type, {type(record[name]).__name__}")
-    if isinstance(value := record[name], str) and not is_unicode(value):  # JSON can spell what no tokenizer takes
-        raise DataError(f"{place}: {name!r} has half a surrogate pair, which is no character")
+    if isinstance(value := record[name], str):
+        check_unicode(value, f"{place}: {name!r}", DataError)
     return value
 
 

@@ -8,13 +8,15 @@ from typing import Any
 from pydantic import FiniteFloat
 from torch import nn
 
+from electra.errors import DataError
+from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.qa.answers import answer_questions
 from electra.finetuning.qa.chunks import chunk_questions
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, read_squad
 from electra.finetuning.qa.heads import PlainSpanHead, build_span_head
-from electra.finetuning.readers.inputs import check_encodable, get_text, iterate_values, read_records, unexpected_type
+from electra.finetuning.readers.inputs import get_text, iterate_values, read_records, unexpected_type
 from electra.finetuning.readers.lines import get_row_id
 from electra.finetuning.readers.tables import get_suffix
 from electra.finetuning.recipe import QUESTIONS
@@ -61,7 +63,7 @@ class SavedQuestionAnswering:
         for place, id, value in iterate_values(values):
             if not isinstance(value, Mapping):
                 raise unexpected_type(value, place, "a dictionary with 'question' and 'context'")
-            texts = [check_encodable(get_text(value, name, place), place) for name in ("question", "context")]
+            texts = [check_unicode(get_text(value, name, place), place, DataError) for name in ("question", "context")]
             yield Question(id, texts[0], texts[1], (), False)
 
     def predict(

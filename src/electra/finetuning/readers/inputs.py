@@ -73,19 +73,6 @@ def iterate_values(values: Any) -> Iterator[tuple[str, str, Any]]:
         yield f"input {number}", own_id or str(number), value
 
 
-def check_encodable(text: str, place: str) -> str:
-    """The same text.
-
-    Raises:
-        DataError: it has half a surrogate pair, as Python's strings can, and no tokenizer reads it.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{place}: half a surrogate pair at character {error.start}, which is no character") from None
-    return text
-
-
 def unexpected_type(value: Any, place: str, expected: str) -> DataError:
     """The error for an input of the wrong type."""
     items = ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from electra.errors import DataError, TextError
 from electra.external import decode_json
-from electra.text.files import line_blocks
+from electra.text.files import read_line_blocks
 from electra.text.formats import RECORD_HINT
 
 
@@ -17,7 +17,7 @@ def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         DataError: the file cannot be read, or a line is not UTF-8.
     """
     try:
-        for block in line_blocks(path):
+        for block in read_line_blocks(path):
             text = decode_lines(block.data.removesuffix(b"\n"), path, block.first_line)
             # Not splitlines: a form feed or U+2028 may be a word of a corpus and does not end a line.
             for number, line in enumerate(text.split("\n"), block.first_line):

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.errors import DataError, TextError
-from electra.external import refuse_special_file
+from electra.external import one_line, refuse_special_file
 from electra.finetuning.readers.lines import read_json_records, read_numbered_lines
-from electra.text.files import split_compression, unpacked
+from electra.text.files import open_decompressed, split_compression
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def read_jsonl(path: Path, header: bool) -> Cells:
 def read_parquet(path: Path, header: bool) -> Cells:
     """A .parquet file, a batch of rows at a time."""
     try:
-        with unpacked(path) as source, pq.ParquetFile(source) as file:
+        with open_decompressed(path) as source, pq.ParquetFile(source) as file:
             yield 0, file.schema_arrow.names
             batches = (
                 zip(*(column.to_pylist() for column in each.columns), strict=True)
@@ -223,7 +223,7 @@ def read_parquet(path: Path, header: bool) -> Cells:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: a text that is not UTF-8 ({error})") from None
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+        raise DataError(f"{path}: cannot be read ({one_line(error)})") from None
 
 
 READERS: dict[str, Callable[[Path, bool], Cells]] = {

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import nn
 
+from electra.errors import DataError
+from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.readers.inputs import (
     STANDARD_INPUT,
-    check_encodable,
     iterate_values,
     read_lines,
     unexpected_type,
@@ -60,7 +61,7 @@ class SavedTagging:
                 raise unexpected_type(value, place, "a string, a list of words or a dictionary with 'words'")
             if words:
                 words = parse_sentence({"words": list(words)}, place, "words", "tags").words
-            yield Sentence(tuple(check_encodable(word, place) for word in words), None, place, id)
+            yield Sentence(tuple(check_unicode(word, place, DataError) for word in words), None, place, id)
 
     def predict(
         self,

@@ -1,7 +1,7 @@
-"""Self-attention of packed batches by the C++ kernel (`kernels/attention.h`), with its backward pass.
+"""Self-attention of packed batches by the C++ kernel (`kernels/attention.h`), with a backward pass.
 
-PyTorch's fused attention on a CPU has no dropout and takes padded batches. The other kernels that were tried give nothing
-beside this one (docs/research/log: "Ablation of the CPU kernels").
+PyTorch's fused attention on a CPU has no dropout and needs padded batches. Other kernels that were tried have no benefit in
+addition to this one (docs/research/log: "Ablation of the CPU kernels").
 """
 
 from typing import Any
@@ -11,18 +11,18 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.cpu.library import why_no_kernels
+from electra.model.cpu.library import find_kernel_problem
 from electra.model.layers import attend
 from electra.model.packing import Packed, Padded
 
 LEVELS = 2**16
-"""The kernel draws 16 bits for each attention probability, so that dropout rates are multiples of 1 / LEVELS."""
+"""The kernel draws 16 bits for each attention probability, so dropout rates are multiples of 1 / LEVELS."""
 
 
 def attend_by_kernel(
     qkv: Float[Tensor, "*tokens QKV"], layout: Padded | Packed, head_size: int, dropout: float
 ) -> Float[Tensor, "*tokens H"]:
-    """`electra.model.layers.attend` by the kernel where it can compute it, else by PyTorch."""
+    """Compute `electra.model.layers.attend` by the kernel if it supports the arguments, otherwise by PyTorch."""
     if not kernel_supports(qkv, layout):
         return attend(qkv, layout, head_size, dropout)
     heads = qkv.shape[-1] // (3 * head_size)
@@ -32,18 +32,18 @@ def attend_by_kernel(
 
 
 def kernel_supports(qkv: Tensor, layout: Padded | Packed) -> bool:
-    """Whether the kernel takes tensors of this kind. A module may have been unpickled where there are no kernels."""
+    """Whether the kernel supports these tensors. A module may have been unpickled on a machine without kernels."""
     return (
         qkv.device.type == "cpu"
         and qkv.dtype in (torch.float32, torch.bfloat16)
         and (isinstance(layout, Packed) or layout.mask is None)
         and not torch.compiler.is_compiling()
-        and why_no_kernels() is None
+        and find_kernel_problem() is None
     )
 
 
 class PackedAttention(torch.autograd.Function):
-    """Attention of packed sequences. Dropout is drawn again in the backward pass from the seed, and needs no memory.
+    """Attention of packed sequences. The backward pass draws dropout again from the seed, so that no mask is stored.
 
     `cu_seqlens` are the offsets of the sequences among the T tokens; tokens after the last sequence get zeros. `dropped` of
     `LEVELS` is the dropout rate. All sums are float32.

@@ -1,4 +1,4 @@
-"""Folders whose files nobody else can replace, for compiled code: loading a library runs it with the user's rights."""
+"""Check for folders whose files other users cannot replace: loading compiled code runs it with the user's permissions."""
 
 import grp
 import os
@@ -8,12 +8,11 @@ import stat
 from pathlib import Path
 
 
-def why_not_private(folder: Path) -> str | None:
-    """How another user could replace what is in a folder, and what to do; None where only its user and root can.
+def find_privacy_problem(folder: Path) -> str | None:
+    """Return how another user could replace files in a folder, and what to do; None if only its owner and root can.
 
-    Every folder up to the root counts, as who may write to one of them may rename the next and put another in its place.
-    Parts that do not exist are left out. `folder` is absolute; a symbolic link in it is refused, so resolve the part of it
-    that the user has chosen.
+    Every parent folder is checked, because a user who can write to one of them can replace the next one. Missing parts are
+    skipped. `folder` is absolute; a symbolic link in it is an error, so resolve the part that the user has chosen.
     """
     for part in (folder, *folder.parents):
         try:
@@ -24,28 +23,28 @@ def why_not_private(folder: Path) -> str | None:
             return f"{part}: {error.strerror}"
         if not stat.S_ISDIR(status.st_mode):
             return f"{part} is a {'symbolic link' if stat.S_ISLNK(status.st_mode) else 'file'}, expected a folder"
-        # In a parent with the sticky bit, as /tmp has, others cannot rename or remove what is not theirs.
-        if reason := why_not_ours(status, sticky_serves=part != folder):
+        # In a parent with the sticky bit, such as /tmp, users can rename and remove only their own files.
+        if reason := find_ownership_problem(status, sticky_suffices=part != folder):
             advice = f" (chmod go-w {shlex.quote(str(part))})" if status.st_uid == os.geteuid() else ""
             return f"{part} {reason}{advice}"
     return None
 
 
-def why_not_ours(status: os.stat_result, sticky_serves: bool = False) -> str | None:
-    """How another user could write to a file or folder of this status; None where only this user and root can."""
-    if status.st_uid not in (os.geteuid(), 0):  # root's own: root can replace Python and PyTorch as well
+def find_ownership_problem(status: os.stat_result, sticky_suffices: bool = False) -> str | None:
+    """Return how another user could write to a file or folder; None if only this user and root can."""
+    if status.st_uid not in (os.geteuid(), 0):  # root is trusted: it can replace Python and PyTorch too
         return f"belongs to user {status.st_uid}, expected {os.geteuid()} or root"
     others_write = status.st_mode & stat.S_IWOTH
     group_writes = status.st_mode & stat.S_IWGRP and not is_private_group(status.st_gid)
-    if (others_write or group_writes) and not (sticky_serves and status.st_mode & stat.S_ISVTX):
+    if (others_write or group_writes) and not (sticky_suffices and status.st_mode & stat.S_ISVTX):
         return "is writable by other users"
     return None
 
 
 def is_private_group(gid: int) -> bool:
-    """Whether a group is the one that many systems make for each user: of the same name and without other members.
+    """Whether a group is a user private group: of the user's name and without other members.
 
-    Where users have such groups, their folders are writable by the group unless they ask for something else.
+    On systems with such groups, new folders are usually writable by the group.
     """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
@@ -55,8 +54,8 @@ def is_private_group(gid: int) -> bool:
 
 
 def make_private(folder: Path) -> str | None:
-    """Make a folder if it does not exist; returns what keeps it from being private or writable, None if nothing does."""
-    if reason := why_not_private(folder):  # before anything is made in a place of somebody else
+    """Create a folder if it does not exist; return why it is not private or not writable, or None."""
+    if reason := find_privacy_problem(folder):  # before creating anything in another user's folder
         return reason
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -64,5 +63,5 @@ def make_private(folder: Path) -> str | None:
     except OSError as error:
         return f"{folder}: {error.strerror}"
     if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder} cannot be written to"
-    return why_not_private(folder)  # once more: of what was made here, and of who was quicker
+        return f"{folder} is not writable"
+    return find_privacy_problem(folder)  # again: another process may have created it first

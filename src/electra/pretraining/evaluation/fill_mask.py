@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from electra.data.loader import padded_batch
+from electra.data.loader import pad_batch
 from electra.errors import ModelError, RunError, UsageError
-from electra.model.checkpoints import load_pretrained, pretraining_heads
+from electra.model.checkpoints import find_pretraining_heads, load_pretrained
 from electra.model.hf_config import load_config
 from electra.pretraining.build import vocabulary_of
 from electra.pretraining.config import PretrainConfig
@@ -77,7 +77,7 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
         raise RunError(f"{model}: the run is not finished, its networks are not saved yet; run electra pretrain again")
     config = run.saved() if run.config.exists() else None
     load_config(main)
-    heads = pretraining_heads(main)
+    heads = find_pretraining_heads(main)
     if not heads:
         raise ModelError(
             f"{main}: has no head of pre-training; it is an encoder alone, or a fine-tuned model. Name a run of "
@@ -211,7 +211,7 @@ def fill_mask(
     for start in range(0, len(asked), ROWS):
         some = asked[start : start + ROWS]
         ids = [context.ids for context in some]
-        batch = padded_batch(ids, [len(each) for each in ids], filler.tokenizer.pad_id).to(runtime.device)
+        batch = pad_batch(ids, [len(each) for each in ids], filler.tokenizer.pad_id).to(runtime.device)
         positions = torch.tensor([context.position for context in some], device=runtime.device)
         with runtime.autocast():
             guesses = network(batch, positions, number)

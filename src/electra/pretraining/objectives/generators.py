@@ -118,7 +118,7 @@ class FrozenSamples(GeneratorSamples):
 
     def cost(self, length: int, predictions: int) -> Cost:
         """Forward alone: half of a step, as Appendix E counts."""
-        return super().cost(length, predictions)._replace(learns=False)
+        return super().cost(length, predictions)._replace(has_backward=False)
 
 
 class AdversarialSamples(GeneratorSamples):

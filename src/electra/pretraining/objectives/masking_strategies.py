@@ -80,7 +80,7 @@ class HardTokens(Uniform):
 
     def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
         vectors = 2 * main.embedding_size * main.vocab_size
-        return Cost({"embedding look-up": length * vectors}, learns=False)
+        return Cost({"embedding look-up": length * vectors}, has_backward=False)
 
 
 MASKING: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {

@@ -10,7 +10,7 @@ from torch import nn
 from electra.console import format_count
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.runtime.setup import Runtime
-from electra.runtime.speed import matmul_rate
+from electra.runtime.speed import measure_matmul_rate
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import read_metrics
@@ -37,7 +37,7 @@ class Utilization(Callback):
 
     def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
         """Measure the devices."""
-        self.peak_flops = matmul_rate(self.runtime) * self.runtime.world_size
+        self.peak_flops = measure_matmul_rate(self.runtime) * self.runtime.world_size
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Add the metric."""

@@ -15,7 +15,7 @@ from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.reporting.diagnostics import Finding
 from electra.pretraining.reporting.plots import draw, present
-from electra.storage import writing
+from electra.storage import convert_os_errors
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Report:
 
 def write_report(report: Report, directory: Path) -> Path:
     """Write `report.html`, which holds everything, and its pictures in `pictures/`; returns the HTML file."""
-    with writing(directory):
+    with convert_os_errors(directory):
         pictures = directory / "pictures"
         pictures.mkdir(exist_ok=True)
         images = []

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from electra.data.loader import padded_batch
+from electra.data.loader import pad_batch
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.inference import encode_pairs
 from electra.finetuning.classification.metrics import METRICS
@@ -127,10 +127,10 @@ def mean_states(
     means = np.empty((len(encoder.layers) + 1, len(ids), encoder.config.hidden_size), dtype=np.float32)
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
-        batch = padded_batch([ids[i] for i in rows], [segment_a[i] for i in rows], tokenizer.pad_id).to(runtime.device)
+        batch = pad_batch([ids[i] for i in rows], [segment_a[i] for i in rows], tokenizer.pad_id).to(runtime.device)
         real = torch.arange(batch.input_ids.shape[1], device=runtime.device) < batch.lengths[:, None]
         with runtime.autocast():
-            states = encoder.states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
+            states = encoder.hidden_states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
             for depth, hidden in enumerate(states):
                 mean = (hidden.float() * real[..., None]).sum(1) / batch.lengths[:, None]
                 means[depth, rows] = mean.cpu().numpy()

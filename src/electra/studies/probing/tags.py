@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from electra.data.loader import padded_batch
+from electra.data.loader import pad_batch
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
 from electra.finetuning.tagging.windows import split_into_windows
@@ -103,14 +103,12 @@ def word_states(
     done = 0
     for start in range(0, len(windows), ROWS):
         some = windows[start : start + ROWS]
-        batch = padded_batch(
-            [each.input_ids for each in some], [len(each.input_ids) for each in some], tokenizer.pad_id
-        )
+        batch = pad_batch([each.input_ids for each in some], [len(each.input_ids) for each in some], tokenizer.pad_id)
         batch = batch.to(runtime.device)
         rows = np.repeat(np.arange(len(some)), [len(each.scored) for each in some])
         positions = [position for each in some for position in each.scored.values()]
         with runtime.autocast():
-            of_batch = encoder.states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
+            of_batch = encoder.hidden_states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
             for layer, hidden in zip(states, of_batch, strict=True):
                 layer[done : done + len(rows)] = hidden[rows, positions].float().cpu()
         done += len(rows)

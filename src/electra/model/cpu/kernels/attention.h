@@ -1,12 +1,12 @@
 // Self-attention within each sequence of a packed batch, with dropout on the probabilities; forward and backward.
 //
-// Memory: qkv is [tokens, 3 * width], a token's queries, keys and values one after the other, each of `heads` heads of `size`
-// numbers. The work is divided into items, a head of a sequence; each thread takes a range of items and copies the q, k and v of
-// an item into buffers of its own, as float32 and contiguous, since the strides of a head in qkv are long. Queries are taken in
-// blocks of up to BLOCK, so that a block's scores [BLOCK, length] stay in the cache however long the sequence is.
+// Memory: qkv is [tokens, 3 * width]: the queries, keys and values of a token, each with `heads` heads of `size` numbers. An
+// item of work is a head of a sequence. Each thread takes a range of items and copies the q, k and v of an item to its
+// buffers, as contiguous float32, because the stride of a head in qkv is long. Queries are processed in blocks of up to BLOCK,
+// so that the scores of a block [BLOCK, length] fit in the cache for sequences of any length.
 //
-// The forward pass keeps the log of each query's sum of exponentials, [heads, tokens], from which the backward pass computes the
-// probabilities again, and draws dropout again from the same seed: neither scores nor dropout masks are stored.
+// The forward pass stores the log-sum-exp of each query, [heads, tokens]. From it the backward pass recomputes the
+// probabilities, and it draws dropout again from the same seed: neither scores nor dropout masks are stored.
 // All sums are float32. Tested in tests/model/test_cpu_attention.py; arguments in tests/model/test_kernel_arguments.py.
 
 #pragma once
@@ -19,7 +19,7 @@
 #include <cmath>
 #include <tuple>
 
-// BLAS, which torch links, with 32-bit integers.
+// BLAS with 32-bit integers, which torch links.
 extern "C" void sgemm_(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
                        const int*, const float*, const int*, const float*, float*, const int*);
 
@@ -30,7 +30,7 @@ constexpr int64_t BLOCK = 128;
 // c = factor * a b, plus c if `add`. All matrices are row-major; a or b may be transposed.
 inline void multiply(bool a_transposed, bool b_transposed, int64_t rows, int64_t columns, int64_t inner, float factor,
                      const float* a, const float* b, float* c, bool add = false) {
-  // BLAS is column-major, where these are c^T = b^T a^T.
+  // BLAS is column-major, so this computes c^T = b^T a^T.
   const char of_a = a_transposed ? 'T' : 'N', of_b = b_transposed ? 'T' : 'N';
   const int m = columns, n = rows, k = inner, lda = a_transposed ? rows : inner, ldb = b_transposed ? inner : columns;
   const float beta = add ? 1.f : 0.f;
@@ -52,7 +52,7 @@ struct PackedBatch {
 
   int64_t block() const { return std::min(BLOCK, longest); }
 
-  // Zeros for the tokens after the last sequence.
+  // Set the tokens after the last sequence to zero.
   void clear_rest(const Tensor& of_tokens) const { of_tokens.slice(0, cu_seqlens[items / heads]).zero_(); }
 };
 
@@ -96,7 +96,7 @@ struct Head {
   }
 };
 
-// Softmax in place, times dropout factors; returns the log of the sum of exponentials.
+// Softmax in place, multiplied by dropout factors; returns the log-sum-exp.
 inline float softmax_dropout(float* scores, int64_t n, const float* factors) {
   const float largest = largest_of(scores, n);
   exponentials(scores, n, largest);
@@ -106,8 +106,8 @@ inline float softmax_dropout(float* scores, int64_t n, const float* factors) {
   return largest + std::log(sum);
 }
 
-// With probabilities P = softmax(scores), dropout factors F and the gradient G of P F: overwrites `gradient` by the gradient of
-// the scores, P F G - P sum(P F G), and `scores` by P F, which the gradient of the values needs.
+// With probabilities P = softmax(scores), dropout factors F and the gradient G of P F, overwrites `gradient` by the gradient
+// of the scores, P F G - P sum(P F G), and `scores` by P F, which the gradient of the values needs.
 inline void softmax_dropout_backward(float* scores, float* gradient, int64_t n, const float* factors,
                                      float log_sum_exp) {
   exponentials(scores, n, log_sum_exp);

@@ -1,4 +1,4 @@
-// Checks of the arguments of an operator, before any of them is read. A tensor costs O(1), offsets O(sequences).
+// Checks of the arguments of an operator before they are used. Checking a tensor takes O(1), offsets O(sequences).
 
 #pragma once
 
@@ -53,9 +53,9 @@ class Checks {
     const int64_t* start = given.const_data_ptr<int64_t>();
     TORCH_CHECK(start[0] == 0, op_, ": cu_seqlens begins at ", start[0], ", expected 0");
     for (int64_t i = 1; i < given.numel(); i++) {
-      TORCH_CHECK(start[i - 1] <= start[i], op_, ": cu_seqlens falls from ", start[i - 1], " to ", start[i], " at ", i,
-                  ", expected that it never falls");
-      TORCH_CHECK(start[i] <= tokens, op_, ": cu_seqlens rises to ", start[i], " at ", i, ", expected at most the ", tokens,
+      TORCH_CHECK(start[i - 1] <= start[i], op_, ": cu_seqlens decreases from ", start[i - 1], " to ", start[i], " at ", i,
+                  ", expected that it never decreases");
+      TORCH_CHECK(start[i] <= tokens, op_, ": cu_seqlens is ", start[i], " at ", i, ", expected at most the ", tokens,
                   " tokens");
       TORCH_CHECK(start[i] - start[i - 1] <= std::numeric_limits<int>::max(), op_, ": sequence ", i - 1, " has ",
                   start[i] - start[i - 1], " tokens, expected a number of 32 bits, which BLAS takes");
@@ -70,7 +70,7 @@ class Checks {
     return true;
   }
 
-  // A storage may have been made smaller after its tensor, which keeps its sizes.
+  // A storage may have been shrunk after the tensor was created; the tensor keeps its sizes.
   static bool is_stored(const Tensor& given) {
     const int64_t end = (given.storage_offset() + given.numel()) * static_cast<int64_t>(given.element_size());
     return !given.numel() || (given.has_storage() && end <= static_cast<int64_t>(given.storage().nbytes()));

@@ -1,4 +1,4 @@
-// Random bits for dropout, cheap enough to be drawn again in the backward pass instead of being kept.
+// Random bits for dropout, cheap enough to draw again in the backward pass instead of storing them.
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace electra {
 
-constexpr int64_t LEVELS = 1 << 16;  // of a draw; an element is dropped in `dropped` of them
+constexpr int64_t LEVELS = 1 << 16;  // values of a draw; an element is dropped for `dropped` of them
 constexpr int LANES = 16;
 using Lanes = uint32_t __attribute__((vector_size(sizeof(uint32_t) * LANES)));
 
-// Random bits by sfc32 (Doty-Humphrey, PractRand), one generator in each lane; 16 bits an element.
+// Random bits by sfc32 (Doty-Humphrey, PractRand), one generator per lane; 16 bits per element.
 class Draws {
  public:
   Draws(int64_t seed, int64_t stream) {
@@ -50,10 +50,10 @@ class Draws {
   Lanes a_, b_, c_, count_;
 };
 
-// The factor of what is kept, so that the mean stays.
+// Factor of the elements that are not dropped, which preserves the mean.
 inline float dropout_scale(int64_t dropped) { return float(LEVELS) / float(LEVELS - dropped); }
 
-// A buffer for the factors of n elements, which are 1 where none are drawn.
+// A buffer for the factors of n elements, initialized to 1 (no dropout).
 inline std::vector<float> buffer_for_factors(int64_t n) { return std::vector<float>(n + 2 * LANES, 1.f); }
 
 }  // namespace electra

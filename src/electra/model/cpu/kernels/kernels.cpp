@@ -1,5 +1,5 @@
 // The operators of torch.ops.electra: attention of packed batches. `electra/model/cpu/attention.py` calls them; every operator
-// checks its arguments (`check.h`). qkv and what has its type are float32 or bfloat16 (`T`), everything else is float32.
+// checks its arguments (`check.h`). qkv and tensors of its type are float32 or bfloat16 (`T`), all others are float32.
 
 #include "attention.h"
 

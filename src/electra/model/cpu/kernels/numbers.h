@@ -48,7 +48,7 @@ inline float sum_of(const float* x, int64_t n) {
   return sum;
 }
 
-// Fetch n numbers into the cache before they are overwritten, so that the write does not wait for them.
+// Prefetch n numbers into the cache before they are overwritten, so that the write does not wait.
 template <typename T>
 inline void prefetch(const T* to, int64_t n) {
   for (int64_t i = 0; i < n; i += CACHE_LINE / int64_t(sizeof(T))) __builtin_prefetch(to + i, 1);
