@@ -244,7 +244,7 @@ def test_invalid_command_lines_are_reported(
         ("pretrain a --out r --overwrite-output-dir", "--overwrite-output-dir; nothing is overwritten"),
         ("pretrain --dataset a --out r", "--dataset; text is named without an option"),
         ("glue --model m --data g --out o --report_to wandb", "--report-to; --log-to tensorboard, wandb or trackio names where metrics go"),
-        ("pretrain a --out r --runtime.device cuda:1", "got cuda:1; to choose a GPU, set CUDA_VISIBLE_DEVICES=1 and use cuda"),
+        ("pretrain a --out r --runtime.device cuda:1", "got cuda:1; to select a GPU, set CUDA_VISIBLE_DEVICES=1 and use cuda"),
     ],
 )  # fmt: skip
 def test_options_of_other_tools_have_a_suggestion(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
