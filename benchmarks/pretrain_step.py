@@ -47,9 +47,9 @@ from electra.model.cpu.library import why_no_kernels
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
+from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.runtime.speed import matmul_rate
 from electra.seeding import Stream, seed_everything
@@ -121,7 +121,7 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
     """
 
     def batches_from(first_step: int) -> Iterator[list[Batch]]:
-        lengths = graphed_lengths(case.config.seq_len) if case.config.training.graphs else ()
+        lengths = list_graph_lengths(case.config.seq_len) if case.config.training.graphs else ()
         with closing(case.loader(lengths).iterate(first_step)) as batches:
             for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
@@ -150,7 +150,7 @@ def peer(case: Case, name: str) -> PeerStep:
     spec = case.model().spec
     config = PeerConfig(
         spec.main,
-        generator_sizes(spec.main, spec.generator),
+        compute_generator_sizes(spec.main, spec.generator),
         spec.masking.fraction,
         spec.vocabulary,
         case.config.seq_len,

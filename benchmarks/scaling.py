@@ -16,7 +16,7 @@ from pathlib import Path
 from measuring import HERE
 
 from electra.presets import PRESETS
-from electra.pretraining.build import build_shapes
+from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 
 STEP, LOADER = "pretrain_step_small_16x128_cpu", "loader_cpu"
@@ -87,7 +87,7 @@ def machines(results: Path) -> list[Machine]:
 def cost(name: str, config: PretrainConfig, machine: Machine) -> Cost:
     """An update of a preset: operations over rate, a ring's traffic over bandwidth, tokens over the loader's rate."""
     assert config.steps is not None
-    model, n = build_shapes(config), machine.devices
+    model, n = build_meta_model(config), machine.devices
     rows = config.training.batch_size / n
     operations = rows * model.row_flops(config.seq_len) * model.utilized_share(config.seq_len)
     sent = 2 * (n - 1) / n * GRADIENT_BYTES * sum(p.numel() for p in model.parameters())

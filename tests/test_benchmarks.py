@@ -29,8 +29,8 @@ from onnx_encoder import OnnxEncoder
 from electra.data.loader import padded_batch
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import small
-from electra.pretraining.build import build_shapes
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.build import build_meta_model
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.pretraining.objectives.spec import Vocabulary
 from electra.runtime.setup import Runtime
 
@@ -124,7 +124,7 @@ def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: 
 
 
 def peer_config(sizes: EncoderConfig, chosen_only: bool = False) -> peer.PeerConfig:
-    generator = generator_sizes(sizes, small().generator)
+    generator = compute_generator_sizes(sizes, small().generator)
     return peer.PeerConfig(sizes, generator, 0.15, Vocabulary(sizes.vocab_size, 4, (0, 2, 3, 4)), 24, chosen_only)
 
 
@@ -132,7 +132,7 @@ def test_the_peer_has_as_many_parameters_as_we_have() -> None:
     config = small()
     with torch.device("meta"):
         theirs = peer.HuggingFaceElectra(peer_config(config.model))
-    count = [sum(p.numel() for p in model.parameters()) for model in (theirs, build_shapes(config))]
+    count = [sum(p.numel() for p in model.parameters()) for model in (theirs, build_meta_model(config))]
     assert count[0] == count[1]
 
 
@@ -210,7 +210,7 @@ def test_scaling(tmp_path: Path, capsys) -> None:
     loader = {"step": {"batches_per_second": 100}, "batch_size": 16, "seq_len": 128}
     (tmp_path / "loader_cpu.json").write_text(json.dumps(loader))
     alone, _, few, many = scaling.machines(tmp_path)
-    model, config = build_shapes(small()), small()
+    model, config = build_meta_model(small()), small()
     operations = 128 * model.row_flops(128) * model.utilized_share(128)
     on_one, on_eight, on_all = (scaling.cost("small", config, machine) for machine in (alone, few, many))
     assert on_one.compute == pytest.approx(operations / 1e11)

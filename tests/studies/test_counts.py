@@ -9,7 +9,7 @@ from support.command_line import error
 import electra
 from electra import cli
 from electra.presets import PRESETS, small
-from electra.pretraining.build import build_model, build_shapes
+from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.studies.paper.run_costs import counts, short
@@ -24,7 +24,7 @@ def test_the_count_is_that_of_the_training_loop() -> None:
     counted = counts(config)
     assert counted["train_flops"] == config.steps * config.training.batch_size * trained.row_flops(config.seq_len)
     assert counted["parameters"]["all"] == sum(p.numel() for p in trained.parameters())
-    shapes = build_shapes(config)
+    shapes = build_meta_model(config)
     assert {name: p.shape for name, p in shapes.named_parameters()} == {
         name: p.shape for name, p in trained.named_parameters()
     }

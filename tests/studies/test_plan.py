@@ -9,8 +9,8 @@ from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
-from electra.pretraining.objectives.masking import num_masked
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.masking import count_masked
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.compute import (
     MOST_FLOPS,
@@ -44,8 +44,8 @@ def plan_study(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_see
 
 def test_flops_are_those_of_the_formula() -> None:
     config = replace(toy_scale().config, seq_len=24)
-    k = int(num_masked(torch.tensor([24]), config.masking.fraction))
-    generator = masked_lm_step_flops(generator_sizes(config.model, config.generator), 24, k)
+    k = int(count_masked(torch.tensor([24]), config.masking.fraction))
+    generator = masked_lm_step_flops(compute_generator_sizes(config.model, config.generator), 24, k)
     assert step_flops(config) == 4 * (discriminator_step_flops(config.model, 24) + generator)
     assert step_flops(replace(config, objective="mlm")) == 4 * masked_lm_step_flops(config.model, 24, k)
 
@@ -53,7 +53,7 @@ def test_flops_are_those_of_the_formula() -> None:
 def test_look_ups_are_a_share_of_the_flops() -> None:
     config = replace(toy_scale().config, seq_len=24, objective="mlm")
     look_up = encoder_parts(config.model, 24)["embedding look-up"]
-    k = int(num_masked(torch.tensor([24]), config.masking.fraction))
+    k = int(count_masked(torch.tensor([24]), config.masking.fraction))
     assert look_up_share(config) == pytest.approx(2 * look_up / masked_lm_step_flops(config.model, 24, k))
 
 

@@ -17,7 +17,7 @@ from electra.errors import DeviceError
 from electra.execution import enable_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
+from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import load_inputs
 from electra.pretraining.objectives.model import PretrainingModel
@@ -25,8 +25,8 @@ from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.reporting.observer import RunObserver
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.two_stage import earlier, stages, sum_states
-from electra.pretraining.warm_start import check_init, continue_from, load_stage_one
+from electra.pretraining.two_stage import configure_stages, read_final_state, sum_states
+from electra.pretraining.warm_start import check_init, load_initial_weights, load_stage_one
 from electra.runtime.distributed import all_or_none, main_process_first
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
@@ -53,7 +53,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
             facts = beginning(config, directory)
             check_graphs(config, runtime)
         check_alike(facts, runtime)
-        if (summary := directory.finished()) is None:
+        if (summary := directory.load_summary()) is None:
             return run(config, directory, runtime)
         with main_process_first(runtime):
             directory.check(config)
@@ -71,7 +71,7 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
                 if config.init:
                     check_init(Path(config.init), config)
                 claim.enter_context(directory.lock_or_create(config))
-        if (summary := directory.finished()) is not None:  # by another process, just before this one had the lock
+        if (summary := directory.load_summary()) is not None:  # by another process, just before this one had the lock
             return summary
         rows = resolve_micro_batch_size(config, runtime, recorded_micro_batch_size(directory, runtime))
         with main_process_first(runtime):
@@ -80,13 +80,15 @@ def run(config: PretrainConfig, directory: RunDirectory, runtime: Runtime) -> di
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         last, before = config, TrainingState()
         if config.procedure != "joint":
-            first, last = stages(config, model, data)
-            before = earlier(directory.first_stage.finished() or run(first, directory.first_stage, runtime))
+            first, last = configure_stages(config, model, data)
+            before = read_final_state(
+                directory.first_stage.load_summary() or run(first, directory.first_stage, runtime)
+            )
             with main_process_first(runtime):  # it is the one that saves what all take over
                 load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
         log.info(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
         if config.init:
-            continue_from(Path(config.init), model)
+            load_initial_weights(Path(config.init), model)
         model.to(runtime.device)
         if config.training.compile:
             compile_parts(model, runtime.device)
@@ -119,7 +121,7 @@ def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]
     return {
         **options,
         "the newest checkpoint": newest[0] if newest else "none",
-        "a finished run in --out": directory.finished() is not None,
+        "a finished run in --out": directory.load_summary() is not None,
     }
 
 
@@ -160,14 +162,14 @@ def train_model(
         pad_id=tokenizer.pad_id,
         seed=recipe.seed,
         length_warmup=config.length_warmup,
-        padded_to=graphed_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
+        padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=runtime.rank,
         world_size=runtime.world_size,
     )
     checkpoints = Checkpoints(
         directory.checkpoints, recipe.training.keep_checkpoints, log.warning, {"micro_batch_size": rows}
     )
-    health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.exclude_original_token)
+    health = Health(tokenizer.vocab_size, model.scores_all_tokens, not config.generator.exclude_original_token)
     share = model.utilized_share(data.manifest.seq_len)
     observer = RunObserver(directory.path, recipe.budget, health, share, runtime, checkpoints.path)
     announce(config, rows, loader, runtime)

@@ -13,10 +13,10 @@ from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import TextClassificationHead
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialize
-from electra.pretraining.build import build_model, build_shapes
+from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import resolve_micro_batch_size
-from electra.pretraining.two_stage import generator_alone
+from electra.pretraining.two_stage import configure_stage_one
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
@@ -36,21 +36,21 @@ class Step:
 
 def step_flops(config: PretrainConfig) -> float:
     """FLOPs of an update on full rows (Appendix E); for two stages, which have as many updates each, the mean."""
-    rows = [build_shapes(stage).row_flops(config.seq_len) for stage in training_stages(config)]
+    rows = [build_meta_model(stage).row_flops(config.seq_len) for stage in training_stages(config)]
     return config.training.batch_size * statistics.fmean(rows)
 
 
 def look_up_share(config: PretrainConfig) -> float:
     """The share of `step_flops` that looks embeddings up, and that no machine computes."""
     costs = [
-        cost for stage in training_stages(config) for cost in build_shapes(stage).row_costs(config.seq_len).values()
+        cost for stage in training_stages(config) for cost in build_meta_model(stage).row_costs(config.seq_len).values()
     ]
     return sum(cost.look_ups for cost in costs) / sum(cost.flops for cost in costs)
 
 
 def training_stages(config: PretrainConfig) -> list[PretrainConfig]:
     """Return the configurations that a run trains one after the other; see `electra.pretraining.two_stage`."""
-    return [config] if config.procedure == "joint" else [generator_alone(config), config]
+    return [config] if config.procedure == "joint" else [configure_stage_one(config), config]
 
 
 def measure_step(config: PretrainConfig) -> Step:

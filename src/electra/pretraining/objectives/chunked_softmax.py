@@ -49,7 +49,7 @@ class BlockFunctions:
 
 
 @cache
-def block_functions(backend: str | None) -> BlockFunctions:
+def get_block_functions(backend: str | None) -> BlockFunctions:
     """`block_forward` and `block_backward`, compiled by that back end of torch.compile, if there is one.
 
     They are a dozen passes over logits, which a GPU's memory is slow to write and to read again; compiled, a few.
@@ -130,7 +130,7 @@ def score_tokens(
     if dtype is not None:
         features, word, bias = features.to(dtype), word.to(dtype), bias.to(dtype)
     nll, correct, log_normalizer, best, sampled = ChunkedSoftmax.apply(
-        features, word, bias, targets.flatten(), sampling, u, block_functions(backend)
+        features, word, bias, targets.flatten(), sampling, u, get_block_functions(backend)
     )
     return TokenScores(
         nll.view(rows),
@@ -141,7 +141,7 @@ def score_tokens(
     )
 
 
-def blocks_of_logits(
+def iterate_logit_blocks(
     features: Float[Tensor, "N E"], word: Float[Tensor, "V E"], bias: Float[Tensor, " V"]
 ) -> Iterator[tuple[slice, Float[Tensor, "_ V"]]]:
     """Blocks of rows with their logits, which may be overwritten; the next block overwrites the same memory."""
@@ -169,7 +169,7 @@ class ChunkedSoftmax(torch.autograd.Function):
         at_target, best, log_normalizer = (torch.empty(targets.shape, device=targets.device) for _ in range(3))
         correct, drawn = torch.empty_like(targets, dtype=torch.bool), torch.empty_like(targets)
         found = (at_target, best, correct, log_normalizer, drawn)
-        for rows, logits in blocks_of_logits(features, word, bias):
+        for rows, logits in iterate_logit_blocks(features, word, bias):
             of_block = functions.block_forward(logits, targets[rows], sampling, u[rows])
             for whole, part in zip(found, of_block, strict=False):  # nothing may be drawn
                 whole[rows] = part
@@ -183,7 +183,7 @@ class ChunkedSoftmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Float[Tensor, " N"], *_: Tensor) -> tuple[Tensor | None, ...]:
         features, word, bias, targets, log_normalizer = ctx.saved_tensors
         to_features, to_word, to_bias = (torch.zeros_like(t, dtype=torch.float32) for t in (features, word, bias))
-        for rows, logits in blocks_of_logits(features, word, bias):
+        for rows, logits in iterate_logit_blocks(features, word, bias):
             slope, of_bias = ctx.functions.block_backward(logits, log_normalizer[rows], targets[rows], gradient[rows])
             to_bias += of_bias
             to_features[rows] = slope @ word

@@ -46,7 +46,7 @@ def mask_like_bert(
     return write_tokens(ids, masked.positions, mask_id, masked.used & is_masked)
 
 
-class Generated(NamedTuple):
+class GeneratorOutput(NamedTuple):
     """Output of a generator network at the masked positions."""
 
     hidden: Float[Tensor, "B K H"]
@@ -55,16 +55,16 @@ class Generated(NamedTuple):
     sampled: Int64[Tensor, "B K"]
 
 
-class Corrupted(NamedTuple):
+class CorruptedBatch(NamedTuple):
     """A corrupted batch."""
 
     input_ids: Int64[Tensor, "B L"]
-    generated: Generated | None
+    generated: GeneratorOutput | None
     """Output of the generator, if it is a network."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
 
-    def restore_rows(self, batch: Batch, share: float) -> "Corrupted":
+    def restore_rows(self, batch: Batch, share: float) -> "CorruptedBatch":
         """The batch with a random `share` of its rows uncorrupted (Appendix H)."""
         unchanged = uniform(batch.row_keys, Draw.UNCHANGED, 1) < share
         return self._replace(input_ids=torch.where(unchanged, batch.input_ids, self.input_ids))
@@ -84,7 +84,7 @@ class Corruption(nn.Module):
     """How each loss that `compute_losses` returns enters the total."""
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
         """The losses; `logits` are the discriminator's, if there is one."""
         return GeneratorLoss({}, {})
@@ -112,7 +112,7 @@ class FrequencySamples(Corruption):
         self.register_buffer("p", p.float(), persistent=False)
         self.register_buffer("cumulative", p.cumsum(-1), persistent=False)
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
         if self.exclude_original_token:
@@ -122,7 +122,7 @@ class FrequencySamples(Corruption):
             sampled = torch.searchsorted(self.cumulative, u.double() * self.cumulative[-1], right=True)
         correct = ((sampled == original) & masked.used).sum()
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
-        return Corrupted(ids, None, {"sampled_correct": correct})
+        return CorruptedBatch(ids, None, {"sampled_correct": correct})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """The share of samples that are the original token."""
@@ -138,9 +138,9 @@ class MaskTokens(Corruption):
         self.mask_id = mask_id
         self.vocab_size = vocab_size
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         ids = mask_like_bert(batch, masked, self.mask_id, self.vocab_size, self.masking)
-        return Corrupted(ids, None, {})
+        return CorruptedBatch(ids, None, {})
 
 
 def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:

@@ -14,7 +14,7 @@ from torch import Tensor
 BINS, WIDTH = 2000, 0.01
 
 
-def score_histogram(scores: Float[Tensor, "..."], counted: Bool[Tensor, "..."]) -> Float64[Tensor, " bins"]:
+def compute_histogram(scores: Float[Tensor, "..."], counted: Bool[Tensor, "..."]) -> Float64[Tensor, " bins"]:
     """Counts of the scores where `counted`; a score above 0 (not one of 0) falls into the upper half of the bins."""
     scores = scores.float().nan_to_num()  # a diverged model is recognized by its gradients, not here
     distance = (scores.abs() / WIDTH).floor().clamp(max=BINS // 2 - 1).long()
@@ -23,14 +23,16 @@ def score_histogram(scores: Float[Tensor, "..."], counted: Bool[Tensor, "..."]) 
     return histogram.index_add_(0, index.flatten(), counted.flatten().double())
 
 
-def area_under_curve(positive: Float64[Tensor, " bins"], negative: Float64[Tensor, " bins"]) -> float:
+def compute_auc(positive: Float64[Tensor, " bins"], negative: Float64[Tensor, " bins"]) -> float:
     """Probability that a positive's score exceeds a negative's, ties counting half; nan if either is missing."""
     pairs = float(positive.sum() * negative.sum())
     below = negative.cumsum(0) - negative
     return float((positive * (below + negative / 2)).sum()) / pairs if pairs else math.nan
 
 
-def detection_metrics(replaced: Float64[Tensor, " bins"], original: Float64[Tensor, " bins"]) -> dict[str, float]:
+def compute_detection_metrics(
+    replaced: Float64[Tensor, " bins"], original: Float64[Tensor, " bins"]
+) -> dict[str, float]:
     """Accuracy beside that of always saying "original", precision, recall and AUC of finding replaced tokens."""
     half = BINS // 2
     hits, misses = float(replaced[half:].sum()), float(replaced[:half].sum())
@@ -43,5 +45,5 @@ def detection_metrics(replaced: Float64[Tensor, " bins"], original: Float64[Tens
         # A detector that raises no alarm has made no mistake in raising them, but is of no use either.
         "precision": hits / (hits + alarms) if hits + alarms else 0.0,
         "recall": hits / (hits + misses) if hits + misses else 0.0,
-        "auc": area_under_curve(replaced, original),
+        "auc": compute_auc(replaced, original),
     }

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.objectives.corruption import (
-    Corrupted,
+    CorruptedBatch,
     Corruption,
-    Generated,
     GeneratorLoss,
+    GeneratorOutput,
     compute_accuracy_without_unk,
     mask_for_generator,
     ratio,
@@ -50,7 +50,7 @@ class GeneratorSamples(Corruption):
         self.unk_id = unk_id
         """Id of [UNK] if the accuracy without it is measured too."""
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         masked_ids = mask_for_generator(batch, masked, self.mask_id, self.masking)
         original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
@@ -71,12 +71,12 @@ class GeneratorSamples(Corruption):
             "sampled_correct": ((sampled == original) & masked.used).sum(),
         }
         sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, masked.used)
-        generated = Generated(hidden, nll, sampled)
+        generated = GeneratorOutput(hidden, nll, sampled)
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
-        return Corrupted(ids, generated, sums)
+        return CorruptedBatch(ids, generated, sums)
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
         assert corrupted.generated is not None
         return GeneratorLoss({"generator_loss": corrupted.generated.nll}, {})
@@ -112,7 +112,7 @@ class FrozenSamples(GeneratorSamples):
         generator.requires_grad_(False)
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
         return GeneratorLoss({}, {})
 
@@ -142,7 +142,7 @@ class AdversarialSamples(GeneratorSamples):
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
         """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
         generated = corrupted.generated

@@ -31,7 +31,7 @@ def build_losses(sums: Mapping[str, Value], terms: Mapping[str, LossTerm]) -> di
     return {name: Loss(sums[name], *term) for name, term in terms.items() if name in sums}
 
 
-def total_loss(losses: Mapping[str, Loss[Value]], counts: Mapping[str, float | Tensor]) -> Value:
+def sum_losses(losses: Mapping[str, Loss[Value]], counts: Mapping[str, float | Tensor]) -> Value:
     """The weighted sum of the means; floats are added in the order of the dict."""
     # Weight before mean: the traces under tests/golden depend on the rounding of this order.
     first, *rest = [loss.weight * loss.sum / counts[loss.mean_over] for loss in losses.values()]

@@ -54,7 +54,7 @@ class MaskedPositions(NamedTuple):
     used: Bool[Tensor, "B K"]
 
 
-def num_masked(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
+def count_masked(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, " B"]:
     """How many tokens of a row of `lengths` tokens are chosen: round(fraction * n), half to even, at least one.
 
     Never more than the tokens that are not special: [CLS] and one or two [SEP].
@@ -63,17 +63,17 @@ def num_masked(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor, "
     return torch.minimum(wanted, lengths - 3).clamp(min=1)
 
 
-def num_masked_of(length: int, fraction: float) -> int:
+def count_masked_in_row(length: int, fraction: float) -> int:
     """How many tokens of a row of `length` tokens are chosen."""
-    return int(num_masked(torch.tensor([length]), fraction))
+    return int(count_masked(torch.tensor([length]), fraction))
 
 
-def real_tokens(input_ids: Int64[Tensor, "B L"], lengths: Int64[Tensor, " B"]) -> Bool[Tensor, "B L"]:
+def mark_real_tokens(input_ids: Int64[Tensor, "B L"], lengths: Int64[Tensor, " B"]) -> Bool[Tensor, "B L"]:
     """True where a token stands, false at padding."""
     return torch.arange(input_ids.shape[1], device=input_ids.device) < lengths[:, None]
 
 
-def ordinary_tokens(input_ids: Int64[Tensor, "B L"], special_ids: tuple[int, ...]) -> Bool[Tensor, "B L"]:
+def mark_maskable_tokens(input_ids: Int64[Tensor, "B L"], special_ids: tuple[int, ...]) -> Bool[Tensor, "B L"]:
     """True at the tokens that may be chosen: those that are neither special nor padding."""
     ordinary = torch.ones_like(input_ids, dtype=torch.bool)
     for special in special_ids:  # compared with numbers, not with a tensor of them: nothing travels to the device
@@ -81,7 +81,7 @@ def ordinary_tokens(input_ids: Int64[Tensor, "B L"], special_ids: tuple[int, ...
     return ordinary
 
 
-def choose_positions(
+def sample_positions(
     candidates: Bool[Tensor, "B L"],
     number: Int64[Tensor, " B"],
     config: MaskingConfig,
@@ -93,7 +93,7 @@ def choose_positions(
 
     The number of slots is that of a full row, so that shapes depend on the batch's length only.
     """
-    slots = num_masked_of(candidates.shape[1], config.fraction)
+    slots = count_masked_in_row(candidates.shape[1], config.fraction)
     if config.with_replacement:
         shares = candidates.double() if weights is None else weights.double() * candidates
         cumulative = shares.cumsum(1)

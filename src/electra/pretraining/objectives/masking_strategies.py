@@ -33,7 +33,7 @@ class Uniform(nn.Module):
         return Cost({})
 
 
-class RareTokens(Uniform):
+class RareTokenMasking(Uniform):
     """Rarer tokens more often: in proportion to a power of their count in the corpus."""
 
     weights: Tensor
@@ -46,7 +46,7 @@ class RareTokens(Uniform):
         return self.weights[input_ids]
 
 
-class HardTokens(Uniform):
+class HardTokenMasking(Uniform):
     """Tokens in proportion to the loss that a small network expects at them if they were masked out.
 
     It sees the embeddings of a token and of two neighbors to either side, leaves them as they are, and learns from the
@@ -85,6 +85,6 @@ class HardTokens(Uniform):
 
 MASKING: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {
     "uniform": lambda masking, embedding_size, unigrams: Uniform(),
-    "rare": lambda masking, embedding_size, unigrams: RareTokens(unigrams, masking.rarity),
-    "hard": lambda masking, embedding_size, unigrams: HardTokens(embedding_size),
+    "rare": lambda masking, embedding_size, unigrams: RareTokenMasking(unigrams, masking.rarity),
+    "hard": lambda masking, embedding_size, unigrams: HardTokenMasking(embedding_size),
 }

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.model.encoder import initialize
 from electra.model.flops import Cost
-from electra.pretraining.objectives.corruption import Corrupted
+from electra.pretraining.objectives.corruption import CorruptedBatch
 from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.losses import LossTerm, build_losses, total_loss
+from electra.pretraining.objectives.losses import LossTerm, build_losses, sum_losses
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
-    choose_positions,
-    num_masked,
-    num_masked_of,
-    ordinary_tokens,
+    count_masked,
+    count_masked_in_row,
+    mark_maskable_tokens,
+    sample_positions,
 )
 from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import MaskedLM
@@ -31,7 +31,7 @@ class ForwardOutput(NamedTuple):
     """All intermediate results of a batch."""
 
     masked: MaskedPositions
-    corrupted: Corrupted
+    corrupted: CorruptedBatch
     prediction: Prediction
     losses: dict[str, Tensor]
     """By name, one value per position or sequence, in the order of `PretrainingModel.loss_terms`."""
@@ -64,7 +64,7 @@ class PretrainingModel(nn.Module):
         return self.spec.objective.discriminates
 
     @property
-    def scored_everywhere(self) -> bool:
+    def scores_all_tokens(self) -> bool:
         """Whether the target is scored at all tokens."""
         return self.spec.objective.scored == "tokens"
 
@@ -96,19 +96,19 @@ class PretrainingModel(nn.Module):
     def run(self, batch: Batch) -> ForwardOutput:
         """Choose positions, corrupt them, and compute the target."""
         masking = self.spec.masking
-        candidates = ordinary_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
-        number = num_masked(batch.lengths, masking.fraction)
+        candidates = mark_maskable_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
+        number = count_masked(batch.lengths, masking.fraction)
         word = self.target.network.encoder.embeddings.word
         # Held-out metrics of all strategies are measured at uniformly sampled positions.
         weights = self.strategy(batch.input_ids, word) if self.training else None
         sampling_weights = None if weights is None else weights.detach()
-        masked = choose_positions(candidates, number, masking, batch.row_keys, sampling_weights)
+        masked = sample_positions(candidates, number, masking, batch.row_keys, sampling_weights)
         corrupted = self.corruption(batch, masked)
         if self.spec.contrast.weight and self.training:
             corrupted = corrupted.restore_rows(batch, self.spec.contrast.unchanged)
 
         def sample_others() -> MaskedPositions:
-            return choose_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
+            return sample_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
         at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
         prediction = self.target(batch, corrupted, at)
@@ -135,7 +135,7 @@ class PretrainingModel(nn.Module):
         if counts is None:
             return output
         losses = build_losses({name: loss.sum() for name, loss in output.losses.items()}, self.loss_terms)
-        return total_loss(losses, counts), output.sums
+        return sum_losses(losses, counts), output.sums
 
     def counted(self, batch: Batch) -> dict[str, Tensor]:
         """The counts that losses are means over, from the lengths alone, on their device; without padding."""
@@ -143,7 +143,7 @@ class PretrainingModel(nn.Module):
         return {
             "sequences": torch.ones_like(batch.lengths).sum(),
             "tokens": batch.lengths.sum(),
-            "masked": (masked := num_masked(batch.lengths, fraction).sum()),
+            "masked": (masked := count_masked(batch.lengths, fraction).sum()),
             "others": masked,
         }
 
@@ -159,7 +159,7 @@ class PretrainingModel(nn.Module):
         counts = {loss.mean_over: float(sums[loss.mean_over]) or math.nan for loss in losses.values()}
         means = {name: loss.sum / counts[loss.mean_over] for name, loss in losses.items()}
         metrics = {
-            "loss": total_loss(losses, counts),
+            "loss": sum_losses(losses, counts),
             **self.corruption.metrics(sums),
             **means,
             **self.target.metrics(sums, sums[objective.scored]),
@@ -178,7 +178,7 @@ class PretrainingModel(nn.Module):
 
     def row_costs(self, length: int) -> dict[str, Cost]:
         """The same, network by network."""
-        predictions = num_masked_of(length, self.spec.masking.fraction)
+        predictions = count_masked_in_row(length, self.spec.masking.fraction)
         costs = {
             "generator": self.corruption.cost(length, predictions),
             "discriminator" if self.discriminates else "main encoder": self.target.cost(length, predictions),

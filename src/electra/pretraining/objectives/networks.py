@@ -56,7 +56,7 @@ class GeneratorConfig:
             )
 
 
-def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:
+def compute_generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:
     """The generator's sizes. Shared embeddings have the discriminator's size; own ones are no wider than a smaller generator.
 
     Raises:
@@ -149,7 +149,7 @@ class MaskedLM(nn.Module):
 
 def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encoder) -> MaskedLM:
     """A generator that shares weights with the discriminator's encoder as `config.tying` defines."""
-    sizes = generator_sizes(main, config)
+    sizes = compute_generator_sizes(main, config)
     if config.tying == "all":
         return MaskedLM(sizes, encoder=encoder)
     return MaskedLM(sizes, encoder.embeddings if config.tying == "embeddings" else None)

@@ -15,10 +15,15 @@ from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores
-from electra.pretraining.objectives.corruption import Corrupted, compute_accuracy_without_unk, ratio, sum_without_unk
-from electra.pretraining.objectives.detection_metrics import detection_metrics, score_histogram
+from electra.pretraining.objectives.corruption import (
+    CorruptedBatch,
+    compute_accuracy_without_unk,
+    ratio,
+    sum_without_unk,
+)
+from electra.pretraining.objectives.detection_metrics import compute_detection_metrics, compute_histogram
 from electra.pretraining.objectives.losses import LossTerm
-from electra.pretraining.objectives.masking import MaskedPositions, real_tokens
+from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
@@ -87,19 +92,19 @@ class ReplacedTokenDetection(Target):
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
         self.loss_terms = {"sentence_loss": LossTerm("sequences", contrast.weight)} if contrast.weight else {}
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         logits, hidden = self.network(*inputs, return_hidden=True)
         logits = logits.float()
         # A sample that happens to be the original token is original.
         replaced = corrupted.input_ids != batch.input_ids
-        real = real_tokens(batch.input_ids, batch.lengths)
+        real = mark_real_tokens(batch.input_ids, batch.lengths)
         loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
         loss = loss * real if at is None else loss.gather(1, at.positions) * at.used
         sums = {
             # Of all tokens, wherever it is scored, so that objectives can be compared.
-            "scores_replaced": score_histogram(logits, real & replaced),
-            "scores_original": score_histogram(logits, real & ~replaced),
+            "scores_replaced": compute_histogram(logits, real & replaced),
+            "scores_original": compute_histogram(logits, real & ~replaced),
         }
         losses = {self.loss_name: loss}
         # Not on held-out text, where nearly all inputs are corrupted.
@@ -111,7 +116,7 @@ class ReplacedTokenDetection(Target):
         return Prediction(logits, losses, sums)
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        return detection_metrics(sums["scores_replaced"], sums["scores_original"])
+        return compute_detection_metrics(sums["scores_replaced"], sums["scores_original"])
 
     def cost(self, length: int, predictions: int) -> Cost:
         sentence = {"sentence head": 2 * self.network.config.hidden_size} if self.sentence is not None else {}
@@ -131,7 +136,7 @@ class MaskedTokenPrediction(Target):
         self.unk_id = unk_id
         """Id of [UNK] if the accuracy without it is measured too."""
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         assert at is not None
         original = batch.input_ids.gather(1, at.positions)
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
@@ -169,21 +174,21 @@ class AllTokensPrediction(Target):
         self.network = network
         self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         hidden, scores = self.network(*inputs, targets=batch.input_ids)
         log_p, correct, unchanged = -scores.nll, scores.correct, corrupted.input_ids == batch.input_ids
         if self.copy is not None:
             z = self.copy(hidden).squeeze(-1).float()
-            log_p = copied_log_p(log_p, z, unchanged)
+            log_p = compute_copy_log_p(log_p, z, unchanged)
             with torch.no_grad():
                 input_logit = self.network(hidden=hidden, candidates=corrupted.input_ids)
                 correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, correct)
-        real = real_tokens(batch.input_ids, batch.lengths)
+        real = mark_real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
         return Prediction(None, {self.loss_name: loss}, self.sums(correct & real, batch, corrupted))
 
-    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted) -> dict[str, Tensor]:
+    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: CorruptedBatch) -> dict[str, Tensor]:
         """Counts of correct predictions, of all tokens and of the replaced ones, which cannot be copied."""
         replaced = corrupted.input_ids != batch.input_ids
         return {
@@ -203,7 +208,7 @@ class AllTokensPrediction(Target):
         return Cost(masked_lm_parts(self.network.config, length, length) | copying)
 
 
-def copied_log_p(
+def compute_copy_log_p(
     log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], is_input: Bool[Tensor, "B L"]
 ) -> Float[Tensor, "B L"]:
     """log(D [the token is the input] + (1 - D) p) with D = sigmoid(z)."""

@@ -9,7 +9,7 @@ import torch
 from electra.console import console, show_rows
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, inference_flops, masked_lm_step_flops
-from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, compute_generator_sizes
 from electra.studies.paper.printed_tables import MODELS, NOT_COVERED, TABLES, PaperModel, PrintedTable, Row
 from electra.studies.paper.run_costs import count_parameters, short
 
@@ -32,7 +32,7 @@ def train_flops(model: PaperModel) -> int:
     if model.generator is None:
         of_a_row = masked_lm_step_flops(model.sizes, length, predictions)
     else:
-        generator = generator_sizes(model.sizes, GeneratorConfig(size=model.generator))
+        generator = compute_generator_sizes(model.sizes, GeneratorConfig(size=model.generator))
         of_a_row = masked_lm_step_flops(generator, length, predictions) + discriminator_step_flops(model.sizes, length)
     return model.batch_size * model.steps * of_a_row
 

@@ -6,9 +6,9 @@ from torch import nn
 
 from electra.console import console, show_rows
 from electra.model.flops import inference_flops
-from electra.pretraining.build import build_shapes
+from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import num_masked_of
+from electra.pretraining.objectives.masking import count_masked_in_row
 
 
 def counts(config: PretrainConfig) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
     """
     assert config.steps is not None, "a budget in hours has no FLOPs before it is spent"
     assert config.procedure == "joint", "stages differ in what learns"
-    model = build_shapes(config)
+    model = build_meta_model(config)
     costs, batch = model.row_costs(config.seq_len), config.training.batch_size
     forward = batch * sum(sum(cost.forward.values()) for cost in costs.values())
     step = batch * model.row_flops(config.seq_len)
@@ -36,7 +36,7 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
         "seq_len": config.seq_len,
         "batch_size": batch,
         "steps": config.steps,
-        "masked": num_masked_of(config.seq_len, config.masking.fraction),
+        "masked": count_masked_in_row(config.seq_len, config.masking.fraction),
         "parameters": {"main encoder": main, "beside": everything - main, "all": everything},
         "networks": {network: cost.forward for network, cost in costs.items()},
         "inference_flops": inference_flops(config.model, config.seq_len),

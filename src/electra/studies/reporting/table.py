@@ -5,7 +5,7 @@ from pathlib import Path
 
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.model.flops import inference_flops
-from electra.pretraining.build import build_shapes
+from electra.pretraining.build import build_meta_model
 from electra.studies.compute import look_up_share
 from electra.studies.paper.run_costs import count_parameters
 from electra.studies.reporting.results import (
@@ -76,7 +76,7 @@ def summary_rows(results: Results) -> Rows:
                 mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
                 f"{look_up_share(config):.0%}",
                 f"{inference_flops(config.model, config.seq_len):.3g}",
-                f"{count_parameters(build_shapes(config).target) / 1e6:.3g}M",
+                f"{count_parameters(build_meta_model(config).target) / 1e6:.3g}M",
                 mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
                 mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
                 *(format_spread(outcome.spread(number)) for number in numbers.values()),
