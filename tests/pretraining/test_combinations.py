@@ -77,7 +77,7 @@ CLASHES = [
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
     (
         "--generator.heads 1.5",
-        "generator.size 0.5 and generator.heads 1.5 make a hidden size of 32 with 3 heads, which cannot share it evenly",
+        "generator.size 0.5 and generator.heads 1.5 give a hidden size of 32, which is not a multiple of 3 heads",
     ),
     ("--generator.ffn 0", "generator.ffn is 0.0; it must be more than 0"),
     (

@@ -48,7 +48,7 @@ logits[:5, 7] = logits[:5].amax(1)  # ties
 plain, compiled = get_block_functions(None), get_block_functions("inductor")
 for dtype in (torch.float32, torch.bfloat16):
     given = logits.to(dtype)
-    for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, exclude_original_token=True)):
+    for sampling in (None, Sampling(), Sampling(2.5, excluded=3), Sampling(excluded=3, exclude_original_token=True)):
         untouched = given.clone()
         ours, theirs = compiled.block_forward(untouched, targets, sampling, u), plain.block_forward(given.clone(), targets, sampling, u)
         assert torch.equal(untouched, given), "nothing is written back"

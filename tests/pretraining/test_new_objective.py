@@ -10,7 +10,7 @@ from support.toy import TINY_RUN, sentences
 import electra
 from electra.data.loader import Batch
 from electra.model.flops import Cost, discriminator_parts
-from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, ratio
+from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import Metric, describe_loss
@@ -29,7 +29,7 @@ class RepeatPrevious(Corruption):
         return CorruptedBatch(ids, None, {"repeated": masked.used.sum()})
 
     def metrics(self, sums: dict) -> dict[str, float]:
-        return {"repeated": ratio(sums["repeated"], sums["masked"])}
+        return {"repeated": compute_ratio(sums["repeated"], sums["masked"])}
 
 
 class RepetitionDetection(Target):
@@ -55,7 +55,7 @@ class RepetitionDetection(Target):
         return Prediction(None, {self.loss_name: loss, "count_loss": count.abs()}, {"repetition_correct": correct})
 
     def metrics(self, sums: dict, scored: torch.Tensor) -> dict[str, float]:
-        return {"repetition_accuracy": ratio(sums["repetition_correct"], scored)}
+        return {"repetition_accuracy": compute_ratio(sums["repetition_correct"], scored)}
 
     def cost(self, length: int, predictions: int) -> Cost:
         return Cost(discriminator_parts(self.network.config, length))

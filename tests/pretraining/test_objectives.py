@@ -155,7 +155,9 @@ def test_generator_sizes() -> None:
     assert (third.hidden_size, third.num_heads, third.ffn_size, third.num_layers) == (256, 4, 1024, 12)
     quarter = compute_generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25))
     assert (quarter.hidden_size, quarter.num_heads, quarter.ffn_size, quarter.embedding_size) == (64, 1, 256, 128)
-    with pytest.raises(UsageError, match=r"generator\.size 0\.7 makes a hidden size of 179 with 3 heads"):
+    with pytest.raises(
+        UsageError, match=r"generator\.size 0\.7 gives a hidden size of 179, which is not a multiple of 3"
+    ):
         compute_generator_sizes(EncoderConfig(), GeneratorConfig(size=0.7))
     with pytest.raises(UsageError, match=r"generator\.size is 0"):
         GeneratorConfig(size=0.0)

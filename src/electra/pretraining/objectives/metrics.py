@@ -1,4 +1,4 @@
-"""Descriptions of metrics: what a report calls them and in which picture they are drawn."""
+"""Descriptions of metrics: their names in the report and their panels in the plot."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ class Metric:
     description: str
     """Row of the report."""
     panel: str | None = None
-    """Panel of the picture of training: loss, tokens, masked or discriminator; None: not drawn."""
+    """Panel of the training plot: loss, tokens, masked or discriminator; None: not plotted."""
     label: str = ""
-    """Name of its line in the panel; by default the metric's name."""
+    """Label of its line in the panel; by default the metric's name."""
     percent: bool = True
-    """Whether it is a share, shown in percent."""
+    """Whether it is a share, displayed in percent."""
 
 
 def describe_loss(description: str, label: str | None = None) -> Metric:
-    """The description of a loss, which is drawn if it has a label."""
+    """Describe a loss, which is plotted if it has a label."""
     return Metric(description, "loss" if label else None, label or "", percent=False)
 
 
