@@ -1,4 +1,4 @@
-"""Our training loop without what is not measured: nothing is said, and nothing is saved."""
+"""Our training loop without logs and checkpoints, which are not measured."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from electra.train.checkpoint import Checkpoints, TrainingState
 
 
 class Silent:
-    """An observer that says nothing."""
+    """An observer without output."""
 
     def started(self, state: TrainingState) -> None: ...
 
@@ -18,7 +18,7 @@ class Silent:
 
 
 class Unsaved(Checkpoints):
-    """Checkpoints that are never written; there is none to begin with."""
+    """Checkpoints that are never written or read."""
 
     def __init__(self) -> None:
         super().__init__(Path("no checkpoints"), 1, print)
