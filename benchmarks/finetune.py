@@ -3,9 +3,9 @@
     python benchmarks/finetune.py --data GLUE_FOLDER --tokenizer DIR [--steps 40] [--rounds 5] [--threads 2]
 
 Both sides train the same encoder on the same tokenized examples of SST-2 and RTE in batches of 32 with AdamW, clipping and
-dropout. Ours buckets by length and pads to the batch; Trainer runs as its users run it: shuffled, with the collator that
-pads to the longest of a batch, without evaluation, logging and saving. The two sides alternate in one process, so that
-other work on the machine hits both; the table gives medians over the rounds and their ratio. The mark is 2 x.
+dropout. Ours buckets by length and pads to the longest of a batch; Trainer runs as its users run it: shuffled, with the
+collator that pads to the longest of a batch, without evaluation, logging and saving. The two sides alternate in one process,
+so other work on the machine affects both; the table has medians over the rounds and their ratio. Target: 2 x.
 """
 
 import statistics
@@ -18,8 +18,8 @@ from types import SimpleNamespace
 
 import torch
 import transformers
-from measuring import Mark, interleaved, options, ratio, report
-from peer import hf_config
+from measuring import Mark, build_parser, compute_median_ratio, report, run_interleaved
+from peer import build_hf_config
 from quiet_loop import Unsaved
 from transformers import (
     DataCollatorWithPadding,
@@ -46,8 +46,8 @@ MARK = 2.0
 BATCH = 32
 
 
-def ours(task: TextClassification, examples: EncodedExamples, sizes: EncoderConfig, steps: int, seed: int) -> float:
-    """Seconds of `steps` steps of our loop."""
+def run_ours(task: TextClassification, examples: EncodedExamples, sizes: EncoderConfig, steps: int, seed: int) -> float:
+    """Measure the seconds of `steps` steps of our loop."""
     model = FinetunedModel(Encoder(sizes), task.head(sizes))
     initialize(model.encoder)
     runtime = Runtime(torch.device("cpu"), torch.float32, kernels=True)
@@ -61,20 +61,20 @@ def ours(task: TextClassification, examples: EncodedExamples, sizes: EncoderConf
         (seed,),
     )
     start = time.perf_counter()
-    # Trainer does not save either
+    # without checkpoints, as Trainer
     train(model, loader.iterate, recipe, runtime, Unsaved(), [], lambda: False)
     return time.perf_counter() - start
 
 
-def theirs(
+def run_trainer(
     tokenizer: transformers.PreTrainedTokenizerBase,
     examples: EncodedExamples,
     sizes: EncoderConfig,
     steps: int,
     seed: int,
 ) -> float:
-    """Seconds of `steps` steps of Trainer."""
-    config = hf_config(sizes)  # of two labels
+    """Measure the seconds of `steps` steps of Trainer."""
+    config = build_hf_config(sizes)  # of two labels
     labels = examples.targets["label"]
     rows = [
         {
@@ -112,7 +112,7 @@ def theirs(
 def measure(
     name: str, data: str, tokenizer: Tokenizer, stock: transformers.PreTrainedTokenizerBase, given: SimpleNamespace
 ) -> dict:
-    """Both sides in turn; examples per second of each round."""
+    """Measure both sides alternately, in examples per second by round."""
     task = load_glue_task(name, data, tokenizer)
     examples = task.encode("train")
 
@@ -121,27 +121,27 @@ def measure(
         return lambda: side(next(seeds))
 
     sides = {
-        "electra": seeded(lambda seed: ours(task, examples, given.sizes, given.steps, seed)),
-        "Trainer": seeded(lambda seed: theirs(stock, examples, given.sizes, given.steps, seed)),
+        "electra": seeded(lambda seed: run_ours(task, examples, given.sizes, given.steps, seed)),
+        "Trainer": seeded(lambda seed: run_trainer(stock, examples, given.sizes, given.steps, seed)),
     }
-    seconds = interleaved(sides, given.rounds)
+    seconds = run_interleaved(sides, given.rounds)
     rates = {side: [given.steps * BATCH / each for each in times] for side, times in seconds.items()}
     return {
         "task": name,
         "median_tokens": statistics.median(map(len, examples.input_ids)),
         "examples_per_second": {side: statistics.median(each) for side, each in rates.items()},
         "rounds": rates,
-        "ratio": ratio(rates["electra"], rates["Trainer"]),
+        "ratio": compute_median_ratio(rates["electra"], rates["Trainer"]),
     }
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, write the JSON."""
-    parser = options(__doc__)
+    parser = build_parser(__doc__)
     parser.add_argument("--data", required=True, help="folder in GLUE's layout")
     parser.add_argument("--tokenizer", required=True, help="tokenizer directory")
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=40, help="steps of a turn")
+    parser.add_argument("--steps", type=int, default=40, help="steps per turn")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--tasks", nargs="+", default=["sst2", "rte"])
     given = parser.parse_args(argv)

@@ -1,13 +1,13 @@
-"""The loader: its share of a training step, and how long a run on many shards takes to start.
+"""The loader: its share of a training step, and the start-up time of a run on many shards.
 
     python benchmarks/loader.py [--batch-size 16 --seq-len 128] [--shards 1000 --examples 8000] [--rounds 5] [--threads 2]
 
-The batches of a turn are made alone, in the thread that asks for them; in training, a thread makes them ahead while the step
-computes. They alternate with as many steps of our training loop, on a GPU compiled and by graphs, and the mark is that a batch
-takes under 2 % of a step.
-Starting is: opening prepared data of `--shards` shards, which compares every byte with its checksum, making the loader, and
-its first batch. The shards are random tokens, of the size that a chunk of text gives (about a million tokens), in a
-temporary folder; they were just written, so the system has them in memory as far as it has room.
+Here batches are made in the requesting thread; in training, another thread makes them ahead during the step. They alternate
+with equally many steps of our training loop (on a GPU compiled and with CUDA graphs). Target: a batch takes under 2 % of a
+step.
+Start-up is: opening prepared data of `--shards` shards, which verifies all checksums, building the loader, and its first
+batch. The shards are random tokens, of the size that a chunk of text gives (about a million tokens), in a temporary folder;
+they have just been written, so they are in the page cache as far as memory allows.
 """
 
 import shutil
@@ -19,9 +19,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from corpora import prepared
-from measuring import Mark, interleaved, options, ratio, report
-from pretrain_step import Case, Turn, case_of, our_turns
+from corpora import prepare_text
+from measuring import Mark, build_parser, compute_median_ratio, report, run_interleaved
+from pretrain_step import Case, Turn, build_case, run_our_turns
 
 from electra.data.examples import Examples
 from electra.data.loader import BatchLoader
@@ -34,32 +34,32 @@ STEP_SHARE, START_SECONDS = 0.02, 2.0
 MEGABYTES = 4
 
 
-def share_of_step(case: Case, rounds: int) -> dict[str, object]:
-    """Seconds of a batch and of a step, in turns; the first warms up."""
+def measure_step_share(case: Case, rounds: int) -> dict[str, object]:
+    """Measure the seconds of batches and steps alternately; the first round is a warm-up."""
     loader = case.loader()
-    of_steps: list[float] = []
-    of_batches: list[float] = []
+    step_seconds: list[float] = []
+    batch_seconds: list[float] = []
 
     def make_batches(turn: Turn) -> None:
-        of_steps.append(turn["seconds"])
-        made = len(of_batches) * case.steps
+        step_seconds.append(turn["seconds"])
+        made = len(batch_seconds) * case.steps
         start = time.perf_counter()
         for step in range(made, made + case.steps):
             loader.batches(step)
-        of_batches.append(time.perf_counter() - start)
+        batch_seconds.append(time.perf_counter() - start)
 
-    our_turns(case, case.model(), range(rounds + 1), make_batches)
-    del of_steps[0], of_batches[0]
+    run_our_turns(case, case.model(), range(rounds + 1), make_batches)
+    del step_seconds[0], batch_seconds[0]
     return {
-        "batches_per_second": case.steps / statistics.median(of_batches),
-        "steps_per_second": case.steps / statistics.median(of_steps),
-        "share": ratio(of_batches, of_steps),
-        "rounds": [batch / step for batch, step in zip(of_batches, of_steps, strict=True)],
+        "batches_per_second": case.steps / statistics.median(batch_seconds),
+        "steps_per_second": case.steps / statistics.median(step_seconds),
+        "share": compute_median_ratio(batch_seconds, step_seconds),
+        "rounds": [batch / step for batch, step in zip(batch_seconds, step_seconds, strict=True)],
     }
 
 
-def many_shards(folder: Path, like: PreparedData, shards: int, examples: int) -> Path:
-    """Prepared data of `shards` shards of full random examples, with the tokenizer and settings of `like`."""
+def write_many_shards(folder: Path, like: PreparedData, shards: int, examples: int) -> Path:
+    """Write prepared data of `shards` shards of full random examples, with the tokenizer and settings of `like`."""
     settings = like.manifest.settings
     draw = np.random.default_rng(0)
     offsets = np.arange(examples + 1, dtype=np.int64) * settings.seq_len
@@ -80,7 +80,7 @@ def many_shards(folder: Path, like: PreparedData, shards: int, examples: int) ->
 
 
 def start(path: Path, batch_size: int) -> float:
-    """Seconds from a directory to the first batch."""
+    """Measure the seconds from a directory to the first batch."""
     began = time.perf_counter()
     data = PreparedData.open(path)
     loader = BatchLoader(data.train, batch_size=batch_size, micro_batch_size=batch_size, pad_id=0, seed=(0,))
@@ -90,15 +90,15 @@ def start(path: Path, batch_size: int) -> float:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, write the JSON."""
-    parser = options(__doc__)
+    parser = build_parser(__doc__)
     parser.add_argument("--preset", default="small", choices=PRESETS)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seq-len", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=4, help="steps of a turn, and batches")
+    parser.add_argument("--steps", type=int, default=4, help="steps and batches per turn")
     parser.add_argument("--shards", type=int, default=1000)
-    parser.add_argument("--examples", type=int, default=8000, help="in each shard")
-    parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches of the steps are made of")
-    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="how much of the text")
+    parser.add_argument("--examples", type=int, default=8000, help="examples per shard")
+    parser.add_argument("--text", nargs="+", default=["builtin"], help="text of the batches")
+    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="megabytes of the text")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--threads", type=int)
     given = parser.parse_args(argv)
@@ -107,13 +107,13 @@ def main(argv: list[str] | None = None) -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         vocab_size = PRESETS[given.preset]().model.vocab_size
-        data = prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
+        data = prepare_text(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
         on_gpu = runtime.device.type == "cuda"
-        how = {"compile": on_gpu, "graphs": on_gpu}  # the fastest step there is
-        case = case_of(SimpleNamespace(**vars(given), **how, backend=None, micro_batch_size=None), data, runtime)
-        step = share_of_step(case, given.rounds)
-        path = many_shards(Path(folder) / "shards", data, given.shards, given.examples)
-        seconds = interleaved({"start": lambda: start(path, given.batch_size)}, given.rounds)["start"]
+        how = {"compile": on_gpu, "graphs": on_gpu}  # the fastest step
+        case = build_case(SimpleNamespace(**vars(given), **how, backend=None, micro_batch_size=None), data, runtime)
+        step = measure_step_share(case, given.rounds)
+        path = write_many_shards(Path(folder) / "shards", data, given.shards, given.examples)
+        seconds = run_interleaved({"start": lambda: start(path, given.batch_size)}, given.rounds)["start"]
         print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {runtime.describe()}")
         print(f"{step['batches_per_second']:,.0f} batches/s, {step['steps_per_second']:,.2f} steps/s")
         print(

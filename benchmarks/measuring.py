@@ -1,7 +1,7 @@
-"""What the benchmarks share: sides that take turns, processes of their own, peak memory, marks, and the JSON with its origin.
+"""Shared code of the benchmarks: interleaved measurements, separate processes, peak memory, targets, and the JSON result.
 
-A benchmark is `main(argv)` in a file of this folder. It prints a table and its marks, says which of them it misses, and
-writes a JSON file to the folder `--out`.
+A benchmark is `main(argv)` in a file of this folder. It prints a table and its targets (marks), with those that are missed,
+and writes a JSON file to the folder `--out`.
 """
 
 import argparse
@@ -22,51 +22,51 @@ from typing import Any, TypeVar
 Given = TypeVar("Given")
 HERE = Path(__file__).parent
 CODE = (":/src", ":/benchmarks", ":!results", ":/pyproject.toml", ":/constraints.txt")
-"""What a measurement depends on, in git's words."""
+"""What a measurement depends on, as git pathspecs."""
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "onnxruntime")
 
 
-def options(description: str) -> argparse.ArgumentParser:
-    """A parser with the options that every benchmark has; the first line of `description` is its help."""
+def build_parser(description: str) -> argparse.ArgumentParser:
+    """Build a parser with the options of all benchmarks; the first line of `description` is its help."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each side, of which the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, over which medians are taken")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the JSON file")
     return parser
 
 
-def interleaved(sides: Mapping[str, Callable[[], Given]], rounds: int, warm_up: int = 1) -> dict[str, list[Given]]:
-    """What each side returns, round by round. They take turns, so that other work on the machine hits all alike.
+def run_interleaved(sides: Mapping[str, Callable[[], Given]], rounds: int, warm_up: int = 1) -> dict[str, list[Given]]:
+    """Return the results of each side by round. The sides alternate, so other work on the machine affects all equally.
 
-    The first `warm_up` rounds are not kept.
+    The first `warm_up` rounds are dropped.
     """
-    kept: dict[str, list[Given]] = {name: [] for name in sides}
+    results: dict[str, list[Given]] = {name: [] for name in sides}
     for number in range(warm_up + rounds):
         for name, side in sides.items():
             value = side()
             if number >= warm_up:
-                kept[name].append(value)
-    return kept
+                results[name].append(value)
+    return results
 
 
-def ratio(of: Sequence[float], to: Sequence[float]) -> float:
-    """The median over the rounds of the quotient of two sides: what slows a round down slows both of its sides."""
+def compute_median_ratio(of: Sequence[float], to: Sequence[float]) -> float:
+    """Compute the median over the rounds of the quotient of two sides: other load in a round slows both sides."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A number that a benchmark is to reach."""
+    """A target of a benchmark."""
 
     what: str
-    """What was measured, with its unit."""
+    """The measured quantity with its unit."""
     value: float
     bound: float
-    """The least that will do; with `at_most`, the most."""
+    """The minimum; with `at_most`, the maximum."""
     at_most: bool = False
 
     @property
     def met(self) -> bool:
-        """Whether it is reached."""
+        """Whether the target is reached."""
         return self.value <= self.bound if self.at_most else self.value >= self.bound
 
     def __str__(self) -> str:
@@ -75,21 +75,21 @@ class Mark:
 
 
 def report(name: str, out: Path, marks: Iterable[Mark], result: Mapping[str, Any], threads: int | None = None) -> None:
-    """Print the marks, and write everything with machine, versions and commit to `out`/`name`.json."""
+    """Print the marks, and write the result with machine, versions and commit to `out`/`name`.json."""
     marks = list(marks)
     print("\n".join(map(str, marks)) if marks else "no mark is set for these sizes on this device")
-    whole = {
+    content = {
         **environment(),
         **({"threads": threads} if threads else {}),
         **result,
         "marks": [asdict(mark) | {"met": mark.met} for mark in marks],
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(whole, indent=2) + "\n")
+    (out / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
 
 
 def environment() -> dict[str, Any]:
-    """The machine, the versions of what takes part, and the commit, with a plus if files of it were changed."""
+    """Return the machine, the versions of the packages, and the commit."""
     import torch
 
     import electra
@@ -106,7 +106,7 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Of this folder, "+" behind it if code or its dependencies were changed since; None outside a repository."""
+    """Return the commit, with "+" if code or dependencies have uncommitted changes; None outside a repository."""
 
     def git(*command: str) -> str:
         return subprocess.run(["git", *command], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
@@ -118,11 +118,11 @@ def commit() -> str | None:
         return None
 
 
-def in_own_process(script: str, arguments: Iterable[object]) -> dict[str, Any]:
-    """Run a script of this folder; returns the JSON on the last line that it prints.
+def run_script(script: str, arguments: Iterable[object]) -> dict[str, Any]:
+    """Run a script of this folder in a separate process; return the JSON in the last line of its output.
 
     Raises:
-        RuntimeError: it failed; the message is the end of what it wrote.
+        RuntimeError: the script failed; the message is the end of its error output.
     """
     command = [sys.executable, str(HERE / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -132,27 +132,27 @@ def in_own_process(script: str, arguments: Iterable[object]) -> dict[str, Any]:
 
 
 @contextmanager
-def turns_of(script: str, arguments: Iterable[object]) -> Iterator[Callable[[], dict[str, Any]]]:
-    """A script of this folder in a process of its own, kept for many turns; each call of what it yields gives the JSON of one.
+def start_side(script: str, arguments: Iterable[object]) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Start a script of this folder in a separate process; yield a function that requests one turn and returns its JSON.
 
-    What one side does to memory (what it frees, the next one has to get from the system again) then slows no other side down.
-    The script gives an `answer` each time it is `asked`.
+    In a shared process, memory that one side frees has to be requested from the system again by the next one, which slows it.
+    The script uses `wait_for_requests` and `send_result`.
 
     Raises:
-        RuntimeError: when called, the script has ended; the message is the end of what it wrote.
+        RuntimeError: the script has ended when a turn is requested; the message is the end of its error output.
     """
     command = [sys.executable, str(HERE / script), *map(str, arguments)]
     with (
-        tempfile.TemporaryFile("w+") as errors,  # not a pipe: nobody reads while it writes
+        tempfile.TemporaryFile("w+") as errors,  # not a pipe, which nothing would read while the script writes
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
 
         def turn() -> dict[str, Any]:
             with suppress(BrokenPipeError):
                 print(flush=True, file=process.stdin)
-            said = process.stdout.readline()
-            if said:
-                return json.loads(said)
+            line = process.stdout.readline()
+            if line:
+                return json.loads(line)
             process.wait()
             errors.seek(0)
             raise RuntimeError(f"{script} ended:\n{errors.read()[-2000:]}")
@@ -162,26 +162,26 @@ def turns_of(script: str, arguments: Iterable[object]) -> Iterator[Callable[[], 
         except BaseException:
             process.terminate()
             raise
-        finally:  # it ends by itself when nothing more is asked
+        finally:  # the script ends at the end of its input
             with suppress(BrokenPipeError):
                 process.stdin.close()
 
 
-def asked() -> Iterator[None]:
-    """Comes up with something whenever `turns_of`, in the process that started this one, asks for a turn."""
+def wait_for_requests() -> Iterator[None]:
+    """Yield whenever the parent process (`start_side`) requests a turn."""
     for _ in sys.stdin:
         yield
 
 
-def answer(given: Mapping[str, Any]) -> None:
-    """What the turn gave."""
+def send_result(given: Mapping[str, Any]) -> None:
+    """Send the result of a turn to the parent process."""
     print(json.dumps(given), flush=True)
 
 
 def peak_memory() -> int:
-    """Bytes of main memory that this process had at most, with all that it imported.
+    """Return the peak main memory of this process in bytes, imports included.
 
-    Linux tells it of the process alone; what `getrusage` says there began with the process that started this one.
+    On Linux from /proc, because `getrusage` there includes the peak of the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -1,4 +1,4 @@
-"""Our encoder in ONNX Runtime, in the place of the PyTorch module."""
+"""Our encoder in ONNX Runtime, as a replacement for the PyTorch module."""
 
 import logging
 import warnings
@@ -13,16 +13,16 @@ INPUTS = ("input_ids", "token_type_ids", "attention_mask", "positions")
 
 
 class OnnxEncoder(nn.Module):
-    """An encoder exported with rows and length left open; it answers what `encoder` would at one position, on the CPU."""
+    """An encoder exported with dynamic rows and length; it returns the hidden state at one position, on the CPU."""
 
     def __init__(self, encoder: Encoder, threads: int) -> None:
         super().__init__()
         ids = torch.zeros(2, 8, dtype=torch.long)
         rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=encoder.config.max_positions)
-        # It names every operator of packages that are not there.
+        # The exporter logs every operator of packages that are not installed.
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter warns of calls of its own that are deprecated
+            warnings.simplefilter("ignore")  # deprecation warnings of the exporter's own calls
             program = torch.onnx.export(
                 encoder.eval(),
                 (ids, torch.zeros_like(ids), torch.ones_like(ids, dtype=torch.bool), ids[:, :1]),

@@ -1,11 +1,11 @@
 """The peer of `pretrain_step`: an ELECTRA step as a competent user writes it with `transformers`' two classes.
 
-Tied embeddings; 15 % of each row's tokens, a fixed number so that shapes are static, become [MASK]; the generator's
-samples are drawn by Gumbel's trick from the logits that its loss is computed from; binary cross-entropy over all tokens
-that are not padding, times 50; AdamW (fused, no decay of biases and LayerNorms), clipping at 1.
+Tied embeddings; 15 % of each row's tokens, a fixed number for static shapes, become [MASK]; the generator's samples are drawn
+by the Gumbel-max trick from the logits of its loss; binary cross-entropy over all tokens except padding, times 50; AdamW
+(fused, no decay of biases and LayerNorms), clipping at 1.
 
-`ElectraForMaskedLM` computes logits at every position, and the step takes those that it needs: with these classes there is no
-other way but to go into them. `chosen_only` does go into them, and computes the head at the chosen positions alone.
+`ElectraForMaskedLM` computes logits at every position, and the step selects those that it needs: the classes offer no other
+way. `masked_only` calls their submodules directly and computes the head at the masked positions only.
 """
 
 import time
@@ -28,22 +28,22 @@ DISCRIMINATOR_WEIGHT = 50.0
 
 @dataclass(frozen=True)
 class PeerConfig:
-    """What the peer is built from: the sizes of our networks, and how its user writes the step."""
+    """Configuration of the peer: the sizes of our networks, and variants of the step."""
 
     main: EncoderConfig
     generator: EncoderConfig
     fraction: float
     vocabulary: Vocabulary
     seq_len: int
-    chosen_only: bool = False
-    """Compute the vocabulary's logits at the chosen positions only."""
+    masked_only: bool = False
+    """Compute the vocabulary's logits at the masked positions only."""
     backend: str | None = None
-    """Of torch.compile, for the networks with masks, samples and losses as one graph; None: eager."""
+    """Back end of torch.compile, for networks, masks, samples and losses as one graph; None: eager."""
     learning_rate: float = 5e-4
 
 
-def hf_config(sizes: EncoderConfig) -> ElectraConfig:
-    """Our sizes in Hugging Face's words, with `scaled_dot_product_attention`."""
+def build_hf_config(sizes: EncoderConfig) -> ElectraConfig:
+    """Convert our sizes to a Hugging Face configuration with `scaled_dot_product_attention`."""
     return ElectraConfig(
         **{theirs: getattr(sizes, ours) for ours, theirs in CONFIG_NAMES.items()}, attn_implementation="sdpa"
     )
@@ -55,15 +55,15 @@ class HuggingFaceElectra(nn.Module):
     def __init__(self, config: PeerConfig) -> None:
         super().__init__()
         self.config = config
-        self.discriminator = ElectraForPreTraining(hf_config(config.main))
-        self.generator = ElectraForMaskedLM(hf_config(config.generator))
+        self.discriminator = ElectraForPreTraining(build_hf_config(config.main))
+        self.generator = ElectraForMaskedLM(build_hf_config(config.generator))
         self.generator.electra.embeddings = self.discriminator.electra.embeddings
         self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Scalar loss of ids [B, L]."""
         context = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
-        positions, used = self.choose(input_ids)
+        positions, used = self.sample_positions(input_ids)
         original = input_ids.gather(1, positions)
         masks = torch.where(used, self.config.vocabulary.mask_id, original)
         logits = self.generator_logits(input_ids.scatter(1, positions, masks), context, positions).float()
@@ -80,8 +80,8 @@ class HuggingFaceElectra(nn.Module):
             return generator_loss + DISCRIMINATOR_WEIGHT * loss.mean()
         return generator_loss + DISCRIMINATOR_WEIGHT * (loss * attention_mask).sum() / attention_mask.sum()
 
-    def choose(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions [B, K], and where they are none but special tokens and padding that a short row leaves."""
+    def sample_positions(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Sample positions [B, K]; return also which are used, because short rows have fewer tokens that may be masked."""
         special = torch.zeros_like(input_ids, dtype=torch.bool)
         for token in self.config.vocabulary.special_ids:
             special |= input_ids == token
@@ -91,28 +91,30 @@ class HuggingFaceElectra(nn.Module):
 
     def generator_logits(self, masked: Tensor, context: dict[str, Tensor | None], positions: Tensor) -> Tensor:
         """Logits [B, K, V] at `positions`."""
-        if not self.config.chosen_only:
-            return vectors_at(self.generator(input_ids=masked, **context).logits, positions)
+        if not self.config.masked_only:
+            return gather_positions(self.generator(input_ids=masked, **context).logits, positions)
         hidden = self.generator.electra(input_ids=masked, **context).last_hidden_state
-        return self.generator.generator_lm_head(self.generator.generator_predictions(vectors_at(hidden, positions)))
+        return self.generator.generator_lm_head(
+            self.generator.generator_predictions(gather_positions(hidden, positions))
+        )
 
 
 class PeerStep:
-    """A peer in training; each call makes a step, and some that count, of which it returns the seconds."""
+    """Training of a peer; each call runs a warm-up step, then the timed steps."""
 
     def __init__(self, config: PeerConfig, batches: Iterable[list[Batch]], steps: int, runtime: Runtime) -> None:
         self.config, self.steps, self.runtime = config, steps, runtime
         self.batches = iter(batches)
         self.model = HuggingFaceElectra(config).to(runtime.device).train()
         self.loss = torch.compile(self.model, backend=config.backend, fullgraph=True) if config.backend else self.model
-        plain = [p for name, p in self.model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
-        known = set(map(id, plain))
-        others = [p for p in self.model.parameters() if id(p) not in known]
-        groups = [{"params": others, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
+        no_decay = [p for name, p in self.model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+        no_decay_ids = set(map(id, no_decay))
+        decay = [p for p in self.model.parameters() if id(p) not in no_decay_ids]
+        groups = [{"params": decay, "weight_decay": 0.01}, {"params": no_decay, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, eps=1e-6, fused=True)
 
     def __call__(self) -> float:
-        """Seconds of the steps, batches included."""
+        """Return the seconds of the timed steps, batches included."""
         self.step(next(self.batches))
         self.runtime.synchronize()
         start = time.perf_counter()
@@ -122,10 +124,10 @@ class PeerStep:
         return time.perf_counter() - start
 
     def step(self, micro_batches: list[Batch]) -> None:
-        """One update. A compiled model sees one shape only, so its batches are padded to the full length."""
+        """Run one update. Batches of a compiled model are padded to the full length, so it has one shape only."""
         for batch in micro_batches:
             if self.config.backend:
-                batch = to_length(batch, self.config.seq_len, self.config.vocabulary.special_ids[0])
+                batch = pad_to_length(batch, self.config.seq_len, self.config.vocabulary.special_ids[0])
             batch = batch.to(self.runtime.device)
             with self.runtime.autocast():
                 loss = self.loss(batch.input_ids, batch.token_type_ids, batch.attention_mask)
@@ -135,13 +137,13 @@ class PeerStep:
         self.optimizer.zero_grad()
 
 
-def vectors_at(x: Tensor, positions: Tensor) -> Tensor:
-    """The vectors [B, K, H] of `x` [B, L, H] at `positions` [B, K]."""
+def gather_positions(x: Tensor, positions: Tensor) -> Tensor:
+    """Gather the vectors [B, K, H] of `x` [B, L, H] at `positions` [B, K]."""
     return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
-def to_length(batch: Batch, length: int, pad_id: int) -> Batch:
-    """The batch with rows of `length` tokens, and always with a mask."""
+def pad_to_length(batch: Batch, length: int, pad_id: int) -> Batch:
+    """Pad the rows of a batch to `length` tokens, always with an attention mask."""
     missing = length - batch.input_ids.shape[1]
     return replace(
         batch,

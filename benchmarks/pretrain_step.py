@@ -1,25 +1,25 @@
-"""Tokens per second of one ELECTRA training step, against `transformers` and against what the machine can do.
+"""Tokens per second of one ELECTRA training step, against `transformers` and against the limit of the machine.
 
     python benchmarks/pretrain_step.py [--preset small --batch-size 16 --seq-len 128] [--steps 4] [--rounds 5] [--threads 2]
     python benchmarks/pretrain_step.py --preset base --batch-size 2 --seq-len 512 --steps 1 --rounds 3
 
 Ours is the training loop itself (loader, mask, generator, sample, discriminator, backward, clip, optimizer; dropout 0.1),
-without saving. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager with
-the vocabulary's head at the chosen positions only, which is not what the classes offer, and shows how much of the difference
-that is. They take turns of `--steps` steps, each in a process of its own; medians over the rounds. (In one process the peers'
-logits, freed and fetched again from the system by every step, made them slower: docs/research/log.)
-A turn begins with one step that does not count, in which memory that was free meanwhile is fetched again. Peak memory is
-that of the process, with its imports and what compiling takes, or that of the GPU.
+without checkpoints. The peers (`peer.py`) train networks of the same sizes on the same batches: eager; compiled; and eager
+with the vocabulary's head at the masked positions only, which the classes do not offer, to show its part of the difference.
+The sides alternate in turns of `--steps` steps, each in a separate process; the table has medians over the rounds. (In a
+shared process the peers were slower, because every step freed their logits and requested memory from the system again:
+docs/research/log.) A turn starts with an untimed step, in which memory is allocated again. Peak memory is that of the process,
+with imports and compilation, or that of the GPU.
 
-The limit has every operation done at the rate of a large matrix product (`electra.runtime.speed.measure_matmul_rate`),
-measured in every round. The mark on a CPU counts what the machine really has to do: Appendix E's FLOPs without look-ups, with
-a backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are not padding. The table
-shows the share by Appendix E's own count too, which the mark on a GPU takes: it has padding, and look-ups as products with
-one-hot vectors, which no one computes, so it is not a share of the machine.
+The limit is the time of all operations at the rate of a large matrix product (`electra.runtime.speed.measure_matmul_rate`),
+measured in every round. The mark on a CPU counts the operations that the machine has to do: Appendix E's FLOPs without look-ups, with a
+backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are not padding. The table
+also has the share by Appendix E's count, which the mark on a GPU uses: it includes padding, and look-ups as products with
+one-hot vectors, which are not computed, so it is not a share of the machine. Both counts include the generator's last layer in
+full, although ours computes it only at the masked positions: under 1 % of Small.
+
 `--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels
-false`. Either count has the generator's last
-layer whole, though ours works at the chosen positions only there: under 1 % of Small. Tokens are real ones; ours leaves
-padding out of all but embeddings, attention and heads on a CPU, the peers compute it everywhere.
+false`. Tokens exclude padding. On a CPU, ours computes padding only in embeddings, attention and heads, the peers everywhere.
 """
 
 from __future__ import annotations
@@ -35,8 +35,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from corpora import names_of, prepared
-from measuring import Mark, answer, asked, interleaved, options, peak_memory, ratio, report, turns_of
+from corpora import list_names, prepare_text
+from measuring import (
+    Mark,
+    build_parser,
+    compute_median_ratio,
+    peak_memory,
+    report,
+    run_interleaved,
+    send_result,
+    start_side,
+    wait_for_requests,
+)
 from quiet_loop import Unsaved
 
 from electra.console import console
@@ -47,9 +57,9 @@ from electra.model.cpu.library import find_kernel_problem
 from electra.presets import PRESETS
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
+from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.runtime.speed import measure_matmul_rate
 from electra.seeding import Stream, seed_everything
@@ -60,23 +70,23 @@ from electra.train.loop import train
 if TYPE_CHECKING:
     from peer import PeerStep
 
-OURS, EAGER, COMPILED, CHOSEN_ONLY = "electra", "transformers", "transformers-compiled", "transformers-chosen-only"
-SIDES = (OURS, EAGER, COMPILED, CHOSEN_ONLY)
+OURS, EAGER, COMPILED, MASKED_ONLY = "electra", "transformers", "transformers-compiled", "transformers-chosen-only"
+SIDES = (OURS, EAGER, COMPILED, MASKED_ONLY)
 PASSED_ON = ("preset", "batch-size", "seq-len", "steps", "backend", "device", "precision")
 Turn = dict[str, float]
-MEGABYTES = 4  # of text, prepared; a vocabulary of 30,522 wants some
+MEGABYTES = 4  # text to prepare; enough for a vocabulary of 30,522
 
 
 @dataclass(frozen=True)
 class Case:
-    """One set of sizes on prepared data, and what is measured of it."""
+    """A configuration on prepared data, and the measurement."""
 
     config: PretrainConfig
     data: PreparedData
     steps: int
-    """Steps of a turn."""
+    """Steps per turn."""
     backend: str
-    """Of torch.compile, for the compiled peer."""
+    """Back end of torch.compile for the compiled peer."""
     runtime: Runtime
 
     def model(self) -> PretrainingModel:
@@ -99,8 +109,8 @@ class Case:
         )
 
 
-def case_of(given: argparse.Namespace, data: PreparedData, runtime: Runtime) -> Case:
-    """The preset as it is, but for the sizes given, and without logs."""
+def build_case(given: argparse.Namespace, data: PreparedData, runtime: Runtime) -> Case:
+    """Build the case of a preset with the given sizes, without logs and checkpoints."""
     training = TrainingConfig(
         given.batch_size,
         given.micro_batch_size,
@@ -114,15 +124,15 @@ def case_of(given: argparse.Namespace, data: PreparedData, runtime: Runtime) -> 
     return Case(config, data, given.steps, given.backend, runtime)
 
 
-def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done: Callable[[Turn], None]) -> None:
-    """Our training loop makes a step, and `case.steps` that count, for each of `turns`; what was measured goes to `done`.
+def run_our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done: Callable[[Turn], None]) -> None:
+    """Run a warm-up step and `case.steps` timed steps of our training loop for each of `turns`; pass the results to `done`.
 
-    seconds; tokens; places, which are tokens and padding; flops, by Appendix E; and FLOP/s of a large matrix product, the
-    mean of just before the turn and just after it.
+    Results: seconds; tokens; places (tokens and padding); flops, by Appendix E; matmul, the FLOP/s of a large matrix product
+    as the mean of measurements before and after the turn.
     """
 
     def batches_from(first_step: int) -> Iterator[list[Batch]]:
-        lengths = graphed_lengths(case.config.seq_len) if case.config.training.graphs else ()
+        lengths = list_graph_lengths(case.config.seq_len) if case.config.training.graphs else ()
         with closing(case.loader(lengths).iterate(first_step)) as batches:
             for _ in turns:
                 tokens, places, flops = 0, 0, 0.0
@@ -144,57 +154,57 @@ def our_turns(case: Case, model: PretrainingModel, turns: Iterable[object], done
     train(model, batches_from, case.config.recipe(), case.runtime, Unsaved(), [], lambda: False)
 
 
-def peer(case: Case, name: str) -> PeerStep:
-    """The peer called `name`, with networks of the sizes of ours."""
-    from peer import PeerConfig, PeerStep  # only here: our side does not import transformers
+def build_peer(case: Case, name: str) -> PeerStep:
+    """Build the peer `name` with networks of our sizes."""
+    from peer import PeerConfig, PeerStep  # imported here, because our side does not need transformers
 
     spec = case.model().spec
     config = PeerConfig(
         spec.main,
-        generator_sizes(spec.main, spec.generator),
+        compute_generator_sizes(spec.main, spec.generator),
         spec.masking.fraction,
         spec.vocabulary,
         case.config.seq_len,
-        chosen_only=name == CHOSEN_ONLY,
+        masked_only=name == MASKED_ONLY,
         backend=case.backend if name == COMPILED else None,
         learning_rate=case.config.optimizer.learning_rate,
     )
     return PeerStep(config, case.loader().iterate(0), case.steps, case.runtime)
 
 
-def be(side: str, case: Case) -> None:
-    """Take a side's turns as the process that started this one asks for them."""
+def serve_side(side: str, case: Case) -> None:
+    """Run a side's turns at the requests of the parent process."""
 
     def done(turn: Turn) -> None:
         on_gpu = case.runtime.device.type == "cuda"
-        answer(turn | {"peak": torch.cuda.max_memory_allocated() if on_gpu else peak_memory()})
+        send_result(turn | {"peak": torch.cuda.max_memory_allocated() if on_gpu else peak_memory()})
         if on_gpu:
-            torch.cuda.empty_cache()  # the others' turns
+            torch.cuda.empty_cache()  # frees memory for the other sides
 
     if side == OURS:
-        our_turns(case, case.model(), asked(), done)
+        run_our_turns(case, case.model(), wait_for_requests(), done)
     else:
-        step = peer(case, side)
-        for _ in asked():
+        step = build_peer(case, side)
+        for _ in wait_for_requests():
             done({"seconds": step()})
 
 
-def rounds_of(given: argparse.Namespace, data: PreparedData) -> dict[str, list[Turn]]:
-    """What each side gave, round by round, after one that warms up."""
+def measure_rounds(given: argparse.Namespace, data: PreparedData) -> dict[str, list[Turn]]:
+    """Measure all sides by round, after a warm-up round."""
     arguments = [f"--{name}={getattr(given, name.replace('-', '_'))}" for name in PASSED_ON]
     arguments += [f"--threads={torch.get_num_threads()}", f"--data={data.path}"]
     arguments += [f"--micro-batch-size={given.micro_batch_size}"] * (given.micro_batch_size is not None)
     arguments += ["--compile"] * given.compile + ["--graphs"] * given.graphs + ["--no-kernels"] * given.no_kernels
     with ExitStack() as stack:
         sides = {
-            name: stack.enter_context(turns_of("pretrain_step.py", [*arguments, f"--be={name}"]))
+            name: stack.enter_context(start_side("pretrain_step.py", [*arguments, f"--be={name}"]))
             for name in (OURS, *given.peers)
         }
-        return interleaved(sides, given.rounds)
+        return run_interleaved(sides, given.rounds)
 
 
-def summary(rounds: dict[str, list[Turn]], share: float) -> dict[str, Any]:
-    """Medians and ratios; `share` is the operations of the machine for each one of Appendix E's, padding aside."""
+def summarize(rounds: dict[str, list[Turn]], share: float) -> dict[str, Any]:
+    """Compute medians and ratios; `share` is the ratio of hardware operations to the FLOPs of Appendix E, without padding."""
     ours = rounds[OURS]
     rates = {
         name: [own["tokens"] / turn["seconds"] for own, turn in zip(ours, turns, strict=True)]
@@ -204,7 +214,7 @@ def summary(rounds: dict[str, list[Turn]], share: float) -> dict[str, Any]:
     filled = sum(turn["tokens"] for turn in ours) / sum(turn["places"] for turn in ours)
     return {
         "tokens_per_second": {name: statistics.median(each) for name, each in rates.items()},
-        "ratio": {name: ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
+        "ratio": {name: compute_median_ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
         "matmul_flops_per_second": statistics.median(turn["matmul"] for turn in ours),
         "utilization": appendix_e * share * filled,
         "utilization_by_appendix_e": appendix_e,
@@ -214,8 +224,8 @@ def summary(rounds: dict[str, list[Turn]], share: float) -> dict[str, Any]:
     }
 
 
-def marks_of(preset: str, found: dict[str, Any], runtime: Runtime) -> list[Mark]:
-    """The marks that are set for a preset on a device."""
+def build_marks(preset: str, found: dict[str, Any], runtime: Runtime) -> list[Mark]:
+    """Build the marks of a preset on a device."""
     ratios, utilization = found["ratio"], found["utilization"]
     limit = f"{preset}: share of the limit (all at the measured rate of a matrix product)"
     if runtime.device.type == "cpu":
@@ -229,7 +239,7 @@ def marks_of(preset: str, found: dict[str, Any], runtime: Runtime) -> list[Mark]
     return [Mark(f"{preset}: times {name}", ratios[name], bounds[name]) for name in bounds if name in ratios] + limits
 
 
-def show(given: argparse.Namespace, found: dict[str, Any], runtime: Runtime) -> None:
+def print_table(given: argparse.Namespace, found: dict[str, Any], runtime: Runtime) -> None:
     """Print the table."""
     print(f"{given.preset}, {given.batch_size} x {given.seq_len}, on {runtime.describe()}")
     print(f"{'':<26}{'tokens/s':>12}{'electra is':>12}{'peak memory':>14}")
@@ -248,24 +258,24 @@ def show(given: argparse.Namespace, found: dict[str, Any], runtime: Runtime) -> 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, write the JSON."""
-    parser = options(__doc__)
+    parser = build_parser(__doc__)
     parser.add_argument("--preset", default="small", choices=PRESETS)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--micro-batch-size", type=int, help="of our side; by default what suits the device")
+    parser.add_argument("--micro-batch-size", type=int, help="of our side; default: by device")
     parser.add_argument("--seq-len", type=int, default=128)
-    parser.add_argument("--compile", action="store_true", help="have ours compiled too")
-    parser.add_argument("--graphs", action="store_true", help="replay our passes as CUDA graphs")
-    parser.add_argument("--no-kernels", action="store_true", help="have our layers computed by PyTorch alone, on a CPU")
-    parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
-    parser.add_argument("--peers", nargs="*", default=list(SIDES[1:]), choices=SIDES[1:], help="those that take part")
-    parser.add_argument("--text", nargs="+", default=["builtin"], help="what the batches are made of")
-    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="how much of the text")
-    parser.add_argument("--backend", default="inductor", help="of torch.compile, for the compiled peer")
+    parser.add_argument("--compile", action="store_true", help="compile our side too")
+    parser.add_argument("--graphs", action="store_true", help="run our side with CUDA graphs")
+    parser.add_argument("--no-kernels", action="store_true", help="run our side without CPU kernels")
+    parser.add_argument("--steps", type=int, default=4, help="steps per turn")
+    parser.add_argument("--peers", nargs="*", default=list(SIDES[1:]), choices=SIDES[1:], help="peers to measure")
+    parser.add_argument("--text", nargs="+", default=["builtin"], help="text of the batches")
+    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="megabytes of the text")
+    parser.add_argument("--backend", default="inductor", help="back end of torch.compile for the compiled peer")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--data", type=Path, help="prepared before, of --seq-len")
-    parser.add_argument("--be", choices=SIDES, help="be this side of a benchmark that runs in another process")
+    parser.add_argument("--data", type=Path, help="prepared data of --seq-len")
+    parser.add_argument("--be", choices=SIDES, help="run this side for a benchmark in the parent process")
     given = parser.parse_args(argv)
     with (
         start_runtime(RuntimeConfig(given.device, given.precision, given.threads, not given.no_kernels)) as runtime,
@@ -275,22 +285,22 @@ def main(argv: list[str] | None = None) -> None:
         data = (
             PreparedData.open(given.data)
             if given.data
-            else prepared(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
+            else prepare_text(Path(folder), given.text, given.megabytes, vocab_size, given.seq_len)
         )
-        case = case_of(given, data, runtime)
+        case = build_case(given, data, runtime)
         check_graphs(case.config, runtime)
         seed_everything(Stream.INITIAL_WEIGHTS, 0)
         if given.be:
-            console.quiet = True  # answers are all that is said
-            be(given.be, case)
+            console.quiet = True  # the output has only results
+            serve_side(given.be, case)
             return
-        share = case.model().utilized_share(given.seq_len)  # which compiles the kernels that turns are to find
-        found = summary(rounds_of(given, data), share)
-        show(given, found, runtime)
-        named = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
-        sizes = {name: getattr(given, name) for name in named}
-        where_run = {"device": runtime.describe(), "precision": str(runtime.dtype).removeprefix("torch.")}
-        where_run["kernels"] = runtime.kernels and not given.compile and find_kernel_problem() is None
+        share = case.model().utilized_share(given.seq_len)  # also compiles the CPU kernels before the turns
+        found = summarize(measure_rounds(given, data), share)
+        print_table(given, found, runtime)
+        names = ("preset", "batch_size", "micro_batch_size", "seq_len", "steps", "compile", "graphs")
+        sizes = {name: getattr(given, name) for name in names}
+        execution = {"device": runtime.describe(), "precision": str(runtime.dtype).removeprefix("torch.")}
+        execution["kernels"] = runtime.kernels and not given.compile and find_kernel_problem() is None
         name = (
             f"pretrain_step_{given.preset}_{given.batch_size}x{given.seq_len}"
             + "_compiled" * given.compile
@@ -298,12 +308,12 @@ def main(argv: list[str] | None = None) -> None:
             + "_no_kernels" * given.no_kernels
         )
         name += f"_{given.precision}" * (given.precision != "auto")
-        marks = marks_of(given.preset, found, runtime) if given.peers else []  # by itself, a side is tried out
+        marks = build_marks(given.preset, found, runtime) if given.peers else []  # none without peers, in experiments
         report(
             f"{name}_{runtime.device.type}",
             given.out,
             marks,
-            {"text": names_of(given.text)} | sizes | where_run | found,
+            {"text": list_names(given.text)} | sizes | execution | found,
             torch.get_num_threads(),
         )
 

@@ -8,7 +8,7 @@ from electra.train.checkpoint import Checkpoints, TrainingState
 
 
 class Unsaved(Checkpoints):
-    """Checkpoints that are never written; there is none to begin with."""
+    """Checkpoints that are never written or read."""
 
     def __init__(self) -> None:
         super().__init__(Path("no checkpoints"), 1)

@@ -2,12 +2,12 @@
 
     python benchmarks/serve.py [--model DIR] [--sentences 512] [--rounds 5] [--threads 2]
 
-Sentences of mixed lengths (3 to 100 words of running text, short ones more often) are classified from a file. Ours is what
-`electra predict` runs once the model is loaded: the file read, tokenized, sorted by length, predicted, and a record made of
-each. The pipeline gets the same sentences as a list, with truncation; one at a time, which is its default, and in batches
-of 32, where it pads to the longest of each. The mark counts against the faster of the two. By default the model is an
-ELECTRA-Small of random weights with a classifier of two labels: its speed is that of any. On a CPU, and where onnxruntime and
-onnxscript are installed, a third side is ours with the encoder in ONNX Runtime (`onnx_encoder.py`).
+Sentences of mixed lengths (3 to 100 words of running text, more short ones) are classified from a file. Ours is what
+`electra predict` runs after loading the model: read the file, tokenize, sort by length, predict, and build a record for each
+sentence. The pipeline gets the same sentences as a list, with truncation: one at a time, its default, and in batches of 32,
+padded to the longest of each. The mark is against the faster of the two. By default the model is an ELECTRA-Small with random
+weights and a classifier of two labels, which is as fast as a trained one. On a CPU, if onnxruntime and onnxscript are
+installed, another side is ours with the encoder in ONNX Runtime (`onnx_encoder.py`).
 """
 
 import random
@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 import transformers
-from corpora import tokenizer_of, write_text
-from measuring import Mark, interleaved, options, ratio, report
-from peer import hf_config
+from corpora import build_tokenizer, write_text
+from measuring import Mark, build_parser, compute_median_ratio, report, run_interleaved
+from peer import build_hf_config
 from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
 
 from electra.inference.config import PredictConfig
@@ -39,19 +39,19 @@ SHORTEST, LONGEST = 3, 100  # words
 MEGABYTES = 4
 
 
-def random_model(directory: Path, text: Path, preset: str) -> Path:
-    """A classifier of random weights in Hugging Face's format, with a tokenizer trained on `text`."""
+def save_random_model(directory: Path, text: Path, preset: str) -> Path:
+    """Save a classifier with random weights in Hugging Face's format, with a tokenizer trained on `text`."""
     sizes = PRESETS[preset]().model
     transformers.set_seed(0)
-    config = hf_config(sizes)
+    config = build_hf_config(sizes)
     config.id2label = {0: "negative", 1: "positive"}
     ElectraForSequenceClassification(config).save_pretrained(directory)
-    tokenizer_of(text, sizes.vocab_size).save(directory, sizes.max_positions)
+    build_tokenizer(text, sizes.vocab_size).save(directory, sizes.max_positions)
     return directory
 
 
-def mixed_sentences(text: Path, number: int) -> list[str]:
-    """Stretches of running text; the logarithm of their lengths is uniform."""
+def split_into_sentences(text: Path, number: int) -> list[str]:
+    """Split running text into sentences; the logarithm of their lengths is uniform."""
     words = text.read_text().split()
     draw = random.Random(0)
     sentences, start = [], 0
@@ -62,19 +62,19 @@ def mixed_sentences(text: Path, number: int) -> list[str]:
     return sentences
 
 
-def ours(model: Path, file: Path, runtime: Runtime, onnx: bool = False) -> Callable[[], list[str]]:
-    """Labels of the file's sentences, by `electra predict`; with the encoder in ONNX Runtime, if asked."""
+def build_ours(model: Path, file: Path, runtime: Runtime, onnx: bool = False) -> Callable[[], list[str]]:
+    """Return a function that labels the file's sentences by `electra predict`, optionally with ONNX Runtime."""
     finetuned = load_finetuned(str(model))
     if onnx:
-        from onnx_encoder import OnnxEncoder  # only here: it needs packages that the other sides do not
+        from onnx_encoder import OnnxEncoder  # imported here, because it needs optional packages
 
         finetuned.model.encoder = OnnxEncoder(finetuned.model.encoder, torch.get_num_threads())
     predictor = Predictor(finetuned, PredictConfig(), runtime)
     return lambda: [str(row["label"]) for row in predictor.predict(file)]
 
 
-def theirs(model: Path, sentences: list[str], runtime: Runtime, batch_size: int) -> Callable[[], list[str]]:
-    """Labels of the sentences, by the pipeline."""
+def build_pipeline(model: Path, sentences: list[str], runtime: Runtime, batch_size: int) -> Callable[[], list[str]]:
+    """Return a function that labels the sentences by the pipeline."""
     classify = pipeline(
         "text-classification",
         model=ElectraForSequenceClassification.from_pretrained(model, dtype=runtime.dtype),
@@ -82,11 +82,11 @@ def theirs(model: Path, sentences: list[str], runtime: Runtime, batch_size: int)
         device=runtime.device,
         batch_size=batch_size,
     )
-    return lambda: [said["label"] for said in classify(sentences, truncation=True, max_length=128)]
+    return lambda: [row["label"] for row in classify(sentences, truncation=True, max_length=128)]
 
 
-def timed(side: Callable[[], Any], runtime: Runtime) -> Callable[[], float]:
-    """The side as one that returns its seconds."""
+def time_side(side: Callable[[], Any], runtime: Runtime) -> Callable[[], float]:
+    """Return a function that runs the side and returns its seconds."""
 
     def seconds() -> float:
         runtime.synchronize()
@@ -99,47 +99,47 @@ def timed(side: Callable[[], Any], runtime: Runtime) -> Callable[[], float]:
 
 
 def measure(model: Path, sentences: list[str], file: Path, rounds: int, runtime: Runtime) -> dict[str, Any]:
-    """Medians, ratios, and the share of the sentences on which all sides say the same as ours, at least."""
+    """Compute medians, ratios, and the smallest share of sentences with the same label as ours over the other sides."""
     onnx = runtime.device.type == "cpu" and all(map(find_spec, ("onnxruntime", "onnxscript")))
     sides = {
-        OURS: ours(model, file, runtime),
-        **({ONNX: ours(model, file, runtime, onnx=True)} if onnx else {}),
-        ONE: theirs(model, sentences, runtime, 1),
-        BATCHES: theirs(model, sentences, runtime, 32),
+        OURS: build_ours(model, file, runtime),
+        **({ONNX: build_ours(model, file, runtime, onnx=True)} if onnx else {}),
+        ONE: build_pipeline(model, sentences, runtime, 1),
+        BATCHES: build_pipeline(model, sentences, runtime, 32),
     }
-    said, *others = (side() for side in sides.values())
-    seconds = interleaved({name: timed(side, runtime) for name, side in sides.items()}, rounds)
+    labels, *others = (side() for side in sides.values())
+    seconds = run_interleaved({name: time_side(side, runtime) for name, side in sides.items()}, rounds)
     rates = {name: [len(sentences) / each for each in times] for name, times in seconds.items()}
     return {
         "sentences_per_second": {name: statistics.median(each) for name, each in rates.items()},
-        "ratio": {name: ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
-        "same_label": min(statistics.mean(a == b for a, b in zip(said, other, strict=True)) for other in others),
+        "ratio": {name: compute_median_ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
+        "same_label": min(statistics.mean(a == b for a, b in zip(labels, other, strict=True)) for other in others),
         "rounds": rates,
     }
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, write the JSON."""
-    parser = options(__doc__)
+    parser = build_parser(__doc__)
     parser.add_argument("--model", type=Path, help="fine-tuned sequence classifier; by default random weights")
     parser.add_argument("--preset", default="small", choices=PRESETS, help="sizes of the random weights")
     parser.add_argument("--sentences", type=int, default=512)
-    parser.add_argument("--text", nargs="+", default=["builtin"], help="what the sentences are made of")
-    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="how much of the text")
+    parser.add_argument("--text", nargs="+", default=["builtin"], help="text of the sentences")
+    parser.add_argument("--megabytes", type=float, default=MEGABYTES, help="megabytes of the text")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--threads", type=int)
     given = parser.parse_args(argv)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    find_kernel_problem()  # compiled by now, as they are where a model was trained
+    find_kernel_problem()  # compiles the kernels before the measurement, as training a model does
     with (
         start_runtime(RuntimeConfig(given.device, threads=given.threads)) as runtime,
         tempfile.TemporaryDirectory() as folder,
     ):
         text, file = Path(folder) / "text.txt", Path(folder) / "sentences.txt"
         write_text(text, given.text, given.megabytes)
-        model = given.model or random_model(Path(folder) / "model", text, given.preset)
-        sentences = mixed_sentences(text, given.sentences)
+        model = given.model or save_random_model(Path(folder) / "model", text, given.preset)
+        sentences = split_into_sentences(text, given.sentences)
         file.write_text("\n".join(sentences) + "\n")
         found = measure(model, sentences, file, given.rounds, runtime)
         print(f"{len(sentences):,} sentences of {SHORTEST} to {LONGEST} words, on {runtime.describe()}")

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Fine-tuning without and with Adam's bias correction, from one encoder: five tasks, five seeds unless SEEDS says otherwise.
+# Fine-tuning without and with Adam's bias correction, from one encoder: five tasks, SEEDS seeds (default: five).
 #
 #   runs/bias_correction.sh ENCODER DATA OUT [SEEDS]
 #
-# DATA holds glue/ (GLUE's layout: CoLA, MRPC, RTE, STS-B) and chunk/ (CoNLL-2000: train.txt, test.txt). One thread.
-# Stopped, the same command goes on. OUT.csv has a row for each score. What came out, and of which encoder: docs/research/results.md.
+# DATA has glue/ (GLUE's layout: CoLA, MRPC, RTE, STS-B) and chunk/ (CoNLL-2000: train.txt, test.txt). One thread.
+# An interrupted run continues with the same command. OUT.csv: a row per score. Results and encoder: docs/research/results.md.
 set -euo pipefail
 encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue and chunk}; out=${3:?a folder for the results}
 seeds=${4:-5}
 
-for number in $(seq "$seeds"); do  # a seed of every task at a time: what is there may be compared before the end
+for number in $(seq "$seeds"); do  # one seed of every task at a time, so partial results can be compared
   for task in chunk cola mrpc rte stsb; do
     folder=$data/glue; [ "$task" != chunk ] || folder=$data/chunk
     for correction in false true; do

@@ -3,10 +3,10 @@
 #
 #   runs/hour.sh TEXT OUT [SEED]
 #
-# 24,000 updates at length 32 (attention finds its neighbors sooner in short sequences), then 3,500 at length 128 (the positions
-# that pairs of sentences need): on a thread of an Intel Xeon with AVX-512 40 minutes and 12. By updates and not by the
-# clock, so that what comes out does not depend on what else runs there. Preparing the text comes on top. What came out, and
-# what it scored: docs/research/results.md.
+# 24,000 updates at length 32 (attention learns to use neighbors earlier in short sequences), then 3,500 at length 128 (the
+# positions that sentence pairs need): 40 and 12 minutes on a thread of an Intel Xeon with AVX-512, without the preparation of
+# the text. The budget is in updates, not hours, so the result does not depend on other load. Results:
+# docs/research/results.md.
 set -euo pipefail
 text=${1:?a folder of text}; out=${2:?a folder for the results}; seed=${3:-0}
 here=$(dirname "$0")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What the encoder of runs/hour.sh is worth, beside the same network with random weights.
+# Scores of the encoder of runs/hour.sh, compared with the same network with random weights.
 #
 #   runs/scores.sh ENCODER DATA OUT
 #
-# DATA holds glue/ (GLUE's layout), squad/ (train and dev of version 1.1) and chunk/ (CoNLL-2000: train.txt, test.txt).
-# One thread each, two at a time; 45 minutes on an Intel Xeon with AVX-512. What came out, with Adam's bias correction, which
+# DATA has glue/ (GLUE's layout), squad/ (train and dev of version 1.1) and chunk/ (CoNLL-2000: train.txt, test.txt).
+# Two processes with one thread each; 45 minutes on an Intel Xeon with AVX-512. Results, with Adam's bias correction, which
 # was the default then: docs/research/results.md.
 set -euo pipefail
 encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue, squad and chunk}; out=${3:?a folder for the results}
@@ -21,7 +21,7 @@ one="--runtime.threads 1 --bias-correction"
 } > "$out-scratch.log" 2>&1 &
 wait
 
-# The encoder has seen no position beyond 128.
+# The encoder was trained on positions up to 128.
 train=$(ls "$data"/squad/train-v1.1*); dev=$(ls "$data"/squad/dev-v1.1*)
 for start in "" --from-scratch; do
   electra finetune squad1 --model "$encoder" --train "$train" --dev "$dev" --out "$out/squad$start" \
@@ -29,7 +29,7 @@ for start in "" --from-scratch; do
 done
 wait
 
-# A row for each number: which network, task, metric, seed.
+# A row per score: network, task, split, metric, seed.
 python - "$out" > "$out.csv" << 'END'
 import csv, json, sys
 from pathlib import Path
@@ -38,7 +38,7 @@ rows = csv.writer(sys.stdout, lineterminator="\n")
 rows.writerow(["start", "task", "split", "metric", "seed", "value"])
 for file in sorted(Path(sys.argv[1]).glob("**/results.json")):
     found = json.loads(file.read_text())
-    if {"metrics", "seeds"} <= found.keys():  # of a task over its seeds
+    if {"metrics", "seeds"} <= found.keys():  # results of a task over its seeds
         start = "random weights" if found["start"] == "random weights" else "pre-trained"
         for split, metrics in found["metrics"].items():
             for metric, each in metrics.items():

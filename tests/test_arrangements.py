@@ -85,7 +85,7 @@ def test_a_resumed_run_keeps_its_micro_batches(
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    monkeypatch.setattr(execution, "CPU_ROWS", 2)  # what this machine would take for another run
+    monkeypatch.setattr(execution, "CPU_MICRO_BATCH", 2)  # what this machine would take for another run
     electra.pretrain(str(text), out=str(out), **options)
     assert "in micro-batches of 8" in capsys.readouterr().out
     weights = [(run / "discriminator/model.safetensors").read_bytes() for run in (tmp_path / "whole", out)]

@@ -116,18 +116,18 @@ def test_another_tokenizer_than_that_of_the_data_is_rejected(
 def test_sequences_longer_than_the_positions(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     options = ("--model.max-positions", "16", "--seq-len", "16")
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", *options))
-    assert "prepared with sequences of 24, the model has 16 positions" in line
+    assert "prepared with sequences of 24 tokens, the model has 16 positions" in line
     assert not (tmp_path / "run").exists()
 
 
 def test_text_and_data(parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "say what to train on" in error(
+    assert "give either text to train on" in error(
         capsys, *pretrain_data(parts / "data", tmp_path / "run", "--cased")[:1], "--out", str(tmp_path / "run")
     )
     line = error(
         capsys, "pretrain", str(parts / "a.txt"), "--data", str(parts / "data"), "--out", str(tmp_path / "run")
     )
-    assert "not both" in line
+    assert "got the text" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -218,10 +218,10 @@ def models(parts: Path) -> Path:
         (
             "run/generator",
             "electra",
-            "run/generator: a generator; name {folder}/run, which holds the discriminator too",
+            "run/generator: a generator; name {folder}/run, which contains the discriminator too",
         ),
-        ("run", "mlm", "run/discriminator: a discriminator, and this objective continues a masked language model"),
-        ("bare", "electra", "bare: has no head of pre-training; it is an encoder alone, or a fine-tuned model"),
+        ("run", "mlm", "run/discriminator: a discriminator, and this objective needs a masked language model"),
+        ("bare", "electra", "bare: has no pre-training head; it is an encoder without a head, or a fine-tuned model"),
     ],
 )
 def test_init_with_another_network_is_rejected(
@@ -245,7 +245,7 @@ def test_init_with_another_tokenizer(
         source = ["pretrain", "--data", str(tmp_path / "d")]
     monkeypatch.setattr(electra.pretraining.run, "load_inputs", None)  # it is seen before that
     line = error(capsys, *source, "--out", str(tmp_path / "run"), *RUN, "--init", str(parts / "run"))
-    assert "run/discriminator: its tokenizer is not " in line
+    assert "run/discriminator: its tokenizer differs from " in line
     assert not (tmp_path / "run").exists()
 
 
@@ -253,11 +253,13 @@ def test_another_sequence_length_than_that_of_the_data_is_rejected(
     parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     line = error(capsys, *pretrain_data(parts / "data", tmp_path / "run", "--seq-len", "48"))
-    assert f"--seq-len is 48, but {parts / 'data'} was prepared with sequences of 24; leave --seq-len out" in line
+    assert (
+        f"--seq-len is 48, but {parts / 'data'} was prepared with sequences of 24 tokens; leave --seq-len out" in line
+    )
     assert not (tmp_path / "run").exists()
     words = [word for word in RUN if word not in ("--seq-len", "24")]
     electra.cli.main(["pretrain", "--data", str(parts / "data"), "--out", str(tmp_path / "run"), *words])
-    assert "sequence length 24, that of the prepared data" in capsys.readouterr().out
+    assert "prepared with sequence length 24" in capsys.readouterr().out
     assert "seq_len: 24\n" in (tmp_path / "run/config.yaml").read_text()
 
 

@@ -23,14 +23,14 @@ import pretrain_step
 import run_all
 import scaling
 import serve
-from corpora import prepared
+from corpora import prepare_text
 from onnx_encoder import OnnxEncoder
 
 from electra.data.loader import pad_batch
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import small
-from electra.pretraining.build import build_shapes
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.build import build_meta_model
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.pretraining.objectives.spec import Vocabulary
 from electra.runtime.setup import Runtime
 
@@ -64,24 +64,24 @@ def test_our_side_compiled_and_recorded(text: Path, tmp_path: Path, monkeypatch:
     given = SimpleNamespace(
         batch_size=4, micro_batch_size=2, compile=True, graphs=True, preset="tiny", seq_len=40, steps=1, backend=""
     )
-    data = prepared(tmp_path, [str(text)], 0.05, 300, 40)
-    case = pretrain_step.case_of(given, data, Runtime(torch.device("cpu"), torch.float32))
+    data = prepare_text(tmp_path, [str(text)], 0.05, 300, 40)
+    case = pretrain_step.build_case(given, data, Runtime(torch.device("cpu"), torch.float32))
     built = case.model()
     assert compiled == [built]
     lengths: set[int] = set()
     monkeypatch.setattr(pretrain_step, "train", lambda model, batches_from, *rest: lengths.update(
         batch.input_ids.shape[1] for micro_batches in batches_from(0) for batch in micro_batches
     ))  # fmt: skip
-    pretrain_step.our_turns(case, built, range(10), lambda turn: None)
+    pretrain_step.run_our_turns(case, built, range(10), lambda turn: None)
     assert lengths
     assert lengths <= {32, 40}
     assert len(case.loader().batches(0)) == 2
 
 
 def test_a_side_takes_turns_in_a_process_of_its_own_and_says_why_it_ends(text: Path, tmp_path: Path) -> None:
-    data = prepared(tmp_path, [str(text)], 0.05, 300, 16)
+    data = prepare_text(tmp_path, [str(text)], 0.05, 300, 16)
     sizes = ["--preset=tiny", "--batch-size=4", "--seq-len=16", "--steps=1", "--threads=1", "--device=cpu"]
-    with measuring.turns_of("pretrain_step.py", [*sizes, f"--data={data.path}", "--be=transformers"]) as side:
+    with measuring.start_side("pretrain_step.py", [*sizes, f"--data={data.path}", "--be=transformers"]) as side:
         turns = [side() for _ in range(2)]
     assert all(turn["seconds"] > 0 and turn["peak"] > 0 for turn in turns)
     wrong = measuring.turns_of("pretrain_step.py", ["--be=nobody"])
@@ -92,7 +92,7 @@ def test_a_side_takes_turns_in_a_process_of_its_own_and_says_why_it_ends(text: P
 def test_a_side_that_ends_between_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "once.py").write_text("import sys\ninput()\nprint(1, flush=True)\nsys.exit('it is tired')")
     monkeypatch.setattr(measuring, "HERE", tmp_path)
-    with measuring.turns_of("once.py", []) as side:
+    with measuring.start_side("once.py", []) as side:
         assert side() == 1
         time.sleep(1)
         with pytest.raises(RuntimeError, match="once.py ended:\nit is tired"):
@@ -103,12 +103,12 @@ def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: 
     started: list[list[str]] = []
 
     @contextmanager
-    def turns_of(script: str, arguments: list[str]) -> Iterator[Callable[[], dict[str, float]]]:
+    def start_side(script: str, arguments: list[str]) -> Iterator[Callable[[], dict[str, float]]]:
         started.append(arguments)
         turn = {"seconds": 1.0, "tokens": 9, "places": 10, "flops": 1.0, "matmul": 2.0, "peak": 3}
         yield lambda: turn
 
-    monkeypatch.setattr(pretrain_step, "turns_of", turns_of)
+    monkeypatch.setattr(pretrain_step, "start_side", start_side)
     monkeypatch.setattr(pretrain_step, "compile_parts", lambda model, device: None)
     monkeypatch.setattr(pretrain_step, "check_graphs", lambda config, runtime: None)
     options = ["--threads=1", "--compile", "--graphs", "--micro-batch-size=2", "--peers", "transformers"]
@@ -123,16 +123,16 @@ def test_every_side_is_given_the_sizes(text: Path, tmp_path: Path, monkeypatch: 
     assert found["utilization_by_appendix_e"] == 0.5
 
 
-def peer_config(sizes: EncoderConfig, chosen_only: bool = False) -> peer.PeerConfig:
-    generator = generator_sizes(sizes, small().generator)
-    return peer.PeerConfig(sizes, generator, 0.15, Vocabulary(sizes.vocab_size, 4, (0, 2, 3, 4)), 24, chosen_only)
+def build_peer_config(sizes: EncoderConfig, masked_only: bool = False) -> peer.PeerConfig:
+    generator = compute_generator_sizes(sizes, small().generator)
+    return peer.PeerConfig(sizes, generator, 0.15, Vocabulary(sizes.vocab_size, 4, (0, 2, 3, 4)), 24, masked_only)
 
 
 def test_the_peer_has_as_many_parameters_as_we_have() -> None:
     config = small()
     with torch.device("meta"):
-        theirs = peer.HuggingFaceElectra(peer_config(config.model))
-    count = [sum(p.numel() for p in model.parameters()) for model in (theirs, build_shapes(config))]
+        theirs = peer.HuggingFaceElectra(build_peer_config(config.model))
+    count = [sum(p.numel() for p in model.parameters()) for model in (theirs, build_meta_model(config))]
     assert count[0] == count[1]
 
 
@@ -141,9 +141,9 @@ def test_the_peer_computes_the_loss_of_an_untrained_electra() -> None:
     rows = [[2, *range(10, 20 + row), 3] for row in range(4)]
     batch = pad_batch(rows, [len(row) for row in rows], 0)
     losses = []
-    for chosen_only in (False, True):
+    for masked_only in (False, True):
         torch.manual_seed(0)
-        model = peer.HuggingFaceElectra(peer_config(sizes, chosen_only))
+        model = peer.HuggingFaceElectra(build_peer_config(sizes, masked_only))
         torch.manual_seed(1)
         losses.append(model(batch.input_ids, batch.token_type_ids, batch.attention_mask).item())
     assert losses[0] == pytest.approx(math.log(500) + 50 * math.log(2), rel=0.02)
@@ -155,7 +155,7 @@ def test_a_batch_of_full_length_has_the_same_loss() -> None:
     batch = pad_batch([[2, *range(10, 20), 3]], [12], 0)
     longer = peer.to_length(batch, 24, 0)
     assert longer.input_ids.shape == (1, 24)
-    model = peer.HuggingFaceElectra(peer_config(sizes)).discriminator
+    model = peer.HuggingFaceElectra(build_peer_config(sizes)).discriminator
     plain = model(batch.input_ids, token_type_ids=batch.token_type_ids).logits
     padded = model(longer.input_ids, attention_mask=longer.attention_mask, token_type_ids=longer.token_type_ids).logits
     assert torch.allclose(plain, padded[:, :12], atol=1e-5)
@@ -164,7 +164,7 @@ def test_a_batch_of_full_length_has_the_same_loss() -> None:
 def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("datasets")
     assert run_all.main(["--smoke", "--only", "prepare", "finetune", "--text", str(text), f"--out={tmp_path}"]) == 0
-    assert "finetune is left out" in capsys.readouterr().out
+    assert "finetune is skipped" in capsys.readouterr().out
     found = result(tmp_path, "prepare")
     assert found["passes"] > 1
     assert [mark["what"] for mark in found["marks"]] == [
@@ -209,12 +209,12 @@ def test_scaling(tmp_path: Path, capsys) -> None:
     (tmp_path / f"{scaling.STEP}.json").write_text(json.dumps(step))
     loader = {"step": {"batches_per_second": 100}, "batch_size": 16, "seq_len": 128}
     (tmp_path / "loader_cpu.json").write_text(json.dumps(loader))
-    alone, _, few, many = scaling.machines(tmp_path)
-    model, config = build_shapes(small()), small()
+    alone, _, few, many = scaling.list_machines(tmp_path)
+    model, config = build_meta_model(small()), small()
     operations = 128 * model.row_flops(128) * model.utilized_share(128)
-    on_one, on_eight, on_all = (scaling.cost("small", config, machine) for machine in (alone, few, many))
+    on_one, on_eight, on_all = (scaling.compute_cost("small", config, machine) for machine in (alone, few, many))
     assert on_one.compute == pytest.approx(operations / 1e11)
-    assert on_one.least == on_one.most == pytest.approx(1_000_000 * operations / 1e11)
+    assert on_one.shortest == on_one.longest == pytest.approx(1_000_000 * operations / 1e11)
     assert on_one.loader == pytest.approx(128 / 16 / 100)
     assert on_eight.compute == pytest.approx(operations / 8 / (989e12 * 0.45))
     parameters = sum(p.numel() for p in model.parameters())
@@ -229,7 +229,7 @@ def test_scaling(tmp_path: Path, capsys) -> None:
     [(8e7, "2.54 years"), (90_000, "1.04 days"), (600, "10 minutes"), (0.0026, "2.6 ms"), (0, "0 µs")],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert scaling.duration(seconds) == said
+    assert scaling.format_duration(seconds) == said
 
 
 def test_finetune(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_toy_numbers_never_stand_among_the_real_ones(capsys) -> None:
 
 def test_a_device_without_a_benchmark(tmp_path: Path, capsys) -> None:
     assert run_all.main(["--device", "cuda", "--only", "prepare", f"--out={tmp_path}"]) == 0
-    assert "prepare has nothing to measure on cuda" in capsys.readouterr().out
+    assert "prepare: no runs on cuda" in capsys.readouterr().out
 
 
 def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
@@ -265,7 +265,7 @@ def test_missed_marks_are_told(tmp_path: Path, capsys) -> None:
         "speed: 1 (at least 2)   MARK MISSED",
         "memory: 1 (at most 2)",
     ]
-    assert run_all.missed(tmp_path, 0.0) == ["this: speed: 1, at least 2"]
+    assert run_all.list_missed(tmp_path, 0.0) == ["this: speed: 1, at least 2"]
 
 
 @pytest.mark.parametrize(("flags", "has"), [("avx512f amx_bf16 amx_tile", True), ("avx2 fma", False)])
@@ -276,8 +276,8 @@ def test_bfloat16_is_measured_where_a_cpu_multiplies_it(
     assert run_all.has_amx(tmp_path / "cpuinfo") == has
     assert not run_all.has_amx(tmp_path / "nowhere")
     monkeypatch.setattr(run_all, "has_amx", lambda: has)
-    assert any("--precision=bfloat16" in each for each in run_all.runs_on("cpu")["pretrain_step"]) == has
-    assert run_all.runs_on("cuda") == run_all.GPU
+    assert any("--precision=bfloat16" in each for each in run_all.select_runs("cpu")["pretrain_step"]) == has
+    assert run_all.select_runs("cuda") == run_all.GPU
 
 
 def test_a_result_names_its_commit_and_changes_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,9 +305,9 @@ def test_a_result_names_its_commit_and_changes_of_code(tmp_path: Path, monkeypat
 def test_sides_take_turns_and_ratios_are_of_rounds() -> None:
     order: list[str] = []
     clock = {"a": iter([9.0, 1.0, 2.0, 30.0]), "b": iter([9.0, 2.0, 4.0, 10.0])}
-    measured = measuring.interleaved(
+    measured = measuring.run_interleaved(
         {name: lambda name=name: order.append(name) or next(clock[name]) for name in "ab"}, 3
     )
     assert order == list("abababab")
     assert measured == {"a": [1.0, 2.0, 30.0], "b": [2.0, 4.0, 10.0]}
-    assert measuring.ratio(measured["a"], measured["b"]) == 0.5
+    assert measuring.compute_median_ratio(measured["a"], measured["b"]) == 0.5

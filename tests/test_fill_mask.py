@@ -28,7 +28,7 @@ from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
 from electra.errors import DataError
 from electra.pretraining.evaluation.fill_mask import load_filler
-from electra.pretraining.evaluation.mlm_accuracy import MaskedExamples, mask_one_each
+from electra.pretraining.evaluation.mlm_accuracy import MaskedExamples, mask_one_per_row
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import load_tokenizer
 
@@ -132,7 +132,7 @@ def test_where_the_formula_is_an_approximation_it_is_said(
     load_filler(runs / "electra")
     assert not capsys.readouterr().out
     load_filler(retold(runs / "electra", tmp_path / "run", **changes))
-    said = f"trained with {next(iter(changes))}, where the formula of Appendix G is an approximation"
+    said = f"trained with {next(iter(changes))}, for which the formula of Appendix G is an approximation"
     assert said in capsys.readouterr().out
 
 
@@ -200,14 +200,14 @@ def masked_examples(runs: Path, number: int) -> list[MaskedExamples]:
     tokenizer = load_tokenizer(runs / "tokenizer")
     heldout = PreparedData.open(runs / "data").heldout
     batches = evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id, max_examples=number)
-    return list(mask_one_each(batches, tokenizer))
+    return list(mask_one_per_row(batches, tokenizer))
 
 
 def test_one_token_of_each_example_is_masked(runs: Path) -> None:
     tokenizer = load_tokenizer(runs / "tokenizer")
     heldout = PreparedData.open(runs / "data").heldout
     batches = list(evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id))
-    masked = list(mask_one_each(iter(batches), tokenizer))
+    masked = list(mask_one_per_row(iter(batches), tokenizer))
     places = []
     for batch, (examples, positions, original) in zip(batches, masked, strict=True):
         rows = torch.arange(len(positions))
@@ -217,7 +217,7 @@ def test_one_token_of_each_example_is_masked(runs: Path) -> None:
         assert not set(original.tolist()) & {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id}
         places += (positions / (batch.lengths - 1)).tolist()
     assert 0.4 < sum(places) / len(places) < 0.6, "anywhere in the text"
-    again = mask_one_each(iter(batches), tokenizer)
+    again = mask_one_per_row(iter(batches), tokenizer)
     assert all(torch.equal(a.positions, b.positions) for a, b in zip(again, masked, strict=True))
 
 
@@ -293,20 +293,23 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("{wrong}/nowhere", "nowhere: not a model directory, there is nothing of this name"),
+        ("{wrong}/nowhere", "nowhere: not a model directory (no such file or directory)"),
         ("{wrong}", ": not a model directory, it has no config.json"),
-        ("{wrong}/unfinished", "unfinished: the run is not finished, its networks are not saved yet"),
-        ("{wrong}/finetuned", "finetuned: has no head of pre-training; it is an encoder alone, or a fine-tuned model"),
-        ("{wrong}/alone", "alone: a discriminator, which only judges what its generator proposes; name a folder with "),
-        ("{runs}/electra/discriminator", "proposes; name {runs}/electra, which holds both"),
-        ("{wrong}/drawn", "drawn: its generator is unigram draws, no network that could propose tokens for a context"),
+        ("{wrong}/unfinished", "unfinished: the run is not finished, so it has no networks yet"),
+        (
+            "{wrong}/finetuned",
+            "finetuned: has no pre-training head; it is an encoder without a head, or a fine-tuned model",
+        ),
+        ("{wrong}/alone", "alone: a discriminator, which ranks the candidates of its generator; name a folder with "),
+        ("{runs}/electra/discriminator", "of its generator; name {runs}/electra, which contains both"),
+        ("{wrong}/drawn", "drawn: its generator is unigram samples, not a network that predicts tokens from a context"),
         (
             "{wrong}/pair",
-            "pair: has no config.yaml that says which share of the tokens was masked in pre-training; say ",
+            "pair: has no config.yaml with the share of tokens masked in pre-training; give ",
         ),
         (
             "{wrong}/mixed",
-            "mixed/generator: its tokenizer is not that of {wrong}/mixed/discriminator; they are no pair",
+            "mixed/generator: its tokenizer differs from that of {wrong}/mixed/discriminator; use a generator",
         ),
     ],
 )
@@ -320,14 +323,14 @@ def test_models_that_cannot_answer(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["the cat ."], "'the cat .': there is no [MASK] in it (in capitals and brackets) to be filled"),
-        (["the [MASK] .", "the [mask]\n."], "'the [mask] .': there is no [MASK] in it"),
-        (["the " * 40 + "[MASK]"], "43 tokens with [CLS] and [SEP], but the model takes 32; shorten the text"),
+        (["the cat ."], "'the cat .': has no [MASK] (in capitals and brackets) to fill"),
+        (["the [MASK] .", "the [mask]\n."], "'the [mask] .': has no [MASK]"),
+        (["the " * 40 + "[MASK]"], "43 tokens with [CLS] and [SEP], but the model has 32 positions; shorten the text"),
         (["the [MASK] .", "--candidates", "0"], "--candidates is 0; it must be at least 1"),
         (["the [MASK] .", "--top", "0"], "--top is 0; it must be at least 1"),
         (["the [MASK] .", "--top", "6", "--candidates", "5"], "--top 6 is more than --candidates 5"),
         (["the [MASK] .", "--mask-fraction", "0.7"], "masking.fraction is 0.7; it must be between 0 and 0.5"),
-        (["-"], "there is no text to be filled"),
+        (["-"], "no text to fill; give one with [MASK]"),
         ([], "TEXT is missing; electra fill-mask --help explains it"),
     ],
 )  # fmt: skip
@@ -340,7 +343,7 @@ def test_texts_and_numbers_that_cannot_be(
 
 def test_a_share_of_masked_tokens_for_a_masked_language_model(runs: Path, capsys: pytest.CaptureFixture) -> None:
     line = error(capsys, "fill-mask", "[MASK]", "--model", str(runs / "bert"), "--mask-fraction", "0.15")
-    assert "--mask-fraction has a meaning for an ELECTRA only" in line
+    assert "--mask-fraction applies to an ELECTRA only" in line
 
 
 def test_standard_input_that_is_not_utf8(
@@ -355,9 +358,9 @@ def test_standard_input_that_is_not_utf8(
     [
         ("{runs}/electra --examples 0", "--examples is 0; it must be at least 1"),
         ("{runs}/electra --candidates 0", "--candidates is 0; it must be at least 1"),
-        ("{runs}/bert", "bert: a masked language model; name an ELECTRA run, and this one with --bert"),
+        ("{runs}/bert", "bert: a masked language model; name an ELECTRA run, and use this one as --bert"),
         ("{runs}/electra --bert {runs}/electra", "electra: a discriminator; name a run of --objective mlm"),
-        ("{runs}/electra --bert {wrong}/cased_bert", "cased_bert: its tokenizer is not the ELECTRA's"),
+        ("{runs}/electra --bert {wrong}/cased_bert", "cased_bert: its tokenizer differs from the ELECTRA's"),
         ("{wrong}/pair", "pair: not a run directory, it has no config.yaml"),
         ("{wrong}/unfinished", "unfinished: the run is not finished"),
     ],
@@ -376,5 +379,5 @@ def test_a_stepping_stone_has_no_discriminator(runs: Path, tmp_path: Path, capsy
 
 def test_examples_longer_than_the_positions(runs: Path, text: Path, tmp_path: Path) -> None:
     data = electra.prepare(str(text), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=40, workers=1)
-    with pytest.raises(DataError, match="prepared with sequences of 40, .*electra takes 32"):
+    with pytest.raises(DataError, match="prepared with sequences of 40 tokens, .*electra has 32 positions"):
         electra.evaluate_mlm(str(runs / "electra"), data=str(data))

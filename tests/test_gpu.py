@@ -92,7 +92,7 @@ def test_replayed_steps_are_the_plain_ones(
     precision: str, text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loss by loss: of the same shapes a graph draws what plain steps draw. Sums have no fixed order on a GPU."""
-    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])
+    monkeypatch.setattr(run_module, "list_graph_lengths", lambda seq_len: [])
     where = FLOAT32 | {"precision": precision}
     for name, graphs in (("plain", False), ("graphs", True)):
         tiny_run["training"]["graphs"] = graphs

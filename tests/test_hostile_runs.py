@@ -54,7 +54,7 @@ def test_summaries(case: str, finished: Path, text: Path, tmp_path: Path) -> Non
 
 
 def test_a_summary_is_read_whole(finished: Path) -> None:
-    assert RunDirectory(finished).finished() == json.loads((finished / "summary.json").read_text())
+    assert RunDirectory(finished).load_summary() == json.loads((finished / "summary.json").read_text())
 
 
 ROW = {"step": 1, "loss": 1.0, "gradient_norm": 2.0, "learning_rate": 0.1, "seconds": 1.0, "tokens": 1.0, "flops": 1.0}

@@ -15,8 +15,8 @@ from electra.model.checkpoints import CONFIG_NAMES, load_config
 from electra.model.encoder import EncoderConfig
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
-from electra.pretraining.warm_start import SIZES, compare, read_initial_sizes
+from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
+from electra.pretraining.warm_start import SIZES, check_sizes, read_initial_sizes
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_sizes_come_from_what_is_continued(finished: Path, resolved: list[Pretra
     main, generator = (load_config(finished / name) for name in ("discriminator", "generator"))
     for config in resolved:
         assert [getattr(config.model, name) for name in SIZES] == [getattr(main, name) for name in SIZES]
-        compare(finished, generator, generator_sizes(config.model, config.generator), beside=main)
+        check_sizes(finished, generator, compute_generator_sizes(config.model, config.generator), relative_to=main)
         assert config.seq_len == 16
     assert resolved[0] == resolved[2]
     assert (resolved[1].preset, resolved[1].steps) == ("base", 5)
@@ -110,19 +110,19 @@ def test_any_generator(tmp_path: Path) -> None:
         write_config(tmp_path / "generator", generator)
         found = read_initial_sizes(tmp_path).items()
         multipliers = {name.removeprefix("generator."): each for name, each in found if name.startswith("generator.")}
-        assert generator_sizes(main, GeneratorConfig(**multipliers)) == generator
+        assert compute_generator_sizes(main, GeneratorConfig(**multipliers)) == generator
 
 
 def test_a_generator_with_embeddings_of_its_own(tmp_path: Path) -> None:
     main = EncoderConfig()
     config = GeneratorConfig(size=0.25, tying="none")
     write_config(tmp_path / "discriminator", main)
-    write_config(tmp_path / "generator", generator_sizes(main, config))
+    write_config(tmp_path / "generator", compute_generator_sizes(main, config))
     found = read_initial_sizes(tmp_path)
     assert found["generator.tying"] == "none"
     assert {"generator.heads", "generator.ffn"}.isdisjoint(found)
 
 
 def test_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ElectraError, match="not a model directory, there is nothing of this name"):
+    with pytest.raises(ElectraError, match="no: not a model directory \\(no such file or directory\\)"):
         electra.pretrain("a", init=str(tmp_path / "no"), out=str(tmp_path / "r"))

@@ -30,7 +30,7 @@ def test_log_of_a_resumed_run(text: Path, tmp_path: Path, tiny_run: dict, capsys
     assert "resuming" not in said
     assert ", 1 thread, float32" in said
     assert "batches of 8 in micro-batches of 4 (gradients accumulate; " in said
-    assert "tokens are held out: the held-out figures will be rough" in said
+    assert "held-out tokens: the held-out metrics will be imprecise" in said
     (out / "summary.json").unlink()
     electra.pretrain(str(text), out=str(out), **tiny_run)
     said = capsys.readouterr().out

@@ -47,7 +47,7 @@ def test_run_resumes_without_its_text(
     capsys.readouterr()
     electra.pretrain(str(source), out=str(run), **tiny_run)
     said = capsys.readouterr().out
-    assert f"! {source}: cannot be read: No such file or directory; all of the text is already prepared in" in said
+    assert f"! {source}: cannot be read: No such file or directory; using the text prepared in" in said
     assert "resuming from step" in said
     assert weights(run) == weights(whole)
 

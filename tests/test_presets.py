@@ -6,7 +6,7 @@ import pytest
 
 from electra.presets import PRESETS, base, large, reference, small
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.networks import compute_generator_sizes
 
 # Table 6 and Appendix D: layers, hidden, FFN, heads, embedding, generator, mask %, learning rate, batch, steps, length
 TABLE_6 = {
@@ -42,7 +42,7 @@ def test_every_preset_is_consistent(name: str) -> None:
     assert config.preset == name
     assert (config.objective == "mlm") == name.startswith("bert-")
     assert config.recipe().budget.steps == config.steps
-    assert generator_sizes(config.model, config.generator).hidden_size >= 1
+    assert compute_generator_sizes(config.model, config.generator).hidden_size >= 1
 
 
 def test_default_configuration_is_small() -> None:

@@ -8,7 +8,7 @@ from support.tensorflow_names import tf_to_hf
 
 from electra.model.checkpoints import from_hf, to_hf
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, compute_generator_sizes
 
 TF_SMALL = REFERENCE / "tf_small"
 CONFIG = EncoderConfig(vocab_size=6000, embedding_size=64, hidden_size=128, num_layers=3, num_heads=4, ffn_size=512)
@@ -48,7 +48,7 @@ def test_discriminator(variables, expected) -> None:
 
 @torch.no_grad()
 def test_generator(variables, expected) -> None:
-    config = generator_sizes(CONFIG, GeneratorConfig(size=0.25))
+    config = compute_generator_sizes(CONFIG, GeneratorConfig(size=0.25))
     network = MaskedLM(config).eval()
     network.load_state_dict(from_hf(tf_to_hf(variables, "generator"), config, "ElectraForMaskedLM"))
     inputs = expected["masked_input_ids"], expected["segment_ids"], expected["input_mask"].bool()
@@ -64,7 +64,7 @@ def test_generator(variables, expected) -> None:
     ("network", "architecture"), [("electra", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")]
 )
 def test_every_tensorflow_variable_is_read_and_written(variables, network: str, architecture: str) -> None:
-    config = CONFIG if network == "electra" else generator_sizes(CONFIG, GeneratorConfig(size=0.25))
+    config = CONFIG if network == "electra" else compute_generator_sizes(CONFIG, GeneratorConfig(size=0.25))
     weights = tf_to_hf(variables, network)
     back = to_hf(from_hf(weights, config, architecture), config, architecture)
     assert back.keys() == weights.keys()

@@ -10,9 +10,9 @@ from electra.data.loader import Batch
 from electra.pretraining.evaluation import discriminator_mlm
 from electra.pretraining.evaluation.discriminator_mlm import (
     ElectraAsMaskedLM,
-    MaskedLMAlone,
+    PlainMaskedLM,
+    compute_unmasked_per_masked,
     log_data_probability,
-    unmasked_per_masked,
 )
 
 FRACTIONS = [0.15, 0.25, 0.5]
@@ -34,7 +34,7 @@ def paper_loss(d: torch.Tensor, p_data: torch.Tensor, p_g: torch.Tensor, p_mask:
 @pytest.mark.parametrize("masked_only", [False, True])
 def test_an_optimal_discriminator_gives_the_data_distribution_back(p_mask: float, masked_only: bool) -> None:
     p_data, p_g = distributions()
-    a = unmasked_per_masked(p_mask, masked_only)
+    a = compute_unmasked_per_masked(p_mask, masked_only)
     assert a == pytest.approx(0 if masked_only else (1 - p_mask) / p_mask)
     optimal = p_data * (a + p_g) / (a * p_data + p_g)
     d = optimal.clone().requires_grad_()
@@ -144,7 +144,7 @@ def test_beside_an_optimal_discriminator_the_answers_are_the_datas(
 
 def test_a_masked_language_model_alone(electra: ElectraAsMaskedLM) -> None:
     examples, positions = masked((40, 12), [17, 4])
-    alone = MaskedLMAlone(electra.generator, electra.vocabulary)
+    alone = PlainMaskedLM(electra.generator, electra.vocabulary)
     guesses = alone(examples, positions, 3)
     logits = electra.generator(examples.input_ids, examples.token_type_ids, examples.attention_mask, positions[:, None])
     probabilities = logits[:, 0].double().softmax(1)

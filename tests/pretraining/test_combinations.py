@@ -11,23 +11,23 @@ from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
 
 CLASHES = [
-    ("--generator.tying all", "generator.tying all shares the whole encoder, and generator.size 0.5"),
+    ("--generator.tying all", "generator.tying all shares the encoder, and generator.size 0.5 makes its size differ"),
     (
         "--generator.tying all --generator.size 1 --generator.depth 0.5",
-        "and generator.depth 0.5 would make it another than the discriminator's; take --generator.depth 1, or",
+        "and generator.depth 0.5 makes its size differ from the discriminator's; use --generator.depth 1, or",
     ),
     (
         "--generator.tying all --generator.depth 0.5",
-        "and generator.size 0.5 and generator.depth 0.5 would make it another than the discriminator's; "
-        "take --generator.size 1 --generator.depth 1, or",
+        "and generator.size 0.5 and generator.depth 0.5 makes its size differ from the discriminator's; "
+        "use --generator.size 1 --generator.depth 1, or",
     ),
     (
         "--generator.tying all --generator.kind unigram",
-        "generator.tying all is for a network, and generator.kind is unigram",
+        "generator.tying all needs a network, and generator.kind is unigram",
     ),
     (
         "--generator.tying all --generator.size 1 --generator.initializer-range 0.1",
-        "generator.initializer_range would be another",
+        "generator.initializer_range initializes the generator's own",
     ),
     (
         "--objective electra-15 --generator.kind none",
@@ -35,46 +35,49 @@ CLASHES = [
     ),
     (
         "--copy true --objective replace-mlm",
-        "--objective replace-mlm predicts the masked tokens alone; take --objective all-t",
+        "--objective replace-mlm predicts only the masked tokens; use --objective all-t",
     ),
-    ("--copy true --objective mlm", "--objective mlm predicts the masked tokens alone"),
+    ("--copy true --objective mlm", "--objective mlm predicts only the masked tokens"),
     ("--copy true", "--objective electra classifies tokens as replaced or original"),
-    ("--generator.training adversarial --generator.kind uniform", "generator.training adversarial is for a network"),
+    ("--generator.training adversarial --generator.kind uniform", "generator.training adversarial needs a network"),
     (
         "--generator.training adversarial --objective replace-mlm",
         "needs a discriminator, and --objective replace-mlm",
     ),
     (
         "--generator.training frozen",
-        "and generator.tying embeddings lets the discriminator change it; take --generator.tying none",
+        "generator.tying embeddings shares them with the discriminator, which is trained; use --generator.tying none",
     ),
     (
         "--contrast.weight 1 --objective mlm",
-        "contrast.weight adds a task to a discriminator, and --objective mlm has none",
+        "contrast.weight needs a discriminator, and --objective mlm has none",
     ),
     (
         "--masking.strategy hard --generator.kind unigram",
-        "generator.kind unigram has none; take --generator.kind masked-lm",
+        "generator.kind unigram has none; use --generator.kind masked-lm",
     ),
     (
         "--procedure two-stage",
-        "generator.size 0.5 would make them of another size; take --generator.size 1, or --procedure two-",
+        "generator.size 0.5 makes the sizes differ; use --generator.size 1, or --procedure two-",
     ),
     ("--procedure two-stage --objective mlm", "trains a generator first, and --objective mlm has none"),
     ("--procedure two-stage-scratch --generator.kind unigram", "and generator.kind unigram has none to train"),
     (
         "--procedure two-stage-scratch --generator.tying all --generator.size 1",
-        "makes it the discriminator; leave one of them",
+        "shares its encoder with the discriminator; leave one of them",
     ),
-    ("--procedure two-stage-scratch --generator.training adversarial", "decides when the generator is trained"),
-    ("--procedure two-stage-scratch --init somewhere", "and --init names other weights; leave one of them out"),
+    ("--procedure two-stage-scratch --generator.training adversarial", "defines how the generator is trained"),
+    (
+        "--procedure two-stage-scratch --init somewhere",
+        "sets the discriminator's initial weights, and so does --init; leave",
+    ),
     ("--contrast.weight -1", "contrast.weight is -1.0; it must not be negative"),
     ("--loss-weight -5", "--loss-weight is -5.0; it must not be negative"),
     ("--contrast.unchanged 1", "contrast.unchanged is 1.0; it must be between 0 and 1"),
     ("--masking.rarity 0", "masking.rarity is 0.0; it must be more than 0"),
     (
         "--generator.heads 1.5",
-        "generator.size 0.5 and generator.heads 1.5 make a hidden size of 32 with 3 heads, which cannot share it evenly",
+        "generator.size 0.5 and generator.heads 1.5 give a hidden size of 32, which is not a multiple of 3 heads",
     ),
     ("--generator.ffn 0", "generator.ffn is 0.0; it must be more than 0"),
     (
@@ -126,7 +129,7 @@ IDLE = [
     ),
     (
         "--generator.kind unigram --generator.size 0.5",
-        "--generator.size has no effect: generator.kind unigram is no net",
+        "--generator.size has no effect: generator.kind unigram is not a ",
     ),
     (
         "--masking.mlm-mask 0.7",
@@ -135,17 +138,17 @@ IDLE = [
     ("--masking.rarity 2", "--masking.rarity has no effect: masking.strategy is uniform"),
     (
         "--generator.kind uniform --generator.temperature 2",
-        "--generator.temperature has no effect: uniform draws stay uniform",
+        "--generator.temperature has no effect: uniform samples stay uniform",
     ),
     (
         "--procedure two-stage-scratch --generator.tying embeddings",
-        "--generator.tying has no effect: --procedure two-stage-scratch ties no weights",
+        "--generator.tying has no effect: --procedure two-stage-scratch shares no weights",
     ),
     ("--contrast.unchanged 0.5", "--contrast.unchanged has no effect: contrast.weight is 0"),
     ("--copy false", "--copy has no effect: --objective electra has no copy mechanism"),
     (
         "--flops 1e12 --schedule.warmup-steps 5",
-        "--schedule.warmup-steps has no effect: with --flops, schedule.max_warmup says how much of the run warms up",
+        "--schedule.warmup-steps has no effect: with --flops, schedule.max_warmup sets the warm-up's share of the run",
     ),
     ("--length-warmup.length 8", "--length-warmup.length has no effect: length_warmup.steps is 0"),
 ]
@@ -210,4 +213,6 @@ def test_networks_that_no_memory_holds(capsys: pytest.CaptureFixture, tmp_path: 
     with pytest.raises(SystemExit):
         cli.main(shlex.split(words))
     said = " ".join(capsys.readouterr().err.split())
-    assert "has no memory for an encoder of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said
+    assert (
+        "not enough memory for an encoder of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said
+    )

@@ -39,16 +39,16 @@ assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4, "a layer of 
 
 LOGITS = """
 import torch
-from electra.pretraining.objectives.chunked_softmax import block_functions
+from electra.pretraining.objectives.chunked_softmax import get_block_functions
 from electra.pretraining.objectives.sampling import Sampling, sample_by_partial_sums
 
 torch.manual_seed(0)
 logits, targets, u, gradient = 3 * torch.randn(70, 200), torch.randint(200, (70,)), torch.rand(70), torch.rand(70)
 logits[:5, 7] = logits[:5].amax(1)  # ties
-plain, compiled = block_functions(None), block_functions("inductor")
+plain, compiled = get_block_functions(None), get_block_functions("inductor")
 for dtype in (torch.float32, torch.bfloat16):
     given = logits.to(dtype)
-    for sampling in (None, Sampling(), Sampling(2.5, never=3), Sampling(never=3, exclude_original_token=True)):
+    for sampling in (None, Sampling(), Sampling(2.5, excluded=3), Sampling(excluded=3, exclude_original_token=True)):
         untouched = given.clone()
         ours, theirs = compiled.block_forward(untouched, targets, sampling, u), plain.block_forward(given.clone(), targets, sampling, u)
         assert torch.equal(untouched, given), "nothing is written back"

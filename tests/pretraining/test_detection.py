@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
-from electra.pretraining.objectives.detection_metrics import area_under_curve, detection_metrics, score_histogram
+from electra.pretraining.objectives.detection_metrics import compute_auc, compute_detection_metrics, compute_histogram
 
 
 @pytest.mark.parametrize("shift", [-2.0, 0.0, 1.5])
@@ -12,7 +12,7 @@ def test_against_scikit_learn(shift: float) -> None:
     torch.manual_seed(0)
     labels = torch.rand(20_000) < 0.15
     scores = torch.randn(20_000) + labels.float() + shift
-    metrics = detection_metrics(score_histogram(scores, labels), score_histogram(scores, ~labels))
+    metrics = compute_detection_metrics(compute_histogram(scores, labels), compute_histogram(scores, ~labels))
     said = scores > 0
     assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, said), abs=1e-12)
     assert metrics["precision"] == pytest.approx(precision_score(labels, said), abs=1e-12)
@@ -26,14 +26,14 @@ def test_scores_close_together_as_early_in_training() -> None:
     torch.manual_seed(0)
     labels = torch.rand(20_000) < 0.15
     scores = -1.7 + 0.1 * (torch.randn(20_000) + labels.float())
-    metrics = detection_metrics(score_histogram(scores, labels), score_histogram(scores, ~labels))
+    metrics = compute_detection_metrics(compute_histogram(scores, labels), compute_histogram(scores, ~labels))
     assert metrics["auc"] == pytest.approx(roc_auc_score(labels, scores), abs=2e-3)
     assert metrics["recall"] == metrics["precision"] == 0.0
 
 
 def test_zero_is_original_and_extremes_are_counted() -> None:
     scores = torch.tensor([0.0, 1e-9, -1e-9, 500.0, -500.0])
-    everything = score_histogram(scores, torch.ones(5, dtype=torch.bool))
+    everything = compute_histogram(scores, torch.ones(5, dtype=torch.bool))
     assert everything.sum() == 5
     assert everything[1000:].sum() == 2
     assert everything[-1] == everything[0] == 1
@@ -41,10 +41,10 @@ def test_zero_is_original_and_extremes_are_counted() -> None:
 
 def test_scores_that_are_no_numbers_are_counted_and_break_nothing() -> None:
     scores = torch.tensor([float("nan"), float("inf"), -float("inf")])
-    assert score_histogram(scores, torch.ones(3, dtype=torch.bool)).sum() == 3
+    assert compute_histogram(scores, torch.ones(3, dtype=torch.bool)).sum() == 3
 
 
 def test_one_class_alone_has_no_curve() -> None:
-    histogram = score_histogram(torch.randn(9), torch.ones(9, dtype=torch.bool))
-    assert area_under_curve(histogram, torch.zeros_like(histogram)) != area_under_curve(histogram, histogram)
-    assert torch.tensor(area_under_curve(histogram, torch.zeros_like(histogram))).isnan()
+    histogram = compute_histogram(torch.randn(9), torch.ones(9, dtype=torch.bool))
+    assert compute_auc(histogram, torch.zeros_like(histogram)) != compute_auc(histogram, histogram)
+    assert torch.tensor(compute_auc(histogram, torch.zeros_like(histogram))).isnan()

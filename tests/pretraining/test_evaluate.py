@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from support.tiny_models import PAD, SPECIAL, batch, model
 
-from electra.pretraining.evaluation.held_out import evaluate, samples
+from electra.pretraining.evaluation.held_out import collect_samples, evaluate
 from electra.runtime.setup import Runtime
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
@@ -51,12 +51,12 @@ def test_an_mlm_has_neither_baseline_nor_sentences() -> None:
     evaluation = evaluate(bert, [batch()], UNIGRAMS, CPU)
     assert "frequency_auc" not in evaluation.metrics
     assert not evaluation.histograms
-    assert samples(bert, batch(), [str(i) for i in range(64)], CPU) == []
+    assert collect_samples(bert, batch(), [str(i) for i in range(64)], CPU) == []
 
 
 def test_sentences_show_what_was_replaced() -> None:
     inputs = batch(lengths=(40, 12))
-    shown = samples(model(), inputs, [f"w{i}" for i in range(64)], CPU)
+    shown = collect_samples(model(), inputs, [f"w{i}" for i in range(64)], CPU)
     assert [len(sample.tokens) for sample in shown] == [40, 12]
     for row, sample in enumerate(shown):
         assert any(sample.originals)

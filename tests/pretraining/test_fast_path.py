@@ -81,8 +81,8 @@ def assert_equal(quick: tuple[list[float], dict[str, Tensor]], plain: tuple[list
 def test_losses_of_fifty_steps_and_gradients(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits in blocks, packed batches; without dropout, whose draws differ."""
     sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
-    monkeypatch.setattr(chunked_softmax, "BLOCK", {"cpu": 5 * VOCAB})
-    monkeypatch.setattr(chunked_softmax, "LEAST_ROWS", 5)  # several blocks, and a last one that is shorter
+    monkeypatch.setattr(chunked_softmax, "BLOCK_SIZE", {"cpu": 5 * VOCAB})
+    monkeypatch.setattr(chunked_softmax, "MIN_BLOCK_ROWS", 5)  # several blocks, and a last one that is shorter
     quick = trained(model(objective, encoder=sizes))
     assert sum(quick[0][-10:]) < sum(quick[0][:10])
     plain_path(monkeypatch)

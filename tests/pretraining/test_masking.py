@@ -10,7 +10,7 @@ from electra.pretraining.objectives.corruption import mask_for_generator, mask_l
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
     MaskingConfig,
-    num_masked,
+    count_masked,
     write_samples,
     write_tokens,
 )
@@ -33,7 +33,7 @@ from electra.seeding import Draw, uniform
     ],
 )
 def test_how_many(length: int, fraction: float, number: int) -> None:
-    assert int(num_masked(torch.tensor([length]), fraction)) == number
+    assert int(count_masked(torch.tensor([length]), fraction)) == number
 
 
 def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
@@ -41,7 +41,7 @@ def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
     for seed in range(50):
         chosen = choose(redraw(inputs, seed), MaskingConfig())
         assert chosen.positions.shape == (6, 6), "as many slots as a full row needs"
-        expected = num_masked(inputs.lengths, 0.15)
+        expected = count_masked(inputs.lengths, 0.15)
         assert torch.equal(chosen.used.sum(1), expected)
         for row in range(6):
             positions = chosen.positions[row, chosen.used[row]]

@@ -12,8 +12,8 @@ from support.tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.model import ForwardOutput, PretrainingModel
-from electra.pretraining.objectives.networks import GeneratorConfig, generator_sizes
-from electra.pretraining.objectives.targets import AllTokensPrediction, ContrastConfig, copied_log_p
+from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.targets import AllTokensPrediction, ContrastConfig, compute_copy_log_p
 
 
 def seeded(electra: PretrainingModel, inputs) -> tuple[ForwardOutput, torch.Tensor]:
@@ -106,7 +106,7 @@ def test_all_tokens_mlm_without_copying_is_a_softmax_everywhere() -> None:
 
 def test_a_sure_copy_costs_nothing_and_stays_finite() -> None:
     log_p = torch.tensor([[-80.0, -80.0]], requires_grad=True)
-    loss = -copied_log_p(log_p, torch.tensor([[60.0, 60.0]]), torch.tensor([[True, False]]))
+    loss = -compute_copy_log_p(log_p, torch.tensor([[60.0, 60.0]]), torch.tensor([[True, False]]))
     assert loss.tolist() == [pytest.approx([0.0, 140.0], abs=1e-5)]
     loss.sum().backward()
     assert log_p.grad.isfinite().all()
@@ -114,10 +114,10 @@ def test_a_sure_copy_costs_nothing_and_stays_finite() -> None:
 
 def test_a_generator_has_its_own_multipliers() -> None:
     main = EncoderConfig(embedding_size=128, hidden_size=256, num_layers=12, num_heads=4, ffn_size=1024)
-    sizes = generator_sizes(main, GeneratorConfig(size=0.5, depth=0.25, heads=1.0, ffn=0.125))
+    sizes = compute_generator_sizes(main, GeneratorConfig(size=0.5, depth=0.25, heads=1.0, ffn=0.125))
     assert (sizes.hidden_size, sizes.num_layers, sizes.num_heads, sizes.ffn_size) == (128, 3, 4, 128)
-    assert generator_sizes(main, GeneratorConfig(size=0.25, tying="none")).embedding_size == 64
-    assert generator_sizes(main, GeneratorConfig(size=1.0, tying="none")).embedding_size == 128
+    assert compute_generator_sizes(main, GeneratorConfig(size=0.25, tying="none")).embedding_size == 64
+    assert compute_generator_sizes(main, GeneratorConfig(size=1.0, tying="none")).embedding_size == 128
     electra = model(generator=GeneratorConfig(size=0.5, depth=0.5))
     assert len(electra.generator.encoder.layers) == 1
     assert "generator of 1 layers of 16" in electra.summary()

@@ -10,10 +10,10 @@ from support.toy import TINY_RUN, sentences
 import electra
 from electra.data.loader import Batch
 from electra.model.flops import Cost, discriminator_parts
-from electra.pretraining.objectives.corruption import Corrupted, Corruption, ratio
+from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
-from electra.pretraining.objectives.metrics import Metric, loss_metric
+from electra.pretraining.objectives.metrics import Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
 from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, TARGETS, Objective
 from electra.pretraining.objectives.targets import Prediction, Target
@@ -23,13 +23,13 @@ from electra.train.metrics_log import read_metrics
 class RepeatPrevious(Corruption):
     """The masked positions repeat the token before them."""
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         previous = batch.input_ids.gather(1, (masked.positions - 1).clamp(min=0))
         ids = write_tokens(batch.input_ids, masked.positions, previous, masked.used)
-        return Corrupted(ids, None, {"repeated": masked.used.sum()})
+        return CorruptedBatch(ids, None, {"repeated": masked.used.sum()})
 
     def metrics(self, sums: dict) -> dict[str, float]:
-        return {"repeated": ratio(sums["repeated"], sums["masked"])}
+        return {"repeated": compute_ratio(sums["repeated"], sums["masked"])}
 
 
 class RepetitionDetection(Target):
@@ -44,7 +44,7 @@ class RepetitionDetection(Target):
         self.network = network
         self.loss_terms = {"count_loss": LossTerm("sequences", 0.5)}
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         assert at is None
         logits = self.network(corrupted.input_ids, batch.token_type_ids, batch.attention_mask).float()
         real = torch.arange(logits.shape[1]) < batch.lengths[:, None]
@@ -55,15 +55,15 @@ class RepetitionDetection(Target):
         return Prediction(None, {self.loss_name: loss, "count_loss": count.abs()}, {"repetition_correct": correct})
 
     def metrics(self, sums: dict, scored: torch.Tensor) -> dict[str, float]:
-        return {"repetition_accuracy": ratio(sums["repetition_correct"], scored)}
+        return {"repetition_accuracy": compute_ratio(sums["repetition_correct"], scored)}
 
     def cost(self, length: int, predictions: int) -> Cost:
         return Cost(discriminator_parts(self.network.config, length))
 
 
 METRICS = {
-    "repetition_loss": loss_metric("repetition: cross-entropy per token", "repetition"),
-    "count_loss": loss_metric("repetition: error of the count", "count"),
+    "repetition_loss": describe_loss("repetition: cross-entropy per token", "repetition"),
+    "count_loss": describe_loss("repetition: error of the count", "count"),
     "repetition_accuracy": Metric("repetition: accuracy over all tokens", "tokens"),
     "repeated": Metric("repetition: share of the masked positions", "masked"),
 }

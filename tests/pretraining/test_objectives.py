@@ -12,10 +12,10 @@ from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
 from electra.presets import tiny
-from electra.pretraining.build import build_shapes
+from electra.pretraining.build import build_meta_model
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, generator_sizes
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, compute_generator_sizes
 from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS
 
 
@@ -103,13 +103,13 @@ def test_the_table_uses_all_its_parts() -> None:
 
 
 def test_where_an_objective_is_scored() -> None:
-    scored = {name: model(name).scored_everywhere for name in OBJECTIVES}
+    scored = {name: model(name).scores_all_tokens for name in OBJECTIVES}
     assert [name for name in scored if scored[name]] == ["electra", "all-tokens-mlm"]
 
 
 def test_what_is_configured_arrives() -> None:
     def built(**settings: object) -> PretrainingModel:
-        return build_shapes(replace(tiny(), **settings))
+        return build_meta_model(replace(tiny(), **settings))
 
     assert built().spec.objective.weight == 5.0
     assert built(loss_weight=7.0).spec.objective.weight == 7.0
@@ -151,12 +151,14 @@ def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
 
 def test_generator_sizes() -> None:
     base = EncoderConfig(embedding_size=768, hidden_size=768, num_heads=12, ffn_size=3072)
-    third = generator_sizes(base, GeneratorConfig(size=1 / 3))
+    third = compute_generator_sizes(base, GeneratorConfig(size=1 / 3))
     assert (third.hidden_size, third.num_heads, third.ffn_size, third.num_layers) == (256, 4, 1024, 12)
-    quarter = generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25))
+    quarter = compute_generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25))
     assert (quarter.hidden_size, quarter.num_heads, quarter.ffn_size, quarter.embedding_size) == (64, 1, 256, 128)
-    with pytest.raises(UsageError, match=r"generator\.size 0\.7 makes a hidden size of 179 with 3 heads"):
-        generator_sizes(EncoderConfig(), GeneratorConfig(size=0.7))
+    with pytest.raises(
+        UsageError, match=r"generator\.size 0\.7 gives a hidden size of 179, which is not a multiple of 3"
+    ):
+        compute_generator_sizes(EncoderConfig(), GeneratorConfig(size=0.7))
     with pytest.raises(UsageError, match=r"generator\.size is 0"):
         GeneratorConfig(size=0.0)
 
@@ -168,7 +170,7 @@ def parameters(*networks: torch.nn.Module) -> float:
 def test_parameters_of_the_papers_small() -> None:
     main = Discriminator(EncoderConfig())
     assert parameters(main) == pytest.approx(13.483 + 0.066, abs=0.001)
-    both = MaskedLM(generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25)), main.encoder.embeddings)
+    both = MaskedLM(compute_generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25)), main.encoder.embeddings)
     own = parameters(main, both) - parameters(main)
     assert own == pytest.approx(0.647, abs=0.001)
 

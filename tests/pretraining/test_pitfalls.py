@@ -16,9 +16,9 @@ from electra.pretraining.objectives import corruption, targets
 from electra.pretraining.objectives import model as objectives
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.masking import choose_positions, num_masked, write_tokens
+from electra.pretraining.objectives.masking import count_masked, sample_positions, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import MaskedLM, generator_sizes
+from electra.pretraining.objectives.networks import MaskedLM, compute_generator_sizes
 from electra.pretraining.objectives.spec import CORRUPTIONS
 from electra.pretraining.objectives.targets import Prediction
 
@@ -108,8 +108,8 @@ def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> N
         replaced = sampled[0]
         real = torch.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, None]
         histograms = {
-            "scores_replaced": targets.score_histogram(prediction.logits, real & replaced),
-            "scores_original": targets.score_histogram(prediction.logits, real & ~replaced),
+            "scores_replaced": targets.compute_histogram(prediction.logits, real & replaced),
+            "scores_original": targets.compute_histogram(prediction.logits, real & ~replaced),
         }
         return prediction._replace(sums=prediction.sums | histograms)
 
@@ -121,7 +121,7 @@ def check_the_vocabulary_head_runs_at_masked_positions_only() -> None:
     shapes = []
     electra.generator.head.dense.register_forward_pre_hook(lambda _, arguments: shapes.append(arguments[0].shape))
     electra(inputs, electra.counts(inputs))
-    slots = int(num_masked(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
+    slots = int(count_masked(torch.tensor([inputs.input_ids.shape[1]]), 0.15))
     assert [tuple(shape[:2]) for shape in shapes] == [(len(inputs.lengths), slots)]
 
 
@@ -151,7 +151,7 @@ def check_the_whole_embedding_block_is_tied() -> None:
 
 def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
     def samples(spec, main):
-        sizes = generator_sizes(spec.main, spec.generator)
+        sizes = compute_generator_sizes(spec.main, spec.generator)
         embeddings: Embeddings = deepcopy(main.encoder.embeddings)
         embeddings.word = main.encoder.embeddings.word
         return GeneratorSamples(MaskedLM(sizes, embeddings), spec.generator, spec.masking, MASK)
@@ -295,9 +295,9 @@ def check_positions_change_from_step_to_step() -> None:
 
 def mutant_static_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(candidates, number, masking, keys, *others):
-        return choose_positions(candidates, number, masking, torch.arange(len(keys)), *others)
+        return sample_positions(candidates, number, masking, torch.arange(len(keys)), *others)
 
-    monkeypatch.setattr(objectives, "choose_positions", choose)
+    monkeypatch.setattr(objectives, "sample_positions", choose)
 
 
 PITFALLS: list[tuple[Callable[[], None], Mutate]] = [

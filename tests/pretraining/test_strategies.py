@@ -6,7 +6,7 @@ import torch
 from scipy.stats import chisquare
 from support.tiny_models import MASK, batch, model, redraw
 
-from electra.pretraining.objectives.masking import MaskingConfig, choose_positions
+from electra.pretraining.objectives.masking import MaskingConfig, sample_positions
 from electra.seeding import Stream, derive_row_keys
 
 
@@ -15,7 +15,7 @@ def test_weighted_positions_follow_their_weights() -> None:
     weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5, 0.5])
     candidates = torch.tensor([True, True, True, True, False, False]).expand(rows, 6)
     keys = torch.from_numpy(derive_row_keys(np.arange(rows), Stream.ROWS, 0))
-    one = choose_positions(
+    one = sample_positions(
         candidates, torch.ones(rows, dtype=torch.long), MaskingConfig(), keys, weights.expand(rows, 6)
     )
     counts = torch.bincount(one.positions[one.used], minlength=6)
@@ -46,7 +46,7 @@ def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
     for step in range(150):  # as if ids from 40 on cost 6 nats and the others none
         weights = electra.strategy(inputs.input_ids, word)
         keys = redraw(inputs, step).row_keys
-        chosen = choose_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), keys, weights.detach())
+        chosen = sample_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), keys, weights.detach())
         nll = 6.0 * (inputs.input_ids.gather(1, chosen.positions) >= 40)
         loss = electra.strategy.loss(weights, chosen, nll).sum()
         word.zero_grad()

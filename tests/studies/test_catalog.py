@@ -10,12 +10,12 @@ from electra.config.files import flatten, to_yaml
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.studies.catalog import STUDIES
-from electra.studies.compute import step_flops
+from electra.studies.compute import compute_step_flops
 from electra.studies.paper import glue_scores
 from electra.studies.run import select_variants
 from electra.studies.scales import SCALES
-from electra.studies.study import Study, with_rates
-from electra.studies.widths import with_width
+from electra.studies.study import Study, set_learning_rates
+from electra.studies.widths import scale_width
 
 
 def study(name: str, scale: str = "small") -> Study:
@@ -37,7 +37,7 @@ def test_every_study_is_whole_at_every_scale(name: str, scale: str) -> None:
     assert all("/" not in each and " " not in each for each in names), "they are directories"
     assert whole.budget > 0
     for variant in whole.variants:
-        config = whole.configured(variant)
+        config = whole.build_config(variant)
         given = [config.steps, config.flops]
         assert given.count(None) == 1
         if variant.share == 0:
@@ -60,9 +60,9 @@ def test_short_sequences_have_the_same_share_of_every_run(name: str) -> None:
     share = scale.length_warmup.steps / scale.steps
     assert 0 < share < 1
     for variant in whole.variants:
-        config = whole.configured(variant)
+        config = whole.build_config(variant)
         if variant.share:
-            updates = config.steps or config.flops / step_flops(config)
+            updates = config.steps or config.flops / compute_step_flops(config)
             assert config.length_warmup.steps == pytest.approx(share * updates, abs=1), variant.name
 
 
@@ -91,10 +91,10 @@ def test_budgets_are_the_papers() -> None:
 
 
 def test_warm_up_is_the_papers() -> None:
-    config = study("objectives", "base").configured(study("objectives", "base").variants[0])
+    config = study("objectives", "base").build_config(study("objectives", "base").variants[0])
     assert config.schedule.warmup(config.steps) == pytest.approx(10_000 / 766_000)
     whole = study("generator-size", "base")
-    config = whole.configured(whole.variants[0])
+    config = whole.build_config(whole.variants[0])
     assert config.schedule.warmup(config.steps) * config.steps == pytest.approx(10_000), "and at equal steps"
 
 
@@ -133,9 +133,9 @@ def test_model_sizes_are_figure_4s_and_both_sides_of_a_width_spend_the_same() ->
 def test_narrow_models_get_kernels_of_their_width() -> None:
     tiny, base = SCALES["tiny"]().config, SCALES["base"]().config
     width = tiny.model.hidden_size
-    assert with_width(tiny, width // 4).model.initializer_range == pytest.approx(2 * tiny.model.initializer_range)
-    assert with_width(base, 128).model.initializer_range == base.model.initializer_range == 0.02
-    assert differences(with_width(tiny, width), tiny) == {}
+    assert scale_width(tiny, width // 4).model.initializer_range == pytest.approx(2 * tiny.model.initializer_range)
+    assert scale_width(base, 128).model.initializer_range == base.model.initializer_range == 0.02
+    assert differences(scale_width(tiny, width), tiny) == {}
 
 
 @pytest.mark.parametrize("scale", ["tiny", "mini", "base"])
@@ -163,7 +163,9 @@ def test_generators() -> None:
     tiny = {variant.name: variant.config for variant in study("generator-size", "tiny").variants}
     kernels = [tiny[f"d64-g{hidden}"].generator.initializer_range for hidden in (16, 64, 128)]
     assert kernels == pytest.approx([0.24, 0.12, 0.12 / 2**0.5]), "fitted to the generator's own width"
-    costs = {variant.name: step_flops(variant.config) for variant in whole.variants if variant.line.endswith("256")}
+    costs = {
+        variant.name: compute_step_flops(variant.config) for variant in whole.variants if variant.line.endswith("256")
+    }
     assert costs["d256-gunigram"] < costs["d256-g64"] < costs["d256-g256"] < costs["d256-g768"]
 
 
@@ -216,7 +218,9 @@ def test_choosing_variants() -> None:
 
 def test_a_rate_of_electra_is_that_of_its_stepping_stones() -> None:
     def rates(**given: float) -> dict[str, float]:
-        found = with_rates(study("objectives", "mini"), {name.replace("_", "-"): rate for name, rate in given.items()})
+        found = set_learning_rates(
+            study("objectives", "mini"), {name.replace("_", "-"): rate for name, rate in given.items()}
+        )
         return {variant.name: variant.config.optimizer.learning_rate for variant in found.variants}
 
     own = SCALES["mini"]().config.optimizer.learning_rate

@@ -9,10 +9,10 @@ from support.command_line import error
 import electra
 from electra import cli
 from electra.presets import PRESETS, small
-from electra.pretraining.build import build_model, build_shapes
+from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.studies.paper.run_costs import counts, short
+from electra.studies.paper.run_costs import count_costs, format_flops
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 
@@ -21,10 +21,10 @@ def test_the_count_is_that_of_the_training_loop() -> None:
     config = PRESETS["tiny"]()
     words = (f"w{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))
     trained = build_model(config, Tokenizer((*SPECIAL_TOKENS, *words), Normalization()), torch.ones(2_048).long())
-    counted = counts(config)
+    counted = count_costs(config)
     assert counted["train_flops"] == config.steps * config.training.batch_size * trained.row_flops(config.seq_len)
     assert counted["parameters"]["all"] == sum(p.numel() for p in trained.parameters())
-    shapes = build_shapes(config)
+    shapes = build_meta_model(config)
     assert {name: p.shape for name, p in shapes.named_parameters()} == {
         name: p.shape for name, p in trained.named_parameters()
     }
@@ -34,16 +34,16 @@ def test_the_count_is_that_of_the_training_loop() -> None:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_parts_and_directions_sum_to_the_whole(preset: str, objective: str) -> None:
-    counted = counts(replace(PRESETS[preset](), objective=objective))
+    counted = count_costs(replace(PRESETS[preset](), objective=objective))
     row = sum(sum(parts.values()) for parts in counted["networks"].values())
     assert counted["forward_flops"] == counted["backward_flops"] == counted["batch_size"] * row
     assert counted["train_flops"] == 2 * counted["steps"] * counted["forward_flops"]
     sizes = counted["parameters"]
-    assert sizes["main encoder"] + sizes["beside"] == sizes["all"]
+    assert sizes["main encoder"] + sizes["other"] == sizes["all"]
 
 
 def test_a_generator_that_does_not_learn_has_no_backward_pass() -> None:
-    counted = counts(replace(small(), generator=GeneratorConfig(training="frozen", tying="none")))
+    counted = count_costs(replace(small(), generator=GeneratorConfig(training="frozen", tying="none")))
     spared = counted["batch_size"] * sum(counted["networks"]["generator"].values())
     assert counted["backward_flops"] == counted["forward_flops"] - spared > 0
 
@@ -51,7 +51,7 @@ def test_a_generator_that_does_not_learn_has_no_backward_pass() -> None:
 @pytest.mark.parametrize(("preset", "millions"), {"small": 14, "base": 110, "large": 335}.items())
 def test_parameters(preset: str, millions: int) -> None:
     """The paper's 14M, 110M and 335M."""
-    size = counts(PRESETS[preset]())["parameters"]["main encoder"]
+    size = count_costs(PRESETS[preset]())["parameters"]["main encoder"]
     assert size / 1e6 == pytest.approx(millions, abs=0.6)
 
 
@@ -63,7 +63,7 @@ def test_the_randomness_of_the_caller_is_left_alone() -> None:
 
 def test_overrides() -> None:
     default = electra.flops()
-    assert default == electra.flops(preset="small") == counts(small())
+    assert default == electra.flops(preset="small") == count_costs(small())
     double = electra.flops(steps=2_000_000, batch_size=256)
     assert double["train_flops"] == 4 * default["train_flops"]
     longer = electra.flops(seq_len=512)
@@ -72,7 +72,7 @@ def test_overrides() -> None:
     bert = electra.flops(objective="mlm")
     assert list(bert["networks"]) == ["main encoder"]
     assert bert["train_flops"] < default["train_flops"]
-    assert bert["parameters"]["beside"] == 0
+    assert bert["parameters"]["other"] == 0
 
 
 def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
@@ -82,16 +82,16 @@ def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
     for network in counted["networks"].values():
         for part, flops in network.items():
             line = next(line for line in shown.splitlines() if line.startswith(part))
-            assert (short(flops) if flops else "-") in line
+            assert (format_flops(flops) if flops else "-") in line
     assert "1,000,000 updates of 256 sequences of 512 tokens, 77 of them masked" in shown
-    assert f"training: {short(counted['train_flops'])} FLOPs" in shown
-    assert "parameters: 109.5 M of the main encoder, and 9.9 M of the generator beside it" in shown
+    assert f"training: {format_flops(counted['train_flops'])} FLOPs" in shown
+    assert "parameters: 109.5 M of the main encoder, 9.9 M of the other modules" in shown
     cli.main(["flops", "--preset", "tiny"])
-    assert "parameters: 0.27 M of the main encoder, and 0.03 M of the generator beside it" in capsys.readouterr().out
+    assert "parameters: 0.27 M of the main encoder, 0.03 M of the other modules" in capsys.readouterr().out
 
 
-def test_short() -> None:
-    assert [short(x) for x in (1.2944e18, 1e9, 3.679e9)] == ["1.29e18", "1.00e9", "3.68e9"]
+def test_flops_are_formatted_with_three_digits() -> None:
+    assert [format_flops(x) for x in (1.2944e18, 1e9, 3.679e9)] == ["1.29e18", "1.00e9", "3.68e9"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_mistakes(words: str, message: str, capsys: pytest.CaptureFixture) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("3", "table 3 is not one that is counted; there are 1, 2, 4, 8"),
+        ("3", "table 3 cannot be computed; it must be one of 1, 2, 4, 8"),
         ("two", "NUMBER: expected int, got two"),
         ("1 2", "extra argument '2'; expected one NUMBER"),
         ("", "NUMBER is missing; electra paper-table --help explains it"),

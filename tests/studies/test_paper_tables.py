@@ -6,7 +6,7 @@ import pytest
 
 import electra
 from electra import cli
-from electra.studies.paper.computed_tables import agrees, paper_table, train_flops
+from electra.studies.paper.computed_tables import agrees, compute_train_flops, paper_table
 from electra.studies.paper.printed_tables import MODELS, NOT_COVERED, TABLES
 
 # What the original script prints, cut after four digits (google-research/electra, flops_computation.py).
@@ -41,7 +41,7 @@ DIFFERENT = {
 @pytest.mark.parametrize("model", ORIGINAL)
 def test_the_original_scripts_figures(model: str) -> None:
     digit = 10 ** (math.floor(math.log10(ORIGINAL[model])) - 3)
-    assert ORIGINAL[model] <= train_flops(MODELS[model]) * (1 + 1e-12) < ORIGINAL[model] + digit
+    assert ORIGINAL[model] <= compute_train_flops(MODELS[model]) * (1 + 1e-12) < ORIGINAL[model] + digit
 
 
 @pytest.mark.parametrize("number", TABLES)
@@ -66,7 +66,7 @@ def test_every_model_is_in_a_table() -> None:
 def test_the_printed_speed_ups_are_those_of_a_generator_of_half_the_size() -> None:
     """Why ELECTRA-Small is printed as 1.4e18: to all the digits printed, which BERT-Small's 1.42e18 would not give."""
     base, half, bert = (
-        train_flops(MODELS[name]) for name in ("BERT-Base", "ELECTRA-Small, generator 1/2", "BERT-Small")
+        compute_train_flops(MODELS[name]) for name in ("BERT-Base", "ELECTRA-Small, generator 1/2", "BERT-Small")
     )
     assert [round(base / (share * half)) for share in (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16)] == [45, 90, 181, 361, 722]
     assert [round(base / (share * bert)) for share in (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16)] != [45, 90, 181, 361, 722]

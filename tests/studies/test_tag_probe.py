@@ -12,8 +12,8 @@ from electra.errors import DataError
 from electra.finetuning.tagging.data import read_sentences
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.probing import tags
-from electra.studies.probing.probe import frozen_encoder
-from electra.studies.probing.tags import TagProbeScores, probe_tags, word_states
+from electra.studies.probing.probe import load_frozen_encoder
+from electra.studies.probing.tags import TagProbeScores, compute_word_states, probe_tags
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
 
@@ -30,8 +30,8 @@ def probed(model: Path, folder: Path) -> TagProbeScores:
 @torch.no_grad()
 def test_states_are_hugging_faces_at_the_first_token_of_each_word(model: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the A\ncat,cat B\nlikes C\nmilk D\n\nan E\nowl F\n")
-    encoder, tokenizer = frozen_encoder(model)
-    states, tags, groups = word_states(encoder, tokenizer, read_sentences(tmp_path / "a.txt"), 24, CPU)
+    encoder, tokenizer = load_frozen_encoder(model)
+    states, tags, groups = compute_word_states(encoder, tokenizer, read_sentences(tmp_path / "a.txt"), 24, CPU)
     assert list(zip(tags, groups, strict=True)) == [("E", 1), ("F", 1), ("A", 0), ("B", 0), ("C", 0), ("D", 0)]
     theirs = AutoModel.from_pretrained(model).eval()
     expected = []
@@ -54,17 +54,17 @@ def test_layers_know_what_a_neighbor_tells_and_embeddings_do_not(model: Path, tm
 
 
 def test_some_sentences_are_enough(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tags, "SENTENCES", 20)
+    monkeypatch.setattr(tags, "MAX_SENTENCES", 20)
     write_conll(tmp_path / "train.txt", 60, seed=1)
     write_conll(tmp_path / "test.txt", 30, seed=2)
-    known, split, unknown = tags.tagged_splits(str(tmp_path))
+    known, split, unknown = tags.read_tagged_splits(str(tmp_path))
     assert (len(known), split, len(unknown)) == (20, "test", 20)
     assert probed(model, tmp_path).split == "test"
 
 
 def test_bad_folders(model: Path, tmp_path: Path) -> None:
     write_conll(tmp_path / "train.txt", 9, seed=1)
-    with pytest.raises(DataError, match="a probe of tags needs train, and dev or test; there is train"):
+    with pytest.raises(DataError, match="the tag probe needs train, and dev or test; found train"):
         probed(model, tmp_path)
     write_conll(tmp_path / "dev.txt", 9, seed=2, tags=False)
     with pytest.raises(DataError, match=r"dev.txt:1: no tags"):

@@ -10,9 +10,9 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
     MaskingConfig,
-    choose_positions,
-    num_masked,
-    ordinary_tokens,
+    count_masked,
+    mark_maskable_tokens,
+    sample_positions,
 )
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
@@ -57,8 +57,8 @@ def model(
 
 def choose(inputs: Batch, config: MaskingConfig) -> MaskedPositions:
     """Positions drawn as a model draws them."""
-    candidates = ordinary_tokens(inputs.input_ids, SPECIAL)
-    return choose_positions(candidates, num_masked(inputs.lengths, config.fraction), config, inputs.row_keys)
+    candidates = mark_maskable_tokens(inputs.input_ids, SPECIAL)
+    return sample_positions(candidates, count_masked(inputs.lengths, config.fraction), config, inputs.row_keys)
 
 
 def redraw(inputs: Batch, seed: int) -> Batch:

@@ -13,7 +13,7 @@ from support.traces import trace
 import electra
 from electra.errors import DeviceError, UsageError
 from electra.pretraining import run as run_module
-from electra.pretraining.execution import graphed_lengths
+from electra.pretraining.execution import list_graph_lengths
 from electra.train import loop
 from electra.train.graphs import Sums
 from electra.train.metrics_log import read_metrics
@@ -48,7 +48,7 @@ def test_replayed_steps_are_those_of_the_plain_way(
     method: str, text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loss by loss, with micro-batches of several shapes, and gradients that add up over two of them."""
-    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])  # what is drawn depends on shapes
+    monkeypatch.setattr(run_module, "list_graph_lengths", lambda seq_len: [])  # what is drawn depends on shapes
     options = merged(tiny_run, METHODS[method])
     electra.pretrain(str(text), out=str(tmp_path / "plain"), **options)
     electra.pretrain(str(text), out=str(tmp_path / "graphs"), **merged(options, {"training": {"graphs": True}}))
@@ -63,16 +63,16 @@ def test_few_lengths_are_recorded(text: Path, tmp_path: Path, tiny_run: dict, re
 
 
 def test_lengths() -> None:
-    assert graphed_lengths(128) == [32, 64, 96, 128]
-    assert graphed_lengths(100) == [32, 64, 96, 100]
-    assert graphed_lengths(16) == [16]
+    assert list_graph_lengths(128) == [32, 64, 96, 128]
+    assert list_graph_lengths(100) == [32, 64, 96, 100]
+    assert list_graph_lengths(16) == [16]
 
 
 def test_gradients_stay_where_they_are(
     text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph writes to the memory that it was recorded with, whatever is recorded later."""
-    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])
+    monkeypatch.setattr(run_module, "list_graph_lengths", lambda seq_len: [])
     seen: list[list[int]] = []
     recorded: list[int] = []
 
@@ -101,7 +101,7 @@ def test_sums_are_not_those_that_the_next_replay_overwrites() -> None:
 def test_a_run_may_go_on_with_graphs(
     text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "graphed_lengths", lambda seq_len: [])
+    monkeypatch.setattr(run_module, "list_graph_lengths", lambda seq_len: [])
     out = tmp_path / "run"
     electra.pretrain(str(text), out=str(tmp_path / "whole"), **tiny_run)
     with pytest.raises(CrashError):

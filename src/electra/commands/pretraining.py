@@ -13,7 +13,7 @@ from electra.data.manifest import Manifest
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
-from electra.pretraining.unused_options import without_effect
+from electra.pretraining.unused_options import find_unused_options
 from electra.pretraining.warm_start import read_initial_sizes
 from electra.storage import PathLike, restrict_permissions
 from electra.train.callbacks import Callback
@@ -139,7 +139,7 @@ def pretrain(
     directory = check_output_path(out)
     overrides = flatten(options) | ({"text": sources(text)} if text else {}) | ({"preset": preset} if preset else {})
     built = resolve_pretraining(overrides, config, directory)
-    for line in without_effect(overrides, built):
+    for line in find_unused_options(overrides, built):
         log.warning(line)
     log_preset(built)
     with restrict_permissions(private):

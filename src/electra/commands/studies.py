@@ -28,18 +28,18 @@ def flops(
         batch_size: Sequences of one update, instead of the preset's.
 
     Returns:
-        See `electra.studies.paper.run_costs.counts`.
+        See `electra.studies.paper.run_costs.count_costs`.
     """
     from electra.config.resolve import resolve
     from electra.presets import get_preset
-    from electra.studies.paper.run_costs import counts
+    from electra.studies.paper.run_costs import count_costs
 
     config = get_preset(preset)
     if seq_len is not None and seq_len > config.model.max_positions:
         raise UsageError(f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}")
     given = {"objective": objective, "seq_len": seq_len, "steps": steps, "training.batch_size": batch_size}
     overrides = {name: value for name, value in given.items() if value is not None}
-    return counts(resolve(config, {}, overrides, command="flops"))
+    return count_costs(resolve(config, {}, overrides, command="flops"))
 
 
 def paper_table(number: int) -> dict[str, Any]:

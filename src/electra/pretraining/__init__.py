@@ -1,1 +1,1 @@
-"""Pre-training by replaced token detection, and the objectives it is compared with."""
+"""Pre-training by replaced token detection and the objectives that the paper compares it with."""

@@ -1,4 +1,4 @@
-"""Build the model of a configuration, with weights or as shapes alone."""
+"""Build the model of a configuration, with weights or on the meta device."""
 
 from dataclasses import replace
 
@@ -10,56 +10,56 @@ from electra.errors import DeviceError
 from electra.model.hf_config import use_meta_device
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import generator_sizes
+from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
-from electra.pretraining.two_stage import generator_of
+from electra.pretraining.two_stage import resolve_generator
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import Tokenizer
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Tensor, " V"]) -> PretrainingModel:
-    """The model with initial weights drawn by the seed; V is the size of the tokenizer's vocabulary.
+    """Build the model with initial weights from the seed; V is the size of the tokenizer's vocabulary.
 
-    `unigrams` are the counts of the tokens in the corpus.
+    `unigrams` are the token counts of the corpus.
 
     Raises:
-        DeviceError: there is not enough memory for networks of these sizes.
+        DeviceError: not enough memory for networks of these sizes.
     """
-    spec = build_spec(config, vocabulary_of(tokenizer), unigrams)
+    spec = build_spec(config, build_vocabulary(tokenizer), unigrams)
     seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
     try:
         return PretrainingModel(spec)
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
-        generator = generator_sizes(spec.main, spec.generator).hidden_size
+        generator = compute_generator_sizes(spec.main, spec.generator).hidden_size
         raise DeviceError(
-            f"this machine has no memory for an encoder of width {spec.main.hidden_size:,} and a generator of "
+            f"not enough memory for an encoder of width {spec.main.hidden_size:,} and a generator of "
             f"{generator:,}; lower --model.hidden-size or --generator.size"
         ) from None
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """The token ids of a tokenizer that objectives use."""
+def build_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """Collect the token ids that objectives use."""
     return Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids, tokenizer.unk_id)
 
 
-def build_shapes(config: PretrainConfig) -> PretrainingModel:
-    """The model on torch's meta device, without memory, for counts of parameters and FLOPs."""
+def build_meta_model(config: PretrainConfig) -> PretrainingModel:
+    """Build the model on the meta device, without memory, to count parameters and FLOPs."""
     vocabulary = Vocabulary(config.model.vocab_size, mask_id=0, special_ids=())
     with use_meta_device():
         return PretrainingModel(build_spec(config, vocabulary, torch.zeros(vocabulary.size, dtype=torch.long)))
 
 
 def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> ObjectiveSpec:
-    """Everything that the objective is built from."""
+    """Build the specification of the objective."""
     objective = OBJECTIVES[config.objective]
-    if config.loss_weight is not None and objective.has_generator:  # relative to the generator's loss
+    if config.loss_weight is not None and objective.has_generator:  # the weight is relative to the generator's loss
         objective = replace(objective, weight=config.loss_weight)
     return ObjectiveSpec(
         objective,
         replace(config.model, vocab_size=vocabulary.size),
-        generator_of(config),
+        resolve_generator(config),
         config.masking,
         vocabulary,
         unigrams,

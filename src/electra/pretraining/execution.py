@@ -1,4 +1,4 @@
-"""What a run makes of its device: how many rows at once, what is compiled, what is recorded."""
+"""Execution on the device: micro-batch size, torch.compile, CUDA graphs."""
 
 import logging
 
@@ -14,37 +14,36 @@ from electra.runtime.setup import Runtime
 log = logging.getLogger(__name__)
 
 
-CPU_ROWS = 64
-"""Sequences that pass the model at once on a CPU, where larger micro-batches take memory and gain little."""
+CPU_MICRO_BATCH = 64
+"""Largest default micro-batch on a CPU. Larger ones take more memory and are hardly faster."""
 ACTIVATIONS_PER_GIB = 16 * 128 * 256 * 12
-"""Length x width x depth of 16 rows of Small, which are taken to fit into a GiB of a GPU (not measured)."""
-GRAPHED_LENGTHS = 32
-"""Places from one length of micro-batch to the next, where graphs are recorded."""
+"""Rows x length x width x depth of 16 rows of Small, which are assumed to fit into 1 GiB of GPU memory (not measured)."""
+GRAPH_LENGTH_STEP = 32
+"""Step between the micro-batch lengths for which CUDA graphs are captured."""
 
 
 def resolve_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded: int = 0) -> int:
-    """The micro-batch size: as given, as `recorded` by the run that is resumed, or what suits the device.
+    """Return the configured micro-batch size, else the `recorded` one of the resumed run, else a default.
 
-    That is the largest that divides a process's share and fits. On a GPU activations grow with length x width x depth. Graphs
-    keep theirs while those of another shape are computed for the first time.
+    The default is the largest size that divides a process's share of the batch and fits the device. On a GPU, activations
+    grow with length x width x depth; CUDA graphs keep theirs while a graph of another shape is captured.
 
-    A resumed run keeps its size, because dropout is drawn for a micro-batch, and because a mean of the micro-batches' means
-    depends on it.
+    A resumed run keeps its size: dropout is drawn per micro-batch, and a mean of micro-batch means depends on the size.
 
     Raises:
-        UsageError: processes do not divide the batch, or cannot keep the size that the means of the run depend on.
+        UsageError: the processes cannot share the batch evenly, or cannot keep a size that the run's means depend on.
     """
-    rows = config.training.micro_batch_size or micro_batch_size_for(config, runtime, recorded)
+    rows = config.training.micro_batch_size or choose_micro_batch_size(config, runtime, recorded)
     if recorded not in (0, rows):
         log.warning(
-            f"micro-batches of {rows} sequences, {recorded} before: dropout differs from that of an undisturbed run from "
-            "here on"
+            f"micro-batches of {rows} sequences, {recorded} before: from here on dropout differs from that of an "
+            "uninterrupted run"
         )
     return rows
 
 
-def micro_batch_size_for(config: PretrainConfig, runtime: Runtime, recorded: int) -> int:
-    """The recorded size where the processes can keep it, or else what suits the device; see `resolve_micro_batch_size`."""
+def choose_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded: int) -> int:
+    """Return the recorded size if the processes can keep it, else the default; see `resolve_micro_batch_size`."""
     share, rest = divmod(config.training.batch_size, runtime.world_size)
     if rest or not share:
         raise UsageError(
@@ -55,10 +54,11 @@ def micro_batch_size_for(config: PretrainConfig, runtime: Runtime, recorded: int
         return recorded
     if recorded and config.training.means == "local":
         raise UsageError(
-            f"training.means is local, so this run's loss depends on its micro-batches of {recorded} sequences, into which "
-            f"{runtime.world_size} processes cannot divide a batch of {config.training.batch_size}; start as many as before"
+            f"training.means is local, so the loss of this run depends on its micro-batches of {recorded} sequences; "
+            f"{runtime.world_size} processes cannot divide a batch of {config.training.batch_size} into these; "
+            "start as many processes as before"
         )
-    limit = CPU_ROWS
+    limit = CPU_MICRO_BATCH
     if runtime.device.type == "cuda":
         memory = torch.cuda.get_device_properties(runtime.device).total_memory / 2**30
         row = config.seq_len * config.model.hidden_size * config.model.num_layers
@@ -67,24 +67,24 @@ def micro_batch_size_for(config: PretrainConfig, runtime: Runtime, recorded: int
 
 
 COMPILED_VARIANTS = 64
-"""Of a layer's code: sizes of the networks, with padding and without, at positions, in training and out of it."""
+"""Compiled variants of a layer: by network size, with or without padding, at all or some positions, in training or not."""
 
 
 def compile_parts(model: PretrainingModel, device: torch.device, backend: str = "inductor") -> None:
-    """Have torch.compile compile layers, and what is done with logits, when they first compute.
+    """Compile the layers and the chunked softmax with torch.compile, at their first call.
 
-    Layers are alike, so that one of each network is compiled; parameters and their names stay.
+    Layers of a network share their compiled code. Parameters and their names do not change.
 
     Raises:
-        DeviceError: torch.compile does not work here: for a CPU it needs a C++ compiler, for a GPU Triton.
+        DeviceError: torch.compile does not work here: it needs a C++ compiler on a CPU, Triton on a GPU.
     """
     try:
         torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device))
-    except Exception as error:  # of many kinds, from wherever its back end fails
+    except Exception as error:  # back ends raise many types
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)
         raise DeviceError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
-    # From the limit on, which is 8, a layer would silently stay as it is. (In this thread; what is compiled in a backward
-    # pass, by a thread of autograd's, keeps to 8. It needs fewer, as its sizes become variables.)
+    # Beyond the limit, by default 8, a layer silently runs uncompiled. The setting holds for this thread only: the backward
+    # pass, compiled by an autograd thread, keeps the default. It needs fewer variants, as its sizes become variables.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
     for module in model.modules():
         if isinstance(module, TransformerLayer):
@@ -94,15 +94,11 @@ def compile_parts(model: PretrainingModel, device: torch.device, backend: str = 
 
 
 def check_graphs(config: PretrainConfig, runtime: Runtime) -> None:
-    """See that CUDA graphs, if they are asked for, can be had here.
-
-    Raises:
-        DeviceError: there is no GPU.
-    """
+    """Raise a `DeviceError` if CUDA graphs are requested without a GPU."""
     if config.training.graphs and runtime.device.type != "cuda":
         raise DeviceError("--training.graphs: CUDA graphs need a GPU, and this run has none; leave it out")
 
 
-def graphed_lengths(seq_len: int) -> list[int]:
-    """Lengths of the micro-batches of which there are graphs: few, as each has one of its own."""
-    return [*range(GRAPHED_LENGTHS, seq_len, GRAPHED_LENGTHS), seq_len]
+def list_graph_lengths(seq_len: int) -> list[int]:
+    """List the micro-batch lengths for which CUDA graphs are captured: few, because each has its own graph."""
+    return [*range(GRAPH_LENGTH_STEP, seq_len, GRAPH_LENGTH_STEP), seq_len]

@@ -1,4 +1,4 @@
-"""What a finished run leaves: held-out metrics, Hugging Face directories, a report, a summary."""
+"""Results of a finished run: held-out metrics, Hugging Face directories, report, summary."""
 
 import logging
 import platform
@@ -22,14 +22,14 @@ from electra.model.encoder import EncoderConfig
 from electra.model.model_card import ModelCard, write_model_card
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.evaluation.held_out import Evaluation, Sample, evaluate, samples
+from electra.pretraining.evaluation.held_out import Evaluation, Sample, collect_samples, evaluate
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
 from electra.pretraining.reporting.model_card import build_model_card
 from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import longest_trained_length
+from electra.pretraining.warm_start import find_trained_length
 from electra.runtime.setup import Runtime, start_runtime
 from electra.seeding import Stream, derive_row_keys
 from electra.storage import convert_os_errors
@@ -40,9 +40,9 @@ from electra.train.metrics_log import read_metrics
 log = logging.getLogger(__name__)
 
 
-# Held-out examples that are scored: enough for three digits, and seconds.
+# Held-out examples to evaluate: enough for three digits, in seconds.
 MAX_EXAMPLES = 2_000
-EVALUATION_ROWS = 32
+EVALUATION_BATCH_SIZE = 32
 
 
 def finish(
@@ -55,13 +55,13 @@ def finish(
     findings: list[Finding],
     runtime: Runtime,
 ) -> dict[str, Any]:
-    """Evaluate, save and report in the main process; returns the summary and samples, elsewhere nothing."""
+    """Evaluate, save and report in the main process; return the summary and samples (empty in other processes)."""
     if not runtime.is_main:
         return {}
-    evaluation = score(model, data, tokenizer, runtime)
-    at_the_end = check_heldout(state.step, evaluation.metrics, model.scored_everywhere)
-    findings = check_vocabulary(data.manifest.coverage) + findings + at_the_end
-    shown_samples = samples(model, sample_batch(data.heldout, tokenizer), list(tokenizer.vocabulary), runtime)
+    evaluation = evaluate_heldout(model, data, tokenizer, runtime)
+    heldout_findings = check_heldout(state.step, evaluation.metrics, model.scores_all_tokens)
+    findings = check_vocabulary(data.manifest.coverage) + findings + heldout_findings
+    samples = collect_samples(model, select_samples(data.heldout, tokenizer), list(tokenizer.vocabulary), runtime)
     summary = {
         "step": state.step,
         "seconds": state.seconds,
@@ -72,57 +72,58 @@ def finish(
         "hardware": describe_execution(model, runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    run_facts = facts(config, model, data, summary)
+    facts = collect_facts(config, model, data, summary)
     metrics = dict(table(evaluation.metrics, model.spec.objective.all_metrics))
 
-    def card(name: str, architecture: str) -> ModelCard:
-        return build_model_card(name, architecture, config, run_facts, metrics)
+    def build_card(name: str, architecture: str) -> ModelCard:
+        return build_model_card(name, architecture, config, facts, metrics)
 
-    save_networks(directory, model, tokenizer, card, longest_trained_length(config, data.manifest.seq_len))
+    save_networks(directory, model, tokenizer, build_card, find_trained_length(config, data.manifest.seq_len))
     report = Report(
         title=f"{config.objective}, {model.spec.main.num_layers} x {model.spec.main.hidden_size}: {directory.path.name}",
-        facts=run_facts,
+        facts=facts,
         rows=list(read_metrics(directory.path / "metrics.jsonl")),
         metrics=model.spec.objective.all_metrics,
         evaluation=evaluation,
-        samples=shown_samples,
+        samples=samples,
         findings=findings,
     )
     write_report(report, directory.path)
-    if model.discriminates and not model.scored_everywhere:
+    if model.discriminates and not model.scores_all_tokens:
         log.info(
-            f"objective {config.objective} learns from the chosen tokens alone (of the others it was taught nothing)"
+            f"objective {config.objective} trains the discriminator on {config.masking.fraction:.0%} of the tokens only; "
+            "its held-out metrics are over all tokens"
         )
-    for finding in at_the_end:
+    for finding in heldout_findings:
         log.warning(f"{finding.problem}: {finding.advice}")
-    directory.finish(summary)
+    directory.write_summary(summary)
     log_results(directory)
-    return summary | {"samples": shown_samples}
+    return summary | {"samples": samples}
 
 
 def log_results(directory: RunDirectory) -> None:
-    """Log the paths of the models and of the report of a finished run."""
-    log.info(f"checkpoint: {', '.join(map(str, directory.networks()))}")
+    """Log the paths of a finished run's models and report."""
+    log.info(f"checkpoint: {', '.join(map(str, directory.list_networks()))}")
     log.info(f"report: {directory.report}")
 
 
-def score(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
-    """The held-out metrics."""
+def evaluate_heldout(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
+    """Compute the held-out metrics."""
     batches = evaluation_batches(
-        data.heldout, batch_size=EVALUATION_ROWS, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
+        data.heldout, batch_size=EVALUATION_BATCH_SIZE, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
     )
     return evaluate(model, batches, torch.from_numpy(data.unigrams), runtime)
 
 
 def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
-    """The held-out metrics of a run's newest checkpoint, on its own data or on other data.
+    """Compute the held-out metrics of a run's newest checkpoint, on its own or other data.
 
     Raises:
         RunError: not a run directory, or it has no checkpoint yet.
         DataError: no such data, or prepared with another tokenizer.
     """
     directory = RunDirectory(run)
-    config = directory.saved()
+    config = directory.load_config()
     with start_runtime(config.runtime) as runtime:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
         tokenizer = load_tokenizer(directory.tokenizer)
@@ -132,15 +133,15 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         if state.step == 0:
             raise RunError(f"{run}: has no checkpoint yet")
         enable_kernels(model, runtime)
-        evaluation = score(model.to(runtime.device), data, tokenizer, runtime)
+        evaluation = evaluate_heldout(model.to(runtime.device), data, tokenizer, runtime)
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
     )
     return evaluation.metrics
 
 
-def sample_batch(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
-    """The held-out examples that are shown: short enough to read, long enough to say something."""
+def select_samples(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
+    """Select the held-out examples to show: those with lengths closest to 24 tokens, which are easy to read."""
     lengths = torch.from_numpy(examples.lengths(range(len(examples))))
     order = (lengths - 24).abs().argsort(stable=True)[:number].numpy()
     return build_batch(examples, order, derive_row_keys(order, Stream.HELDOUT_ROWS), tokenizer.pad_id)
@@ -150,12 +151,13 @@ def save_networks(
     directory: RunDirectory,
     model: PretrainingModel,
     tokenizer: Tokenizer,
-    card: Callable[[str, str], ModelCard],
+    build_card: Callable[[str, str], ModelCard],
     length: int | None = None,
 ) -> None:
-    """Write the Hugging Face directories of the networks, trained on sequences of up to `length` tokens if known.
+    """Write the Hugging Face directories of the networks.
 
-    `card` builds a network's model card from its name and architecture.
+    `build_card` builds a network's model card from its name and architecture. `length` is the longest sequence length of the
+    training, if known.
     """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
     main = "discriminator" if model.discriminates else "masked_lm"
@@ -163,26 +165,26 @@ def save_networks(
     if model.generator is not None:
         networks["generator"] = (model.generator, "ElectraForMaskedLM")
     for name, (network, architecture) in networks.items():
-        path, aside = directory.path / name, directory.path / f".writing-{name}"
+        path, temporary = directory.path / name, directory.path / f".writing-{name}"
         with convert_os_errors(path):
-            shutil.rmtree(aside, ignore_errors=True)
-            save_pretrained(aside, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
-            tokenizer.save(aside, network.config.max_positions)
-            write_model_card(aside, card(name, architecture))
+            shutil.rmtree(temporary, ignore_errors=True)
+            save_pretrained(temporary, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
+            tokenizer.save(temporary, network.config.max_positions)
+            write_model_card(temporary, build_card(name, architecture))
             shutil.rmtree(path, ignore_errors=True)
-            aside.rename(path)
+            temporary.rename(path)
 
 
-def facts(
+def collect_facts(
     config: PretrainConfig, model: PretrainingModel, data: PreparedData, summary: dict[str, Any]
 ) -> dict[str, str]:
-    """The head of a report."""
+    """Return the rows of the report's first table."""
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
     main, coverage = model.spec.main, data.manifest.coverage
     generator = {} if model.generator is None else {"generator": format_sizes(model.generator.config)}
     if model.generator is None and model.spec.objective.has_generator:
-        generator = {"generator": f"{config.generator.kind} draws"}
+        generator = {"generator": f"{config.generator.kind} samples"}
     return {
         "text": ", ".join(config.text) or str(config.data),
         "data": f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples, "
@@ -205,7 +207,7 @@ def facts(
 
 
 def format_sizes(encoder: EncoderConfig) -> str:
-    """An encoder's sizes in words."""
+    """Format an encoder's sizes."""
     return (
         f"{format_count(encoder.num_layers, 'layer')}, width {encoder.hidden_size:,}, "
         f"{format_count(encoder.num_heads, 'head')}, feed-forward {encoder.ffn_size:,}, "
@@ -222,12 +224,12 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
     console.print(grid)
 
 
-def show_samples(shown_samples: Sequence[Sample]) -> None:
+def show_samples(samples: Sequence[Sample]) -> None:
     """Print held-out sentences with the discriminator's probabilities."""
-    if shown_samples:
+    if samples:
         console.print(
-            "Held-out sentences: each token with the probability that it was replaced; replaced ones are marked."
+            "Held-out sentences: each token with the probability that it was replaced; replaced tokens are marked."
         )
-    for sample in shown_samples:
+    for sample in samples:
         console.print(sentence_markup(sample))
         console.print()

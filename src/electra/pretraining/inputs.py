@@ -1,4 +1,4 @@
-"""Inputs of a pre-training run: its prepared data and tokenizer, made from text where they do not exist yet."""
+"""Inputs of a pre-training run: prepared data and tokenizer, made from text if they do not exist yet."""
 
 import logging
 from pathlib import Path
@@ -16,7 +16,7 @@ from electra.data.shards import PreparedData
 from electra.errors import DataError, TextError, UsageError
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import discriminator_directory
+from electra.pretraining.warm_start import find_main_directory
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 FEW_TOKENS = 20_000
-"""Held-out tokens below which sampling error moves the third digit of an accuracy, and much more the recall of rare
-replacements."""
+"""With fewer held-out tokens, sampling error changes the third digit of an accuracy, and the recall of rare replacements
+much more."""
 
 
 def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[PreparedData, Tokenizer]:
@@ -39,9 +39,9 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
         StorageError: the run directory cannot be written.
     """
     if bool(config.text) == (config.data is not None):
-        both = f"; given are the text {' '.join(config.text)} and --data {config.data}" if config.text else ""
+        given = f"; got the text {' '.join(config.text)} and --data {config.data}" if config.text else ""
         raise UsageError(
-            f"say what to train on: text (files, folders, hf://owner/name or builtin), or --data DIR, not both{both}"
+            f"give either text to train on (files, folders, hf://owner/name or builtin) or --data DIR{given}"
         )
     if config.data is not None:
         data, tokenizer = open_data(config, Path(config.data))
@@ -55,7 +55,7 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
         data = PreparedData.open(directory.data)
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
-        log.warning(f"{error}; all of the text is already prepared in {directory.data}, which is used")
+        log.warning(f"{error}; using the text prepared in {directory.data}")
         return require_enough_data(data, config), tokenizer
     log_corpus(corpus)
     tokenizer = load_or_train_tokenizer(config, corpus, directory)
@@ -66,11 +66,11 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
 
 
 def require_enough_data(data: PreparedData, config: PretrainConfig) -> PreparedData:
-    """Return the data after checking its size.
+    """Check the size of the data and return it.
 
     Raises:
         UsageError: fewer training examples than one batch.
-        DataError: no held-out example, so that the run could not be evaluated.
+        DataError: no held-out example, so the run could not be evaluated.
     """
     if len(data.train) < config.training.batch_size:
         raise UsageError(
@@ -82,43 +82,39 @@ def require_enough_data(data: PreparedData, config: PretrainConfig) -> PreparedD
     if not len(data.heldout):
         raise DataError(f"{data.path}: too little text to hold any out for evaluation; add text")
     if data.heldout.tokens < FEW_TOKENS:
-        log.warning(
-            f"only {data.heldout.tokens:,} tokens are held out: the held-out figures will be rough; more text helps"
-        )
+        log.warning(f"only {data.heldout.tokens:,} held-out tokens: the held-out metrics will be imprecise; add text")
     return data
 
 
 def open_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Tokenizer]:
-    """Open data that `electra prepare` wrote, with its tokenizer (or `config.tokenizer`, which has to be the same)."""
+    """Open data written by `electra prepare`, with its tokenizer (or `config.tokenizer`, which must be equal)."""
     data = PreparedData.open(path)
     tokenizer = load_tokenizer(config.tokenizer or data.tokenizer_path)
     data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
     if data.manifest.seq_len > config.model.max_positions:
         raise UsageError(
-            f"{path}: prepared with sequences of {data.manifest.seq_len}, the model has {config.model.max_positions} "
-            "positions; raise --model.max-positions or prepare again with a smaller --seq-len"
+            f"{path}: prepared with sequences of {data.manifest.seq_len} tokens, the model has "
+            f"{config.model.max_positions} positions; raise --model.max-positions or prepare again with a smaller --seq-len"
         )
     if data.manifest.seq_len != config.seq_len:
         raise UsageError(
-            f"--seq-len is {config.seq_len}, but {path} was prepared with sequences of {data.manifest.seq_len}; "
+            f"--seq-len is {config.seq_len}, but {path} was prepared with sequences of {data.manifest.seq_len} tokens; "
             "leave --seq-len out, or prepare the text again"
         )
     log.info(
         f"data of {path}: {format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples "
-        f"(sequence length {data.manifest.seq_len}, that of the prepared data)"
+        f"(prepared with sequence length {data.manifest.seq_len})"
     )
     log_coverage(data, str(path))
     return data, tokenizer
 
 
 def load_or_train_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirectory) -> Tokenizer:
-    """Load the tokenizer of --tokenizer, of --init or of this run, in this order; otherwise train one."""
-    given = config.tokenizer or (str(discriminator_directory(Path(config.init))) if config.init else None)
+    """Load the tokenizer of --tokenizer, else of --init, else of this run; if there is none, train one."""
+    given = config.tokenizer or (str(find_main_directory(Path(config.init))) if config.init else None)
     if given is not None:
         tokenizer = load_tokenizer(given)
-        log.info(
-            f"tokenizer {given}, {tokenizer.vocab_size:,} tokens" + ("" if config.tokenizer else " (that of --init)")
-        )
+        log.info(f"tokenizer {given}, {tokenizer.vocab_size:,} tokens" + ("" if config.tokenizer else " (from --init)"))
         tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():

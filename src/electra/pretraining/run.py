@@ -18,7 +18,7 @@ from electra.errors import DeviceError
 from electra.execution import enable_kernels
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.execution import check_graphs, compile_parts, graphed_lengths, resolve_micro_batch_size
+from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import load_inputs
 from electra.pretraining.objectives.model import PretrainingModel
@@ -26,8 +26,8 @@ from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, Utilization, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.two_stage import earlier, stages, sum_states
-from electra.pretraining.warm_start import check_init, continue_from, load_stage_one
+from electra.pretraining.two_stage import configure_stages, read_final_state, sum_states
+from electra.pretraining.warm_start import check_init, load_initial_weights, load_stage_one
 from electra.runtime.distributed import main_process_first, share_errors
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
@@ -61,7 +61,7 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
             facts = beginning(config, directory)
             check_graphs(config, runtime)
         check_alike(facts, runtime)
-        if (summary := directory.finished()) is None:
+        if (summary := directory.load_summary()) is None:
             return run(config, directory, runtime, callbacks)
         with main_process_first(runtime):
             directory.check(config)
@@ -81,7 +81,7 @@ def run(
                 if config.init:
                     check_init(Path(config.init), config)
                 claim.enter_context(directory.lock_or_create(config))
-        if (summary := directory.finished()) is not None:  # by another process, just before this one had the lock
+        if (summary := directory.load_summary()) is not None:  # by another process, just before this one had the lock
             return summary
         rows = resolve_micro_batch_size(config, runtime, recorded_micro_batch_size(directory, runtime))
         with main_process_first(runtime):
@@ -90,14 +90,14 @@ def run(
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         last, before = config, TrainingState()
         if config.procedure != "joint":
-            first, last = stages(config, model, data)
-            summary = directory.first_stage.finished() or run(first, directory.first_stage, runtime, callbacks)
-            before = earlier(summary)
+            first, last = configure_stages(config, model, data)
+            summary = directory.first_stage.load_summary() or run(first, directory.first_stage, runtime, callbacks)
+            before = read_final_state(summary)
             with main_process_first(runtime):  # it is the one that saves what all take over
                 load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
         log.info(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
         if config.init:
-            continue_from(Path(config.init), model)
+            load_initial_weights(Path(config.init), model)
         model.to(runtime.device)
         if config.training.compile:
             compile_parts(model, runtime.device)
@@ -130,7 +130,7 @@ def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]
     return {
         **options,
         "the newest checkpoint": newest[0] if newest else "none",
-        "a finished run in --out": directory.finished() is not None,
+        "a finished run in --out": directory.load_summary() is not None,
     }
 
 
@@ -172,12 +172,12 @@ def train_model(
         pad_id=tokenizer.pad_id,
         seed=recipe.seed,
         length_warmup=config.length_warmup,
-        padded_to=graphed_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
+        padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=runtime.rank,
         world_size=runtime.world_size,
     )
     checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, {"micro_batch_size": rows})
-    health = Health(tokenizer.vocab_size, model.scored_everywhere, not config.generator.exclude_original_token)
+    health = Health(tokenizer.vocab_size, model.scores_all_tokens, not config.generator.exclude_original_token)
     monitor = HealthMonitor(directory.path, recipe.budget, health)
     all_callbacks = [
         Utilization(model.utilized_share(data.manifest.seq_len), runtime),

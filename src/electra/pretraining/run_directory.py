@@ -1,14 +1,14 @@
-"""The run directory: what lies where, whose configuration it has, and whether the run is finished.
+"""The run directory: its layout, configuration and state.
 
 RUN/config.yaml          the resolved configuration; `electra pretrain --config` repeats the run from it
-RUN/tokenizer/ data/     made from the text, where they were not given
+RUN/tokenizer/ data/     made from the text, if not given
 RUN/checkpoints/         see train.checkpoint
-RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ holds the same for TensorBoard
+RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ has the same for TensorBoard
 RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
 RUN/generator/
-RUN/first-stage/         of training in two stages: the generator's own run
+RUN/first-stage/         two-stage training: the generator's run
 RUN/report.html          with RUN/pictures/
-RUN/summary.json         written last: the run is finished
+RUN/summary.json         written last: marks the run as finished
 """
 
 import json
@@ -32,8 +32,9 @@ from electra.storage import LOCK, holds_files, lock_output, write_atomically
 log = logging.getLogger(__name__)
 
 
-# These may differ when a run is resumed: they do not change what is learnt, or, as the device, its random draws alone.
-FREE = (
+# Options (or prefixes) that may differ when a run is resumed: they do not change the training, or only, as the device does,
+# its random numbers.
+CHANGEABLE_OPTIONS = (
     "runtime.",
     "workers",
     "encoding_errors",
@@ -83,7 +84,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """The final metrics; its presence says that the run is finished."""
+        """The final metrics; present only in a finished run."""
         return self.path / "summary.json"
 
     @property
@@ -103,16 +104,16 @@ class RunDirectory:
 
     @property
     def report(self) -> Path:
-        """What a finished run has to say."""
+        """The report of a finished run."""
         return self.path / "report.html"
 
     @property
     def first_stage(self) -> "RunDirectory":
-        """The run of the generator alone, of training in two stages."""
+        """Two-stage training: the generator's run."""
         return RunDirectory(self.path / "first-stage")
 
-    def saved(self) -> PretrainConfig:
-        """The configuration that the run was started with.
+    def load_config(self) -> PretrainConfig:
+        """Load the configuration that the run was started with.
 
         Raises:
             RunError: not a run directory.
@@ -121,15 +122,15 @@ class RunDirectory:
             raise RunError(f"{self.path}: not a run directory, it has no {self.config.name}")
         return saved_config(self.config)
 
-    def networks(self) -> list[Path]:
-        """The Hugging Face directories of a finished run, the main network's first."""
+    def list_networks(self) -> list[Path]:
+        """List the Hugging Face directories of a finished run, that of the discriminator or main encoder first."""
         return [self.path / name for name in NETWORKS if (self.path / name).exists()]
 
     def check(self, config: PretrainConfig) -> None:
-        """See that the directory is new, empty, or of the same configuration.
+        """Check that the directory is new, empty, or a run of the same configuration.
 
         Raises:
-            RunError: it is the run of another configuration, or holds other things.
+            RunError: it is a run of another configuration, or has other files.
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: not a directory")
@@ -138,35 +139,35 @@ class RunDirectory:
                 raise RunError(f"{self.path}: not empty and not a run; choose another --out")
             return
         micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
-        if (difference := describe_difference(self.config, config, FREE + micro_batches)) is not None:
-            further = (
-                f"; to train further from this one, --init {self.path} --out ANOTHER" if self.summary.exists() else ""
+        if (difference := describe_difference(self.config, config, CHANGEABLE_OPTIONS + micro_batches)) is not None:
+            hint = (
+                f"; to continue training from it, use --init {self.path} --out ANOTHER" if self.summary.exists() else ""
             )
             raise RunError(
                 f"{self.path}: a run of another configuration: {difference}; "
-                f"choose another --out, or repeat the options it was started with{further}"
+                f"choose another --out, or repeat the options it was started with{hint}"
             )
 
     @contextmanager
     def lock_or_create(self, config: PretrainConfig) -> Iterator[None]:
-        """Make and lock the directory; if what the user gave is unusable, leave nothing half-written of a new one.
+        """Create and lock the directory; a new one is removed again if the user's input is unusable.
 
         Raises:
-            RunError: another process works on it.
+            RunError: another process uses it.
             StorageError: it cannot be written.
         """
-        with lock_output(self.path, self.path / LOCK, log.warning), self._begun(config):
+        with lock_output(self.path, self.path / LOCK, log.warning), self._create(config):
             yield
 
     @contextmanager
-    def _begun(self, config: PretrainConfig) -> Iterator[None]:
+    def _create(self, config: PretrainConfig) -> Iterator[None]:
         new = not self.config.exists()
         if new:
             write_atomically(self.config, to_yaml(config).encode())
         try:
             yield
         except (TextError, TokenizerError, DataError, ModelError, UsageError) as error:
-            # Text that took hours to prepare is kept, unless the options themselves have to change.
+            # Prepared text, the work of hours, is kept unless the options have to change.
             trained = self.checkpoints.exists() or self.first_stage.path.exists()
             prepared = any(self.data.glob("chunks/*"))
             wrong = isinstance(error, UsageError) and not isinstance(error, DeviceError)
@@ -174,8 +175,8 @@ class RunDirectory:
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 
-    def finished(self) -> dict[str, Any] | None:
-        """The summary of a finished run, None if there is still something to do.
+    def load_summary(self) -> dict[str, Any] | None:
+        """Load the summary of a finished run; None if the run is not finished.
 
         Raises:
             RunError: `summary.json` is damaged.
@@ -185,8 +186,8 @@ class RunDirectory:
         try:
             return cast("dict[str, Any]", read_json(self.summary, Summary, RunError))
         except RunError as error:
-            raise RunError(f"{error}; delete it and run the same command again, which writes it anew") from None
+            raise RunError(f"{error}; delete it and repeat the command to write it again") from None
 
-    def finish(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
         write_atomically(self.summary, (json.dumps(summary, indent=2) + "\n").encode())

@@ -1,4 +1,4 @@
-"""Options that change nothing beside the others."""
+"""Options without effect in a configuration."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,16 +6,16 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 
 
-def without_effect(names: Iterable[str], config: PretrainConfig) -> Iterator[str]:
-    """The options among `names` that have no effect in a configuration, each with the reason."""
+def find_unused_options(names: Iterable[str], config: PretrainConfig) -> Iterator[str]:
+    """Yield a message for each option of `names` that has no effect, with the reason."""
     for name in names:
-        for beginning, reason in reasons(config).items():
-            if name.startswith(beginning):
+        for prefix, reason in list_reasons(config).items():
+            if name.startswith(prefix):
                 yield f"--{name.replace('_', '-')} has no effect: {reason}"
 
 
-def reasons(config: PretrainConfig) -> dict[str, str]:
-    """By the beginning of an option's name, why it has no effect."""
+def list_reasons(config: PretrainConfig) -> dict[str, str]:
+    """Return why options have no effect, by the prefix of their names."""
     row, objective = OBJECTIVES[config.objective], f"--objective {config.objective}"
     generator, masking = config.generator, config.masking
     found: dict[str, str] = {}
@@ -25,12 +25,12 @@ def reasons(config: PretrainConfig) -> dict[str, str]:
         found["masking.mlm_"] = f"{objective} has no [MASK] in the input of the discriminator or main encoder"
         if generator.kind != "masked-lm":
             network = ("size", "depth", "heads", "ffn", "tying", "training", "initializer_range")
-            no_network = f"generator.kind {generator.kind} is no network"
+            no_network = f"generator.kind {generator.kind} is not a network"
             found |= {f"generator.{name}": no_network for name in network}
         if generator.kind == "uniform":
-            found["generator.temperature"] = "uniform draws stay uniform at any temperature"
+            found["generator.temperature"] = "uniform samples stay uniform at any temperature"
     if config.procedure != "joint":
-        found["generator.tying"] = f"--procedure {config.procedure} ties no weights"
+        found["generator.tying"] = f"--procedure {config.procedure} shares no weights"
     if config.copy is False and row.target != "every-token":
         found["copy"] = f"{objective} has no copy mechanism"
     if masking.strategy != "rare":
@@ -41,5 +41,5 @@ def reasons(config: PretrainConfig) -> dict[str, str]:
         found["length_warmup.length"] = "length_warmup.steps is 0"
     if config.steps is None:
         budget = "--hours" if config.hours is not None else "--flops"
-        found["schedule.warmup_steps"] = f"with {budget}, schedule.max_warmup says how much of the run warms up"
+        found["schedule.warmup_steps"] = f"with {budget}, schedule.max_warmup sets the warm-up's share of the run"
     return found

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: its costs counted, and its comparisons as grids of runs at equal compute."""
+"""The paper's tables and figures: its costs recomputed, its comparisons as grids of runs at equal compute."""

@@ -7,11 +7,11 @@ from typing import Literal
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.studies.compute import step_flops
+from electra.studies.compute import compute_step_flops
 from electra.studies.paper import glue_scores
 from electra.studies.scales import Scale
 from electra.studies.study import Axis, Study, Variant
-from electra.studies.widths import with_generator, with_width
+from electra.studies.widths import scale_generator, scale_width
 
 ELECTRA, BERT = "ELECTRA", "BERT"
 
@@ -27,11 +27,10 @@ def objectives(scale: Scale) -> Study:
         "mlm": BERT,
     }
     variants = [
-        Variant(name, label, with_objective(scale.config, name), published=glue_scores.OBJECTIVES.get(name))
+        Variant(name, label, set_objective(scale.config, name), published=glue_scores.OBJECTIVES.get(name))
         for name, label in labels.items()
     ]
-    # Not in the paper: a generator that costs nothing, and a task that a small network learns soonest
-    # (docs/research/results.md).
+    # Not in the paper: a generator without cost, with the task that a small network learns fastest (docs/research/results.md).
     frequencies = replace(scale.config, generator=replace(scale.config.generator, kind="unigram"))
     unigram = Variant("electra-unigram", "ELECTRA, unigram generator", frequencies)
     control = Variant("untrained", "one update", scale.config, share=0.0)
@@ -40,21 +39,21 @@ def objectives(scale: Scale) -> Study:
         "Pre-training objectives at equal compute",
         (*variants, unigram, control),
         glue_scores.TABLE_5,
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
         across=True,
     )
 
 
 def generator_size(scale: Scale) -> Study:
-    """Figure 3, left: which generator suits a discriminator, at equal steps (section 3.2)."""
+    """Figure 3, left: generators of several sizes, at equal steps (section 3.2)."""
     places = ("uniform", "unigram", *map(str, scale.generators))
     variants = []
     for hidden in scale.discriminators:
-        main, line = with_width(scale.config, hidden), f"discriminator of {hidden}"
+        main, line = scale_width(scale.config, hidden), f"discriminator of {hidden}"
         generators = (
             replace(main.generator, kind="uniform"),
             replace(main.generator, kind="unigram"),
-            *(with_generator(main, width) for width in scale.generators),
+            *(scale_generator(main, width) for width in scale.generators),
         )
         for place, (name, generator) in enumerate(zip(places, generators, strict=True)):
             config = replace(main, generator=generator)
@@ -73,29 +72,29 @@ def generator_size(scale: Scale) -> Study:
 def training_algorithms(scale: Scale) -> Study:
     """Figure 3, right: joint, two-stage and adversarial training, and BERT, over compute (section 3.2, Appendix F)."""
     config, generator = scale.config, scale.config.generator
-    same_size = with_full_size(generator)  # two-stage training hands the generator's weights to the discriminator
+    same_size = set_full_size(generator)  # two-stage training copies the generator's weights to the discriminator
     algorithms = {
         "electra": (ELECTRA, config),
         "two-stage": ("two-stage", replace(config, procedure="two-stage", generator=same_size)),
         "two-stage-scratch": (
-            "two-stage, no weights handed on",
+            "two-stage, from scratch",
             replace(config, procedure="two-stage-scratch", generator=same_size),
         ),
         "adversarial": ("adversarial", replace(config, generator=replace(generator, training="adversarial"))),
-        "mlm": (BERT, with_objective(config, "mlm")),
+        "mlm": (BERT, set_objective(config, "mlm")),
     }
     return Study(
         "training-algorithms",
         "Training algorithms over compute",
-        tuple(over_compute(algorithms, (0.25, 0.5, 1.0))),
+        tuple(vary_compute(algorithms, (0.25, 0.5, 1.0))),
         glue_scores.FIGURE_3_RIGHT,
         axis=Axis("pre-training FLOPs", flops=True),
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
     )
 
 
 def tying(scale: Scale) -> Study:
-    """Section 3.2: no weights tied, the embeddings, or all; generator and discriminator of the same size, equal steps."""
+    """Section 3.2: no shared weights, shared embeddings, or all shared; networks of equal size, equal steps."""
     labels: dict[Literal["none", "embeddings", "all"], str] = {
         "none": "no tying",
         "embeddings": "embeddings tied",
@@ -105,7 +104,7 @@ def tying(scale: Scale) -> Study:
         Variant(
             name,
             label,
-            replace(scale.config, generator=replace(with_full_size(scale.config.generator), tying=name)),
+            replace(scale.config, generator=replace(set_full_size(scale.config.generator), tying=name)),
             published=glue_scores.TYING[name],
         )
         for name, label in labels.items()
@@ -124,18 +123,18 @@ def tying(scale: Scale) -> Study:
 def model_size(scale: Scale) -> Study:
     """Figure 4, left and center: ELECTRA and BERT of several widths.
 
-    Both of a width spend what ELECTRA of that width spends in the scale's steps.
+    The budget of a width is the FLOPs of its ELECTRA for the scale's steps.
     """
     variants = []
     for hidden in scale.widths:
-        config = with_width(scale.config, hidden)
-        share = step_flops(config) / step_flops(scale.config)
+        config = scale_width(scale.config, hidden)
+        share = compute_step_flops(config) / compute_step_flops(scale.config)
         for line, objective in ((ELECTRA, "electra"), (BERT, "mlm")):
             variants.append(
                 Variant(
                     f"{objective}-{hidden}",
                     f"{line} {hidden}",
-                    with_objective(config, objective),
+                    set_objective(config, objective),
                     line,
                     x=float(hidden),
                     share=share,
@@ -147,20 +146,20 @@ def model_size(scale: Scale) -> Study:
         tuple(variants),
         glue_scores.FIGURE_4,
         axis=Axis("hidden size"),
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
         compared=(ELECTRA, BERT),
     )
 
 
 def convergence(scale: Scale) -> Study:
-    """Figure 4, right: a small ELECTRA and a small BERT up to four times the scale's compute."""
+    """Figure 4, right: a small ELECTRA and a small BERT with up to four times the scale's compute."""
     return Study(
         "convergence",
         "ELECTRA and BERT trained for longer",
-        tuple(over_compute(electra_and_bert(scale.config), (0.25, 0.5, 1.0, 2.0, 4.0))),
+        tuple(vary_compute(configure_both(scale.config), (0.25, 0.5, 1.0, 2.0, 4.0))),
         glue_scores.FIGURE_4_RIGHT,
         axis=Axis("pre-training FLOPs", flops=True),
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
         compared=(ELECTRA, BERT),
     )
 
@@ -170,7 +169,7 @@ def efficiency(scale: Scale) -> Study:
     by_share = glue_scores.BY_SHARE.get(scale.name, {})
     variants = [
         replace(variant, published=by_share.get(variant.line, {}).get(variant.share))
-        for variant in over_compute(electra_and_bert(scale.config), (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0))
+        for variant in vary_compute(configure_both(scale.config), (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0))
     ]
     return Study(
         "efficiency",
@@ -178,15 +177,15 @@ def efficiency(scale: Scale) -> Study:
         tuple(variants),
         glue_scores.FIGURE_1,
         axis=Axis("pre-training FLOPs", flops=True),
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
         compared=(ELECTRA, BERT),
     )
 
 
 def negative_results(scale: Scale) -> Study:
-    """Appendix H: what did not help, beside what it was meant to help."""
+    """Appendix H: ideas that did not help, compared with their baselines."""
     config, generator = scale.config, scale.config.generator
-    bert = with_objective(config, "mlm")
+    bert = set_objective(config, "mlm")
     ideas = {
         "electra": (ELECTRA, config),
         "temperature-1.5": ("ELECTRA, temperature 1.5", replace(config, generator=replace(generator, temperature=1.5))),
@@ -205,12 +204,12 @@ def negative_results(scale: Scale) -> Study:
         "Negative results",
         tuple(Variant(name, label, changed) for name, (label, changed) in ideas.items()),
         glue_scores.APPENDIX_H,
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
     )
 
 
 def learning_rate(scale: Scale) -> Study:
-    """Appendix A: the learning rate, searched for both sides alike."""
+    """Appendix A: the learning rate, searched for ELECTRA and BERT in the same way."""
     variants = [
         Variant(
             f"{name}-{rate:g}",
@@ -219,7 +218,7 @@ def learning_rate(scale: Scale) -> Study:
             line,
             x=float(place),
         )
-        for name, (line, config) in electra_and_bert(scale.config).items()
+        for name, (line, config) in configure_both(scale.config).items()
         for place, rate in enumerate(scale.rates)
     ]
     return Study(
@@ -228,7 +227,7 @@ def learning_rate(scale: Scale) -> Study:
         tuple(variants),
         glue_scores.APPENDIX_A,
         axis=Axis("peak learning rate", tuple(f"{rate:g}" for rate in scale.rates)),
-        budget=budget_flops(scale),
+        budget=compute_budget_flops(scale),
     )
 
 
@@ -245,29 +244,29 @@ STUDIES: dict[str, Callable[[Scale], Study]] = {
 }
 
 
-def budget_flops(scale: Scale) -> float:
-    """The budget where compute is equal: what ELECTRA spends in the scale's own steps."""
-    return step_flops(scale.config) * (scale.config.steps or 0)
+def compute_budget_flops(scale: Scale) -> float:
+    """Compute the budget of studies at equal compute: the FLOPs of ELECTRA for the scale's steps."""
+    return compute_step_flops(scale.config) * (scale.config.steps or 0)
 
 
-def with_full_size(generator: GeneratorConfig) -> GeneratorConfig:
+def set_full_size(generator: GeneratorConfig) -> GeneratorConfig:
     """Return the generator with the size and initializer range of the discriminator."""
     return replace(generator, size=1.0, initializer_range=None)
 
 
-def electra_and_bert(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
-    """ELECTRA and BERT with the same hyperparameters."""
-    return {"electra": (ELECTRA, config), "mlm": (BERT, with_objective(config, "mlm"))}
+def configure_both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
+    """Return configurations of ELECTRA and BERT with the same hyperparameters."""
+    return {"electra": (ELECTRA, config), "mlm": (BERT, set_objective(config, "mlm"))}
 
 
-def with_objective(config: PretrainConfig, name: str) -> PretrainConfig:
-    """The same run with another objective; a loss weight set for the discriminator is dropped for other objectives."""
+def set_objective(config: PretrainConfig, name: str) -> PretrainConfig:
+    """Return the run with another objective; a discriminator's loss weight does not apply to other objectives."""
     weight = config.loss_weight if OBJECTIVES[name].discriminates else None
     return replace(config, objective=name, loss_weight=weight)
 
 
-def over_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:
-    """Each of them at several shares of the budget, every one a run of its own whose learning rate ends at zero."""
+def vary_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:
+    """Build variants at several shares of the budget, each a separate run whose learning rate ends at zero."""
     return [
         Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", config, line, share=share)
         for name, (line, config) in compared.items()

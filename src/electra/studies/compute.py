@@ -1,4 +1,4 @@
-"""Cost of an update: FLOPs by formula, seconds by measurement."""
+"""Cost of an update: FLOPs by formula, time by measurement."""
 
 import statistics
 import time
@@ -13,17 +13,17 @@ from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import TextClassificationHead
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, EncoderConfig, initialize
-from electra.pretraining.build import build_model, build_shapes
+from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import resolve_micro_batch_size
-from electra.pretraining.two_stage import generator_alone
+from electra.pretraining.two_stage import configure_stage_one
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
 
-MOST_FLOPS = 1e11
-"""Of a batch that is timed on a CPU: what a slow core does in seconds. A GPU needs whole batches to show what it can do."""
-REPETITIONS, ENOUGH_SECONDS = 7, 2.0
+MAX_TIMED_FLOPS = 1e11
+"""Most FLOPs of a batch that is timed on a CPU: seconds on a slow core. On a GPU only full batches reach its throughput."""
+REPETITIONS, MIN_SECONDS = 7, 2.0
 
 
 @dataclass(frozen=True)
@@ -34,41 +34,41 @@ class Step:
     seconds: float
 
 
-def step_flops(config: PretrainConfig) -> float:
-    """FLOPs of an update on full rows (Appendix E); for two stages, which have as many updates each, the mean."""
-    rows = [build_shapes(stage).row_flops(config.seq_len) for stage in training_stages(config)]
+def compute_step_flops(config: PretrainConfig) -> float:
+    """Compute the FLOPs of an update on full rows (Appendix E); for two stages, which have equally many updates, the mean."""
+    rows = [build_meta_model(stage).row_flops(config.seq_len) for stage in list_training_stages(config)]
     return config.training.batch_size * statistics.fmean(rows)
 
 
-def look_up_share(config: PretrainConfig) -> float:
-    """The share of `step_flops` that looks embeddings up, and that no machine computes."""
+def compute_look_up_share(config: PretrainConfig) -> float:
+    """Compute the share of `compute_step_flops` that are embedding look-ups, which hardware does not compute."""
     costs = [
-        cost for stage in training_stages(config) for cost in build_shapes(stage).row_costs(config.seq_len).values()
+        cost
+        for stage in list_training_stages(config)
+        for cost in build_meta_model(stage).row_costs(config.seq_len).values()
     ]
     return sum(cost.look_ups for cost in costs) / sum(cost.flops for cost in costs)
 
 
-def training_stages(config: PretrainConfig) -> list[PretrainConfig]:
-    """Return the configurations that a run trains one after the other; see `electra.pretraining.two_stage`."""
-    return [config] if config.procedure == "joint" else [generator_alone(config), config]
+def list_training_stages(config: PretrainConfig) -> list[PretrainConfig]:
+    """List the configurations that a run trains in sequence; see `electra.pretraining.two_stage`."""
+    return [config] if config.procedure == "joint" else [configure_stage_one(config), config]
 
 
 def measure_step(config: PretrainConfig) -> Step:
-    """Time an update on random full rows; for two stages, which have as many updates each, the mean."""
+    """Time an update on random full rows; for two stages, which have equally many updates, the mean."""
     with start_runtime(config.runtime) as runtime:
-        seconds = statistics.fmean(step_seconds(stage, runtime) for stage in training_stages(config))
-    return Step(step_flops(config), seconds)
+        seconds = statistics.fmean(measure_step_seconds(stage, runtime) for stage in list_training_stages(config))
+    return Step(compute_step_flops(config), seconds)
 
 
-def step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
-    """Seconds of an update; of a large batch a part is timed and scaled."""
-    tokens = (
-        f"token{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS))
-    )  # which ones makes no difference
+def measure_step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
+    """Measure the seconds of an update; for a large batch, time a part and scale."""
+    tokens = (f"token{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # any strings
     tokenizer = Tokenizer((*SPECIAL_TOKENS, *tokens), Normalization())
     model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(runtime.device)
     enable_kernels(model, runtime)
-    rows = timed_rows(resolve_micro_batch_size(config, runtime), float(model.row_flops(config.seq_len)), runtime)
+    rows = count_timed_rows(resolve_micro_batch_size(config, runtime), float(model.row_flops(config.seq_len)), runtime)
     batch = random_batch(rows, config.seq_len, config.model.vocab_size)
     counts = model.counts(batch)
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
@@ -78,12 +78,12 @@ def step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
             loss, _ = model(batch.to(runtime.device), counts)
         loss.backward()
 
-    seconds = median_seconds(forward_backward, runtime) * config.training.batch_size / rows
-    return seconds + median_seconds(optimizer.step, runtime)
+    seconds = measure_median_seconds(forward_backward, runtime) * config.training.batch_size / rows
+    return seconds + measure_median_seconds(optimizer.step, runtime)
 
 
 def measure_finetuning_step(model: EncoderConfig, length: int, batch_size: int, device: RuntimeConfig) -> float:
-    """Seconds of an update of fine-tuning on rows of `length`."""
+    """Measure the seconds of a fine-tuning update on rows of `length`."""
     with start_runtime(device) as runtime:
         encoder = Encoder(model)
         initialize(encoder, model.initializer_range)
@@ -92,7 +92,7 @@ def measure_finetuning_step(model: EncoderConfig, length: int, batch_size: int, 
         )
         enable_kernels(module, runtime)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
-        rows = timed_rows(batch_size, module.flops(labeled_batch(1, length, model.vocab_size)), runtime)
+        rows = count_timed_rows(batch_size, module.flops(labeled_batch(1, length, model.vocab_size)), runtime)
         batch = labeled_batch(rows, length, model.vocab_size).to(runtime.device)
 
         def forward_backward() -> None:
@@ -100,20 +100,20 @@ def measure_finetuning_step(model: EncoderConfig, length: int, batch_size: int, 
                 loss, _ = module(batch, {"examples": float(rows)})
             loss.backward()
 
-        seconds = median_seconds(forward_backward, runtime) * batch_size / rows
-        return seconds + median_seconds(optimizer.step, runtime)
+        seconds = measure_median_seconds(forward_backward, runtime) * batch_size / rows
+        return seconds + measure_median_seconds(optimizer.step, runtime)
 
 
-def timed_rows(rows: int, row_flops: float, runtime: Runtime) -> int:
-    """Of the rows that pass the model at once, how many are timed."""
-    return max(1, min(rows, int(MOST_FLOPS / row_flops))) if runtime.device.type == "cpu" else rows
+def count_timed_rows(rows: int, row_flops: float, runtime: Runtime) -> int:
+    """Return how many of a micro-batch's rows to time."""
+    return max(1, min(rows, int(MAX_TIMED_FLOPS / row_flops))) if runtime.device.type == "cpu" else rows
 
 
-def median_seconds(work: Callable[[], object], runtime: Runtime) -> float:
-    """Of some repetitions, after a first one that does not count."""
+def measure_median_seconds(work: Callable[[], object], runtime: Runtime) -> float:
+    """Measure the median seconds of repetitions after a warm-up."""
     work()
     times: list[float] = []
-    while len(times) < REPETITIONS and sum(times) < ENOUGH_SECONDS:
+    while len(times) < REPETITIONS and sum(times) < MIN_SECONDS:
         runtime.synchronize()
         start = time.perf_counter()
         work()
@@ -130,5 +130,5 @@ def random_batch(rows: int, length: int, vocab_size: int) -> Batch:
 
 
 def labeled_batch(rows: int, length: int, vocab_size: int) -> LabeledBatch:
-    """Build such a batch with a label per row."""
+    """Build a random batch with a label per row."""
     return LabeledBatch(random_batch(rows, length, vocab_size), {"label": torch.zeros(rows, dtype=torch.long)})

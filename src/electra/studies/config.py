@@ -1,4 +1,4 @@
-"""Configuration of a study, and the file study.json in which its directory keeps it."""
+"""Configuration of a study and its file study.json."""
 
 import json
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ STUDY = "study.json"
 
 
 class StudyRecord(TypedDict):
-    """The key of study.json that is read; the others are compared with the configuration."""
+    """The key of study.json that is used; the others are compared with the configuration."""
 
     budget: Annotated[FiniteFloat, Field(gt=0)]
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """Options of `electra.study`, where they are explained."""
+    """Options of `electra.study`; see its documentation."""
 
     name: str
     data: str
@@ -53,24 +53,24 @@ class StudyConfig:
     def __post_init__(self) -> None:
         check_choice("NAME", self.name, STUDIES)
         check_choice("--scale", self.scale, SCALES)
-        for name, least in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
-            if getattr(self, name) < least:
-                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
+        for name, minimum in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
+            if getattr(self, name) < minimum:
+                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}")
         check_limits(self, "--", seeds=10**4, finetune_seeds=10**4, workers=10**4, hours=10**6)
         if self.hours is not None and not self.hours > 0:
             raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise UsageError("--device is cuda, but PyTorch sees no GPU here; use auto or cpu")
+            raise UsageError("--device is cuda, but PyTorch finds no GPU; use auto or cpu")
 
-    @cached_property  # timing a step sets the threads of this process to those of a trial
+    @cached_property  # because timing a step changes the number of threads of this process to that of a trial
     def runtime(self) -> RuntimeConfig:
         """Device, precision and threads of a trial: trials that run at the same time share the cores."""
         threads = None if self.workers == 1 else max(1, torch.get_num_threads() // self.workers)
         return RuntimeConfig(self.device, self.precision, threads)
 
 
-def study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
-    """Everything the results of a study depend on, as study.json stores it."""
+def build_study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
+    """Build the content of study.json: everything that the results depend on."""
     return {
         "study": config.name,
         "scale": config.scale,
@@ -85,7 +85,7 @@ def study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
 
 def save_study(config: StudyConfig, study: Study) -> None:
     """Write study.json."""
-    write_atomically(config.out / STUDY, (json.dumps(study_record(config, study), indent=2) + "\n").encode())
+    write_atomically(config.out / STUDY, (json.dumps(build_study_record(config, study), indent=2) + "\n").encode())
 
 
 def absolute_source(place: str) -> str:
@@ -94,10 +94,10 @@ def absolute_source(place: str) -> str:
 
 
 def load_budget(config: StudyConfig) -> float | None:
-    """Load the budget of the study that `out` holds; None for a new or empty directory.
+    """Load the budget of the study in `out`; None for a new or empty directory.
 
     Raises:
-        RunError: the directory holds another study or other files.
+        RunError: the directory has another study or other files.
     """
     path = config.out / STUDY
     if not path.exists():
@@ -105,7 +105,7 @@ def load_budget(config: StudyConfig) -> float | None:
             raise RunError(f"{config.out}: not empty and not a study; choose another --out")
         return None
     saved = read_json(path, StudyRecord, RunError)
-    now = study_record(config, Study("", "", (), Published("")))
+    now = build_study_record(config, Study("", "", (), Published("")))
     for name in ("study", "scale", "data", "glue", "rates", *(["hours"] if config.hours is not None else [])):
         if saved.get(name, now[name]) != now[name]:
             raise RunError(f"{config.out}: its {name} is {saved.get(name)}, not {now[name]}; choose another --out")

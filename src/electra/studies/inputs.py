@@ -1,4 +1,4 @@
-"""The text and the tasks of a study: prepared once for all runs, and seen to be whole before the first one begins."""
+"""Text and tasks of a study: prepared once for all runs and checked before the first one starts."""
 
 import logging
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def check_text(data: str, out: Path) -> Corpus | None:
-    """Text that can be read; None where it is not needed any more, because a study has prepared all of it.
+    """Return readable text; None if it cannot be read but is already prepared in `out`.
 
     Raises:
-        TextError: it cannot be read.
+        TextError: the text cannot be read and is not prepared.
     """
     corpus = Corpus((data,))
     try:
@@ -31,13 +31,13 @@ def check_text(data: str, out: Path) -> Corpus | None:
     except TextError as error:
         if not (out / "data" / MANIFEST).exists():
             raise
-        log.warning(f"{error}; all of the text is already prepared in {out / 'data'}, which is used")
+        log.warning(f"{error}; using the text prepared in {out / 'data'}")
         return None
     return corpus
 
 
 def fit_scale_to_data(scale: Scale, data: str, out: Path) -> Scale:
-    """The scale with the sequence length and the vocabulary of prepared data; for text, as it is.
+    """Return the scale with the sequence length and vocabulary of prepared data; unchanged for text.
 
     Raises:
         DataError: the data is not finished or damaged.
@@ -50,40 +50,40 @@ def fit_scale_to_data(scale: Scale, data: str, out: Path) -> Scale:
     config = scale.config
     model = replace(config.model, vocab_size=manifest.vocab_size)
     length, warmup = manifest.seq_len, config.length_warmup
-    if warmup.length >= length:  # as short as it is, all of it
+    if warmup.length >= length:  # all sequences are as short as those of the warm-up
         warmup = LengthWarmup()
     return replace(scale, config=replace(config, model=model, seq_len=length, length_warmup=warmup))
 
 
 def prepare_shared_data(scale: Scale, data: str, out: Path) -> str:
-    """The directory of prepared data; text is prepared under `out`, with a vocabulary of its own, or found there."""
+    """Return the directory of prepared data; prepare text under `out`, with its own vocabulary, if not done yet."""
     if is_prepared(data):
         return str(Path(data).absolute())
     if (corpus := check_text(data, out)) is None:
         return str((out / "data").absolute())
-    config, made = scale.config, out / "tokenizer"
-    if not (made / "tokenizer.json").exists():
-        save_trained_tokenizer(made, corpus, config.model.vocab_size, config.cased, config.keep_accents)
-    prepare_with_progress(corpus, load_tokenizer(made), out / "data", seq_len=config.seq_len, workers=None, seed=0)
+    config, tokenizer = scale.config, out / "tokenizer"
+    if not (tokenizer / "tokenizer.json").exists():
+        save_trained_tokenizer(tokenizer, corpus, config.model.vocab_size, config.cased, config.keep_accents)
+    prepare_with_progress(corpus, load_tokenizer(tokenizer), out / "data", seq_len=config.seq_len, workers=None, seed=0)
     return str((out / "data").absolute())
 
 
 def check_tasks(names: Sequence[str], glue: str) -> dict[str, TextClassification]:
-    """The tasks by name, after seeing that their examples are there.
+    """Load the tasks by name and check that their examples can be read.
 
     Raises:
         UsageError: no such task.
         DataError: a file of a task is missing or broken.
     """
-    nothing = Tokenizer(SPECIAL_TOKENS, Normalization())  # reading needs none
+    empty = Tokenizer(SPECIAL_TOKENS, Normalization())  # reading needs no vocabulary
     tasks = {}
     for name in names:
         if name not in COLUMNS:
-            raise UsageError(f"studies are not scored on {name!r}, but on {', '.join(COLUMNS)}")
-        task = tasks[name] = load_glue_task(name, glue, nothing)
+            raise UsageError(f"--tasks: no task {name!r}; it must be one of {', '.join(COLUMNS)}")
+        task = tasks[name] = load_glue_task(name, glue, empty)
         for split in ("train", "dev"):
             try:
                 task.read(split)
             except DataError as error:
-                raise DataError(f"{error} (give --glue FOLDER, or choose tasks with --tasks)") from None
+                raise DataError(f"{error} (give --glue FOLDER, or select other tasks with --tasks)") from None
     return tasks

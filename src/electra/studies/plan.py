@@ -15,14 +15,14 @@ from electra.pretraining.config import PretrainConfig
 from electra.runtime.setup import RuntimeConfig
 from electra.studies.compute import Step, measure_finetuning_step, measure_step
 from electra.studies.study import Study, Variant
-from electra.studies.trial import finetuning_length
+from electra.studies.trial import get_finetuning_length
 
 log = logging.getLogger(__name__)
 
-TOKENS_A_WORD = 1.4
-"""Roughly, with a vocabulary of some thousand pieces."""
+TOKENS_PER_WORD = 1.4
+"""Approximate, for a vocabulary of some thousand tokens."""
 LENGTHS = (16, 32, 64, 128)
-"""At which a fine-tuning step is timed; a task takes the first one above its mean length."""
+"""Lengths at which a fine-tuning step is timed; for a task, the first one that is at least its mean length."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class VariantCost:
 
     @property
     def flops(self) -> float:
-        """Of pre-training."""
+        """FLOPs of pre-training."""
         return self.steps * self.step.flops
 
     @property
     def seconds(self) -> float:
-        """Of pre-training."""
+        """Seconds of pre-training."""
         return self.steps * self.step.seconds
 
 
@@ -57,19 +57,19 @@ class Plan:
 
     @property
     def training_hours(self) -> float:
-        """Of pre-training, for the whole grid by the clock, `workers` trials at a time."""
+        """Hours of pre-training for the grid, with `workers` trials at a time."""
         return self._hours(sum((row.runs * row.seconds for row in self.rows), 0.0))
 
     @property
     def finetuning_hours(self) -> float:
-        """Of fine-tuning, likewise."""
+        """Hours of fine-tuning for the grid, with `workers` trials at a time."""
         return self._hours(sum((row.runs * row.finetuning_seconds for row in self.rows), 0.0))
 
     def _hours(self, seconds: float) -> float:
         return seconds / 3600 / self.workers
 
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each variant."""
+    def build_rows(self) -> list[dict[str, Any]]:
+        """Build a row for each variant."""
         return [
             {
                 "variant": row.variant.name,
@@ -85,7 +85,7 @@ class Plan:
 
 
 class StepTimer:
-    """Times one step of each kind."""
+    """Times one step per configuration."""
 
     def __init__(self, device: RuntimeConfig) -> None:
         self.device = device
@@ -93,19 +93,19 @@ class StepTimer:
         self.finetuning_steps: dict[tuple[EncoderConfig, int], float] = {}
 
     def step(self, config: PretrainConfig) -> Step:
-        """An update of pre-training."""
+        """Time an update of pre-training."""
         if config not in self.steps:
             self.steps[config] = measure_step(replace(config, runtime=self.device))
         return self.steps[config]
 
     def finetuning_seconds(self, task: TextClassification, pretraining: PretrainConfig) -> float:
-        """Of one run of a task, at the mean length of its examples."""
+        """Estimate the seconds of one fine-tuning run, at the mean length of the task's examples."""
         config, examples = FinetuneConfig(task=task.name), task.read("train")
         texts = [examples.first, *([examples.second] if examples.second is not None else [])]
         words = sum(len(text.split()) for column in texts for text in column) / len(examples)
-        length = next((each for each in LENGTHS if each >= words * TOKENS_A_WORD), LENGTHS[-1])
+        length = next((each for each in LENGTHS if each >= words * TOKENS_PER_WORD), LENGTHS[-1])
         model = pretraining.model
-        key = (model, min(length, finetuning_length(pretraining)))
+        key = (model, min(length, get_finetuning_length(pretraining)))
         if key not in self.finetuning_steps:
             self.finetuning_steps[key] = measure_finetuning_step(*key, config.batch_size, self.device)
         passes = TASKS[task.name].recipe.epochs * (2 if task.swap_pairs else 1)
@@ -120,7 +120,7 @@ def make_plan(
     workers: int,
     watch: StepTimer,
 ) -> Plan:
-    """Estimate the cost of each variant with `runs` left from a measured step and its part of the budget."""
+    """Estimate the cost of each variant with unfinished `runs` from a measured step and its share of the budget."""
     rows: list[VariantCost] = []
     left = [variant for variant in study.variants if runs.get(variant.name)]
     with reading_progress("timing steps", len(left)) as progress:
@@ -134,8 +134,8 @@ def make_plan(
     return Plan(study, tuple(rows), workers)
 
 
-def budget_for(plan: Plan, hours: float) -> float:
-    """Compute the budget with which the whole study takes `hours`.
+def compute_budget(plan: Plan, hours: float) -> float:
+    """Compute the budget with which the study takes `hours`.
 
     Raises:
         UsageError: fine-tuning alone takes longer.
@@ -151,22 +151,22 @@ def budget_for(plan: Plan, hours: float) -> float:
 
 
 def log_plan(plan: Plan) -> None:
-    """Log how many runs there are to do, and how long they take."""
+    """Log number and duration of the unfinished runs."""
     if not plan.rows:
         log.info(f"{plan.study.title}: all runs are done")
         return
     size = f"{format_count(len(plan.rows), 'variant')}, {format_count(sum(row.runs for row in plan.rows), 'run')}"
     log.info(f"{plan.study.title}: {size} to do")
-    both = plan.training_hours + plan.finetuning_hours
+    total = plan.training_hours + plan.finetuning_hours
     log.info(
-        f"About {both:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "
-        f"{plan.finetuning_hours:.2f} h of fine-tuning, by steps timed one at a time. Probes come on top."
+        f"About {total:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "
+        f"{plan.finetuning_hours:.2f} h of fine-tuning, estimated from steps timed one at a time; probes not included."
     )
 
 
-def plan_rows(plan: Plan) -> list[list[str]]:
-    """The plan as a table: a heading, then a row for each variant; empty if there is nothing to do."""
-    rows = [["variant", "runs", "FLOPs", "steps", "ms a step", "pre-training", "fine-tuning"]]
+def format_plan(plan: Plan) -> list[list[str]]:
+    """Format the plan as a table: a heading, then a row for each variant; empty if all runs are finished."""
+    rows = [["variant", "runs", "FLOPs", "steps", "ms per step", "pre-training", "fine-tuning"]]
     for row in plan.rows:
         cells = (str(row.runs), f"{row.flops:.3g}", f"{row.steps:,.0f}", f"{1000 * row.step.seconds:.1f}")
         rows.append(

@@ -1,9 +1,9 @@
-"""Run a study: data preparation, trials, table and figure. Finished parts are not repeated.
+"""Run a study: data preparation, trials, table, figure. Finished parts are not repeated.
 
 OUT/study.json      configuration and budget (studies.config)
 OUT/tokenizer/ data/                 prepared text
 OUT/runs/ finetuned/ trials/ logs/   see studies.trial
-OUT/results.csv     a row for every variant and seed
+OUT/results.csv     a row per variant and seed
 OUT/table.md figure.png figure.svg   rewritten after each trial
 """
 
@@ -23,13 +23,13 @@ from electra.storage import LOCK, lock_output, write_atomically
 from electra.studies.catalog import STUDIES
 from electra.studies.config import StudyConfig, absolute_source, load_budget, save_study
 from electra.studies.inputs import check_tasks, fit_scale_to_data, prepare_shared_data
-from electra.studies.plan import Plan, StepTimer, budget_for, format_minutes, log_plan, make_plan, plan_rows
-from electra.studies.probing.tags import tagged_splits
+from electra.studies.plan import Plan, StepTimer, compute_budget, format_minutes, format_plan, log_plan, make_plan
+from electra.studies.probing.tags import read_tagged_splits
 from electra.studies.reporting.figures import write_figures
-from electra.studies.reporting.results import Results, average, best_probe, best_tags, csv_rows, finetuned, to_csv
-from electra.studies.reporting.table import summary_rows, to_markdown
+from electra.studies.reporting.results import Results, average, best_probe, best_tags, build_csv_rows, finetuned, to_csv
+from electra.studies.reporting.table import build_summary_rows, to_markdown
 from electra.studies.scales import SCALES, Scale
-from electra.studies.study import Study, Variant, with_rates
+from electra.studies.study import Study, Variant, set_learning_rates
 from electra.studies.trial import EvalConfig, Trial
 from electra.studies.trial_processes import run_trials
 
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 
 
 def run_study(study_config: StudyConfig, dry_run: bool = False) -> dict[str, Any]:
-    """Run a study, or the trials of it that are not finished; with `dry_run` only plan it. Returns the budget and the rows.
+    """Run the unfinished trials of a study, or with `dry_run` only plan them; return the budget and the rows.
 
     Raises:
-        ElectraError: see `electra.errors`. A trial that fails does not raise: its row has the reason.
-        RunError: the directory holds another study, or runs of another configuration or probed by other tags; another
-            process writes it.
-        SystemExit: a signal asked to stop; the same call goes on.
+        ElectraError: see `electra.errors`. A failed trial does not raise: its row has the reason.
+        RunError: the directory has another study, or runs of another configuration or probed with other tags; another
+            process uses it.
+        SystemExit: stopped by a signal; the same call continues.
     """
     with nullcontext() if dry_run else lock_output(study_config.out, study_config.out / LOCK, log.warning):
         return _run_study(study_config, dry_run)
@@ -53,8 +53,8 @@ def _run_study(study_config: StudyConfig, dry_run: bool) -> dict[str, Any]:
     scale = fit_scale_to_data(SCALES[study_config.scale](), study_config.data, study_config.out)
     tasks = check_tasks(study_config.tasks or scale.tasks, study_config.glue)
     if study_config.tags is not None:
-        tagged_splits(study_config.tags)  # before anything is trained
-    study = with_rates(STUDIES[study_config.name](scale), study_config.rates)
+        read_tagged_splits(study_config.tags)  # raises errors before training
+    study = set_learning_rates(STUDIES[study_config.name](scale), study_config.rates)
     chosen = select_variants(study, study_config.variants)
     known = load_budget(study_config)
     if known is not None:
@@ -63,12 +63,12 @@ def _run_study(study_config: StudyConfig, dry_run: bool) -> dict[str, Any]:
         watch = StepTimer(study_config.runtime)
         plan = plan_study(study_config, study, chosen, tasks, watch)
         if known is None and study_config.hours is not None:
-            study = replace(study, budget=budget_for(plan, study_config.hours))
+            study = replace(study, budget=compute_budget(plan, study_config.hours))
             plan = plan_study(study_config, study, chosen, tasks, watch)
         log_plan(plan)
         if dry_run:
             hours = plan.training_hours + plan.finetuning_hours
-            return {"budget": study.budget, "hours": hours, "rows": plan.facts(), "summary": plan_rows(plan)}
+            return {"budget": study.budget, "hours": hours, "rows": plan.build_rows(), "summary": format_plan(plan)}
     if known is None:
         save_study(study_config, study)
     return run_grid(study_config, study, chosen, scale, tuple(tasks))
@@ -81,7 +81,7 @@ def plan_study(
     tasks: Mapping[str, TextClassification],
     watch: StepTimer,
 ) -> Plan:
-    """Estimate the cost of the trials that are not finished; a trial in progress counts as a whole one."""
+    """Estimate the cost of the unfinished trials; a trial in progress counts in full."""
     eval_config = build_eval_config(study_config, tuple(tasks))
     runs = {
         variant.name: sum(
@@ -106,7 +106,7 @@ def build_eval_config(study_config: StudyConfig, tasks: tuple[str, ...]) -> Eval
 def run_grid(
     study_config: StudyConfig, study: Study, chosen: Sequence[Variant], scale: Scale, tasks: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Run the trials that are not finished; write the results of all trials."""
+    """Run the unfinished trials; write the results of all trials."""
     data = prepare_shared_data(scale, study_config.data, study_config.out)
     eval_config = build_eval_config(study_config, tasks)
     trials = {
@@ -129,7 +129,7 @@ def run_grid(
     log.info(f"{study.title}: {format_count(len(wanted), 'run')}, {len(left)} to do (results in {study_config.out})")
 
     def collect_and_write() -> Results:
-        results = Results.collect(study, study_config.scale, scored_tasks(trials, tasks), trials)
+        results = Results.collect(study, study_config.scale, list_scored_tasks(trials, tasks), trials)
         write_results(results, study_config.out)
         return results
 
@@ -144,7 +144,7 @@ def run_grid(
         elif trial.is_finished():
             log.info(f"{trial.name}: {format_scores(record, tasks)}")
         else:
-            log.warning(f"{trial.name} was stopped before it was done; the same command goes on with it")
+            log.warning(f"{trial.name} was stopped before its end; repeat the command to continue it")
         done = sum(each.is_finished() for each in wanted)
         log.info(f"{done} of {len(wanted)} done")
 
@@ -152,26 +152,31 @@ def run_grid(
     results = collect_and_write()
     log.info(f"table in {study_config.out / 'table.md'}, rows in results.csv, figure in figure.png")
     failed = [trial.name for trial in wanted if not trial.is_finished()]
-    return {"budget": study.budget, "rows": list(csv_rows(results)), "summary": summary_rows(results), "failed": failed}
+    return {
+        "budget": study.budget,
+        "rows": list(build_csv_rows(results)),
+        "summary": build_summary_rows(results),
+        "failed": failed,
+    }
 
 
 def check_tags(trial: Trial) -> None:
-    """Raise a RunError if the trial was probed with tags of another folder, which would not be comparable."""
+    """Raise a RunError if the trial was probed with tags of another folder, because scores would not be comparable."""
     wanted = trial.eval_config.tags
     found = (trial.record() or {}).get("tags", {}).get("folder", wanted)
     if wanted not in (None, found):
-        raise RunError(f"{trial.out}: its tags are of {found}, not of {wanted}; choose another --out")
+        raise RunError(f"{trial.out}: its tags are from {found}, not from {wanted}; choose another --out")
 
 
-def scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[str]) -> tuple[str, ...]:
-    """The tasks that are wanted, and those that an earlier call has scored, in GLUE's study_config."""
+def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[str]) -> tuple[str, ...]:
+    """List the requested tasks and those that a previous call has scored, in GLUE's order."""
     recorded = (trial.record() or {} for row in trials.values() for trial in row)
     known = {task for record in recorded for task in record.get("probed", {})}
     return tuple(task for task in COLUMNS if task in known.union(wanted))
 
 
 def format_scores(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
-    """Format the scores of a trial for a line of progress."""
+    """Format the scores of a trial for the log."""
     scores = {"GLUE": average(finetuned, tasks), "probe": average(best_probe, tasks), "tags": best_tags}
     parts = [f"{name} {value:.1f}" for name, score in scores.items() if (value := score(record)) is not None]
     return ", ".join([*parts, f"{record['flops']:.3g} FLOPs in {format_minutes(record['seconds'])}"])
@@ -181,7 +186,7 @@ def build_trial(
     study: Study, variant: Variant, seed: int, study_config: StudyConfig, data: str, eval_config: EvalConfig
 ) -> Trial:
     """Build the trial of a variant and a seed."""
-    config = study.configured(variant)
+    config = study.build_config(variant)
     training = replace(config.training, keep_checkpoints=1)
     return Trial(
         study_config.out,
@@ -192,7 +197,7 @@ def build_trial(
 
 
 def find_seeds(out: Path, variant: Variant, wanted: int) -> list[int]:
-    """Return the seeds below `wanted` and those that an earlier call has run."""
+    """Return the seeds below `wanted` and those that a previous call has run."""
     found = [path.stem.rpartition("-")[2] for path in (out / "trials").glob(f"{variant.name}-seed-*.json")]
     return sorted({*range(wanted), *(int(seed) for seed in found if seed.isdigit())})
 
@@ -205,10 +210,10 @@ def write_results(results: Results, out: Path) -> None:
 
 
 def select_variants(study: Study, names: Sequence[str]) -> tuple[Variant, ...]:
-    """Select variants by name; all without names.
+    """Select variants by name; without names, all.
 
     Raises:
-        UsageError: there is no such variant.
+        UsageError: no such variant.
     """
     known = {variant.name: variant for variant in study.variants}
     for name in names:

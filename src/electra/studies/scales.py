@@ -1,4 +1,4 @@
-"""How large a study is: the run that all its variants differ from, the sizes it compares, the tasks it is scored on."""
+"""Scales of a study: the base run of its variants, the sizes it compares, its tasks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,28 +8,28 @@ from electra.data.loader import LengthWarmup
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.presets import PRESETS, tiny
 from electra.pretraining.config import PretrainConfig
-from electra.studies.widths import with_generator
+from electra.studies.widths import scale_generator
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One scale."""
+    """The size of a study."""
 
     name: str
     config: PretrainConfig
-    """The ELECTRA run. What it spends in its steps is the budget where compute is equal."""
+    """The ELECTRA run. The FLOPs of its steps are the budget of studies at equal compute."""
     steps: int
-    """Updates where steps are equal (section 3.2)."""
+    """Updates of studies at equal steps (section 3.2)."""
     widths: tuple[int, ...]
     """Hidden sizes of Figure 4."""
     discriminators: tuple[int, ...]
-    """Hidden sizes that Figure 3 looks for the best generator of."""
+    """Hidden sizes of the discriminators of Figure 3."""
     generators: tuple[int, ...]
-    """Hidden sizes of those generators."""
+    """Hidden sizes of the generators of Figure 3."""
     rates: tuple[float, ...] = (1e-4, 2e-4, 3e-4, 5e-4)
-    """Learning rates that are searched (Appendix A)."""
+    """Learning rates of the search (Appendix A)."""
     tasks: tuple[str, ...] = tuple(COLUMNS)
-    """Tasks of GLUE that count."""
+    """GLUE tasks."""
 
 
 PAPER_STEPS = 500_000
@@ -37,14 +37,14 @@ PAPER_STEPS = 500_000
 
 
 SMALL_TASKS = ("cola", "sst2", "mrpc", "stsb", "rte")
-"""What fine-tuning of a small network scores in minutes."""
+"""Tasks on which a small network is fine-tuned in minutes."""
 
 
 def tiny_scale() -> Scale:
-    """About five minutes a run on a CPU core.
+    """Return the scale with runs of about five minutes on a CPU core.
 
-    The tiny preset's network, with words enough for GLUE. docs/research/log has how the rest was found: short sequences
-    first, embeddings that start small, and a weak generator.
+    It has the network of preset tiny with a vocabulary large enough for GLUE. docs/research/log has the experiments behind
+    the other choices: short sequences first, small initial embeddings, and a weak generator.
     """
     base = tiny()
     config = replace(
@@ -57,7 +57,7 @@ def tiny_scale() -> Scale:
     )
     return Scale(
         "tiny",
-        replace(config, generator=with_generator(config, 16)),
+        replace(config, generator=scale_generator(config, 16)),
         steps=config.steps or 0,
         widths=(32, 64, 128),
         discriminators=(64,),
@@ -68,10 +68,7 @@ def tiny_scale() -> Scale:
 
 
 def mini_scale() -> Scale:
-    """About 25 minutes a run on a CPU core.
-
-    A larger network than at scale tiny, and a loss weight that leaves the shared embeddings to its generator.
-    """
+    """Return the scale with runs of about 25 minutes on a CPU core, with a larger network than scale tiny."""
     base = tiny_scale().config
     sizes = {"embedding_size": 128, "hidden_size": 128, "num_layers": 3, "num_heads": 4, "ffn_size": 512}
     config = replace(
@@ -84,7 +81,7 @@ def mini_scale() -> Scale:
     )
     return Scale(
         "mini",
-        replace(config, generator=with_generator(config, 32)),
+        replace(config, generator=scale_generator(config, 32)),
         steps=config.steps or 0,
         widths=(32, 64, 128, 256),
         discriminators=(128,),
@@ -94,7 +91,7 @@ def mini_scale() -> Scale:
     )
 
 
-# By the hidden size of a preset: widths, discriminators, generators. Those of Base are the paper's.
+# Widths, discriminators and generators by the hidden size of a preset. Those of Base are the paper's.
 SIZES: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     256: ((64, 128, 192, 256), (128, 256), (32, 64, 128, 256, 512)),
     768: ((128, 256, 384, 512, 768), (256, 512, 768), (64, 128, 256, 512, 768, 1024)),
@@ -103,7 +100,7 @@ SIZES: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = 
 
 
 def preset_scale(name: str) -> Scale:
-    """A preset with the paper's budget: that of its own steps, or 500,000 steps."""
+    """Return the scale of a preset with the paper's budget: the FLOPs of the preset's steps, or 500,000 steps."""
     config = PRESETS[name]()
     widths, discriminators, generators = SIZES[config.model.hidden_size]
     return Scale(name, config, PAPER_STEPS, widths, discriminators, generators)

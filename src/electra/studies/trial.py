@@ -1,7 +1,7 @@
 """A trial: one variant of a study with one seed, pre-trained, fine-tuned and probed. Its record is rewritten after each score.
 
 OUT/runs/VARIANT/seed-N/             the pre-training run
-OUT/finetuned/VARIANT/seed-N/TASK/   fine-tuning; of its models the scores and predictions stay
+OUT/finetuned/VARIANT/seed-N/TASK/   scores and predictions of fine-tuning; its models are deleted
 OUT/trials/VARIANT-seed-N.json        the record
 OUT/logs/VARIANT-seed-N.log          output of the trial
 """
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class FinetunedRecord(TypedDict):
-    """Of a task."""
+    """Fine-tuned scores of a task."""
 
     metric: str
     median: float
@@ -43,7 +43,7 @@ class FinetunedRecord(TypedDict):
 
 
 class ProbeRecord(TypedDict):
-    """As `ProbeScores`."""
+    """See `ProbeScores`."""
 
     last: float
     best: float
@@ -51,7 +51,7 @@ class ProbeRecord(TypedDict):
 
 
 class TagsRecord(TypedDict):
-    """As `TagProbeScores`."""
+    """See `TagProbeScores`."""
 
     layers: Annotated[list[float], Field(min_length=1)]
     layer: Annotated[int, Field(ge=0)]
@@ -60,7 +60,7 @@ class TagsRecord(TypedDict):
 
 
 class TrialRecord(TypedDict, total=False):
-    """The record of a trial. One that failed before its run was finished has a reason and nothing else."""
+    """The record of a trial. After a failure of the pre-training run it has only the reason."""
 
     variant: Required[str]
     seed: Required[int]
@@ -76,10 +76,10 @@ class TrialRecord(TypedDict, total=False):
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The record of a trial.
+    """Read the record of a trial.
 
     Raises:
-        RunError: it is damaged.
+        RunError: the record is damaged.
     """
     record = read_json(path, TrialRecord, RunError)
     needed = (
@@ -96,18 +96,18 @@ def read_record(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """How the encoders of a study are evaluated."""
+    """Evaluation of a study's encoders."""
 
     glue: str
     """Folder in GLUE's layout, or hf://nyu-mll/glue."""
     tasks: tuple[str, ...]
     """Tasks of GLUE."""
     finetune_seeds: int = 1
-    """Fine-tuning runs of each task, with seeds from the pre-training seed on; their median counts. 0: only probes."""
+    """Fine-tuning runs per task, with seeds from the pre-training seed on; the score is their median. 0: only probes."""
     probe_examples: int = 5_000
     """Maximum number of training examples of a probe."""
     tags: str | None = None
-    """Folder of sentences whose words have tags, for a probe of these."""
+    """Folder of sentences with word tags, for the tag probe."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Trial:
         return self.out / "trials" / f"{self.name}.json"
 
     def record(self) -> dict[str, Any] | None:
-        """Load the record: results, or the reason of a failure; None before the first run.
+        """Load the record: results or the reason of a failure; None before the first run.
 
         Raises:
             RunError: the record is damaged.
@@ -170,7 +170,7 @@ class Trial:
         return self.eval_config.tags is not None and "tags" not in (self.record() or {})
 
     def fail(self, reason: str) -> None:
-        """Record the reason of a failure, in one line; scores of earlier calls are kept."""
+        """Record the reason of a failure, in one line; existing scores are kept."""
         self.write({**(self.record() or {}), "failed": reason})
 
     def write(self, record: dict[str, Any]) -> None:
@@ -180,12 +180,12 @@ class Trial:
 
 
 FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions")
-"""What a record has of the pre-training run's summary."""
+"""Fields of the pre-training run's summary that a record has."""
 
 
 @contextmanager
 def lock_trial(trial: Trial) -> Iterator[None]:
-    """Lock the trial; wait for the process of a killed study, which takes a while to save and stop."""
+    """Lock the trial; wait for a process of a killed study, which needs time to save and stop."""
     with lock_output(trial.path, trial.lock, log.warning, wait=True):
         yield
 
@@ -195,7 +195,7 @@ def run_trial(trial: Trial) -> None:
 
     Raises:
         ElectraError: see `electra.errors`.
-        SystemExit: a signal asked to stop; the same call goes on.
+        SystemExit: stopped by a signal; the same call continues.
     """
     summary = pretrain(trial.config, trial.run)
     before = trial.record() or {}
@@ -212,7 +212,7 @@ def run_trial(trial: Trial) -> None:
     if tags:
         record["tags"] = asdict(probe_trial_tags(trial))
         trial.write(record)
-    for task in tasks:  # written after each task, so that a failure loses no other score
+    for task in tasks:  # written after each task, so a failure loses no other score
         if trial.eval_config.finetune_seeds:
             finetuned[task] = finetune_trial(trial, task)
         if task not in probes:
@@ -227,7 +227,7 @@ def finetune_trial(trial: Trial, task: str) -> dict[str, Any]:
         model=str(trial.run),
         data=trial.eval_config.glue,
         seed=trial.config.seed,
-        max_length=finetuning_length(trial.config),
+        max_length=get_finetuning_length(trial.config),
         runtime=trial.config.runtime,
     )
     out = trial.out / "finetuned" / trial.variant / f"seed-{trial.config.seed}" / task
@@ -238,8 +238,11 @@ def finetune_trial(trial: Trial, task: str) -> dict[str, Any]:
     return {"metric": summary["main_metric"], "median": score["median"], "values": score["values"]}
 
 
-def finetuning_length(config: PretrainConfig) -> int:
-    """Tokens of an example: fine-tuning's own, as far as there are positions. It learns those pre-training never reached."""
+def get_finetuning_length(config: PretrainConfig) -> int:
+    """Return the maximum tokens of an example: fine-tuning's default, at most the model's positions.
+
+    Fine-tuning trains the positions that pre-training never reached.
+    """
     return min(TextClassification.max_length, config.model.max_positions)
 
 
@@ -261,6 +264,6 @@ def probe_task(trial: Trial, task: str) -> ProbeScores:
         trial.eval_config.glue,
         task,
         max_length=trial.config.seq_len,
-        most=trial.eval_config.probe_examples,
+        max_examples=trial.eval_config.probe_examples,
         device=trial.config.runtime,
     )

@@ -1,4 +1,4 @@
-"""Run trials in parallel, each in a process of its own, so that a crash ends neither other trials nor the study."""
+"""Run trials in parallel, each in a separate process, so a crash affects neither other trials nor the study."""
 
 import logging
 import os
@@ -28,13 +28,13 @@ POLL_SECONDS = 0.5
 def run_trials(
     trials: Sequence[Trial], workers: int, started: Callable[[Trial], None], ended: Callable[[Trial], None]
 ) -> None:
-    """Run trials, `workers` at a time. One that fails is recorded as failed, and the others go on.
+    """Run trials, `workers` at a time. A failed trial is recorded as failed, and the others continue.
 
-    `started` and `ended` are called for each. If this process is stopped or killed, running trials save their
-    state and stop.
+    `started` and `ended` are called for each trial. If this process is stopped or killed, running trials save their state and
+    stop.
 
     Raises:
-        SystemExit: a signal asked to stop; 128 plus its number, as shells do.
+        SystemExit: stopped by a signal; the code is 128 plus its number, as in shells.
     """
     waiting, idle = list(trials), list(range(workers))
     running: dict[BaseProcess, tuple[Trial, Connection, int]] = {}
@@ -51,23 +51,23 @@ def run_trials(
                     trial, connection, worker = running.pop(process)
                     connection.close()
                     idle.append(worker)
-                    if (reason := exit_reason(process.exitcode or 0, trial)) is not None:
+                    if (reason := describe_exit(process.exitcode or 0, trial)) is not None:
                         trial.fail(reason)
                     ended(trial)
         finally:
             for process in running:
-                process.terminate()  # they save what they have
+                process.terminate()  # trials save their state
             for process in running:
                 process.join()
         if number := stop_signal():
-            log.warning("Stopped; the same command goes on from there.")
+            log.warning("Stopped; repeat the command to continue.")
             raise SystemExit(128 + number)
 
 
-def exit_reason(exitcode: int, trial: Trial) -> str | None:
-    """Describe the failure of a process that could not record it; None if it did, or was asked to stop."""
+def describe_exit(exitcode: int, trial: Trial) -> str | None:
+    """Describe the failure of a process that could not record it; None if it did or was stopped by a signal."""
     if exitcode < 0:
-        return f"killed by signal {-exitcode} (often because memory ran out: fewer --workers need less)"
+        return f"killed by signal {-exitcode} (often for lack of memory: fewer --workers need less)"
     if exitcode in (0, 128 + signal.SIGTERM, 128 + signal.SIGINT):
         return None
     return f"its process ended with code {exitcode} ({trial.log})"
@@ -95,7 +95,7 @@ def run_trial_process(trial: Trial, worker: int, connection: Connection) -> None
 
 
 def select_gpu(worker: int) -> None:
-    """Select the GPU of a worker, if there are any, by torchrun's variable LOCAL_RANK."""
+    """Select the GPU of a worker, if there is any, by torchrun's variable LOCAL_RANK."""
     os.environ["LOCAL_RANK"] = str(worker % max(1, torch.cuda.device_count()))
 
 

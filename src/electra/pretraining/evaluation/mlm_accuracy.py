@@ -1,4 +1,4 @@
-"""Masked-LM accuracy on held-out text: of an ELECTRA, of its generator alone, and of a BERT (Appendix G)."""
+"""Masked-LM accuracy on held-out text: of an ELECTRA, of its generator, and of a BERT (Appendix G)."""
 
 import logging
 import math
@@ -17,7 +17,7 @@ from electra.console import console, reading_progress
 from electra.data.loader import Batch, evaluation_batches
 from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
-from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, MaskedLMAlone
+from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, PlainMaskedLM
 from electra.pretraining.evaluation.fill_mask import load_filler
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
@@ -28,38 +28,38 @@ from electra.text.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 
-ROWS = 32
+BATCH_SIZE = 32
 
-# What is measured, in the order in which it is shown.
-MEANINGS = {
+# Descriptions of the metrics in display order.
+DESCRIPTIONS = {
     "electra_accuracy": "ELECTRA, by the formula of Appendix G",
     "generator_accuracy": "its generator alone",
     "bert_accuracy": "BERT",
-    "upper_bound": "upper bound: the right token is among the generator's candidates",
+    "upper_bound": "upper bound: the original token is among the generator's candidates",
 }
 
 
 def evaluate_as_mlm(
     run: Path, data_directory: Path | None, bert: Path | None, examples: int, candidates: int
 ) -> dict[str, float]:
-    """Accuracies where one token of each held-out example is masked, the same for all models.
+    """Compute accuracies with one token of each held-out example masked, the same for all models.
 
     Raises:
         RunError: not a run directory, or not finished.
         ModelError: a network is missing, or the BERT has another tokenizer.
-        DataError: no such data, prepared with another tokenizer, or longer than a model takes.
-        UsageError: a number is out of range, or a model is of the other kind.
+        DataError: no such data, prepared with another tokenizer, or sequences longer than a model's positions.
+        UsageError: a number is out of range, or a model is of the wrong type.
     """
     for name, value in (("--examples", examples), ("--candidates", candidates)):
         if value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
     directory = RunDirectory(run)
-    config = directory.saved()
+    config = directory.load_config()
     if OBJECTIVES[config.objective].has_generator and not OBJECTIVES[config.objective].discriminates:
         raise UsageError(f"{run}: --objective {config.objective} has no discriminator; name an ELECTRA run")
     electra = load_filler(run)
     if not isinstance(electra.network, ElectraAsMaskedLM):
-        raise UsageError(f"{run}: a masked language model; name an ELECTRA run, and this one with --bert")
+        raise UsageError(f"{run}: a masked language model; name an ELECTRA run, and use this one as --bert")
     other = load_bert(bert, electra.tokenizer) if bert else None
     with start_runtime(config.runtime) as runtime:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
@@ -67,26 +67,28 @@ def evaluate_as_mlm(
         for path, network in ((run, electra.network), (bert, other)):
             if network is not None and network.max_positions < data.manifest.seq_len:
                 raise DataError(
-                    f"{data.path}: prepared with sequences of {data.manifest.seq_len}, "
-                    f"{path} takes {network.max_positions}"
+                    f"{data.path}: prepared with sequences of {data.manifest.seq_len} tokens, "
+                    f"{path} has {network.max_positions} positions; prepare the text again with a smaller --seq-len"
                 )
         batches = evaluation_batches(
-            data.heldout, batch_size=ROWS, pad_id=electra.tokenizer.pad_id, max_examples=examples
+            data.heldout, batch_size=BATCH_SIZE, pad_id=electra.tokenizer.pad_id, max_examples=examples
         )
-        masked = mask_one_each(batches, electra.tokenizer)
+        masked = mask_one_per_row(batches, electra.tokenizer)
         with reading_progress("scoring", min(examples, len(data.heldout))) as progress:
-            metrics = accuracies(electra.network, other, masked, candidates, runtime, progress)
+            metrics = compute_accuracies(electra.network, other, masked, candidates, runtime, progress)
     log.info(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
     return metrics
 
 
-def load_bert(bert: Path, tokenizer: Tokenizer) -> MaskedLMAlone:
-    """The masked language model beside an ELECTRA of this tokenizer."""
+def load_bert(bert: Path, tokenizer: Tokenizer) -> PlainMaskedLM:
+    """Load a masked language model to compare with an ELECTRA of this tokenizer."""
     other = load_filler(bert)
-    if not isinstance(other.network, MaskedLMAlone):
+    if not isinstance(other.network, PlainMaskedLM):
         raise UsageError(f"--bert {bert}: a discriminator; name a run of --objective mlm")
     if other.tokenizer.fingerprint != tokenizer.fingerprint:
-        raise ModelError(f"{bert}: its tokenizer is not the ELECTRA's, so their accuracies cannot be compared")
+        raise ModelError(
+            f"{bert}: its tokenizer differs from the ELECTRA's, so accuracies cannot be compared; name a BERT with the same"
+        )
     return other.network
 
 
@@ -98,52 +100,52 @@ class MaskedExamples(NamedTuple):
     original: Int64[Tensor, " B"]
 
 
-def mask_one_each(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[MaskedExamples]:
-    """Mask one token of each row, any but [PAD], [CLS], [SEP] and [MASK] with the same probability; always the same."""
-    never = torch.tensor(tokenizer.special_ids)
+def mask_one_per_row(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[MaskedExamples]:
+    """Mask one token of each row, uniformly chosen except [PAD], [CLS], [SEP] and [MASK]; the choice is deterministic."""
+    special = torch.tensor(tokenizer.special_ids)
     for batch in batches:
         noise = uniform(batch.row_keys, Draw.POSITIONS, batch.input_ids.shape[1])
-        positions = noise.masked_fill(torch.isin(batch.input_ids, never), -1.0).argmax(dim=1)
+        positions = noise.masked_fill(torch.isin(batch.input_ids, special), -1.0).argmax(dim=1)
         original = batch.input_ids.gather(1, positions[:, None])[:, 0]
         ids = batch.input_ids.scatter(1, positions[:, None], tokenizer.mask_id)
         yield MaskedExamples(replace(batch, input_ids=ids), positions, original)
 
 
-def accuracies(
+def compute_accuracies(
     electra: ElectraAsMaskedLM,
-    bert: MaskedLMAlone | None,
+    bert: PlainMaskedLM | None,
     examples: Iterable[MaskedExamples],
     candidates: int,
     runtime: Runtime,
     progress: Callable[[int, str], None],
 ) -> dict[str, float]:
-    """Shares of the examples whose original token is a model's best guess, or among the generator's candidates at all."""
+    """Return the shares of examples whose original token is a model's best candidate, or any of the generator's."""
     electra.to(runtime.device)
     if bert is not None:
         bert.to(runtime.device)
-    right: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
     number = 0
     for host_batch, host_positions, host_original in examples:
         batch = host_batch.to(runtime.device)
         positions, original = host_positions.to(runtime.device), host_original.to(runtime.device)[:, None]
         with runtime.autocast():
-            guesses = electra(batch, positions, candidates)
-            guessed = {
-                "electra_accuracy": guesses.tokens[:, :1],
-                "generator_accuracy": guesses.tokens.gather(1, guesses.generator.argmax(dim=1, keepdim=True)),
+            ranked = electra(batch, positions, candidates)
+            predicted = {
+                "electra_accuracy": ranked.tokens[:, :1],
+                "generator_accuracy": ranked.tokens.gather(1, ranked.generator.argmax(dim=1, keepdim=True)),
                 **({"bert_accuracy": bert(batch, positions, 1).tokens} if bert is not None else {}),
-                "upper_bound": guesses.tokens,
+                "upper_bound": ranked.tokens,
             }
-        right.update({name: int((tokens == original).sum()) for name, tokens in guessed.items()})
+        correct.update({name: int((tokens == original).sum()) for name, tokens in predicted.items()})
         number += len(original)
         progress(number, "")
-    return {**{name: count / number for name, count in right.items()}, "examples": number, "candidates": candidates}
+    return {**{name: count / number for name, count in correct.items()}, "examples": number, "candidates": candidates}
 
 
 def show_accuracies(metrics: Mapping[str, float]) -> None:
-    """The accuracies on the terminal, each with its standard error."""
+    """Print the accuracies with their standard errors."""
     grid = Table(title="masked-LM accuracy", title_justify="left", show_header=False, box=None)
-    for name, meaning in MEANINGS.items():
+    for name, description in DESCRIPTIONS.items():
         if (share := metrics.get(name)) is not None:
-            grid.add_row(meaning, f"{share:.1%} ± {math.sqrt(share * (1 - share) / metrics['examples']):.1%}")
+            grid.add_row(description, f"{share:.1%} ± {math.sqrt(share * (1 - share) / metrics['examples']):.1%}")
     console.print(grid)

@@ -21,7 +21,7 @@ from electra.seeding import Draw, uniform
 def mask_for_generator(
     batch: Batch, masked: MaskedPositions, mask_id: int, config: MaskingConfig
 ) -> Int64[Tensor, "B L"]:
-    """The generator's input: 85 % of the masked positions become [MASK], 15 % keep their token; none becomes a random token.
+    """Return the generator's input: 85 % of the masked positions become [MASK], 15 % keep their token.
 
     A position that is sampled twice becomes [MASK] if either of its slots does, as in the original code.
     """
@@ -32,7 +32,7 @@ def mask_for_generator(
 def mask_like_bert(
     batch: Batch, masked: MaskedPositions, mask_id: int, vocab_size: int, config: MaskingConfig
 ) -> Int64[Tensor, "B L"]:
-    """BERT's corruption: 80 % of the masked positions become [MASK], 10 % a random token of the vocabulary, 10 % keep theirs.
+    """Apply BERT's corruption: 80 % of the masked positions become [MASK], 10 % a random token, 10 % keep their token.
 
     A position that is sampled twice becomes [MASK] if either of its slots does.
     """
@@ -46,7 +46,7 @@ def mask_like_bert(
     return write_tokens(ids, masked.positions, mask_id, masked.used & is_masked)
 
 
-class Generated(NamedTuple):
+class GeneratorOutput(NamedTuple):
     """Output of a generator network at the masked positions."""
 
     hidden: Float[Tensor, "B K H"]
@@ -55,42 +55,42 @@ class Generated(NamedTuple):
     sampled: Int64[Tensor, "B K"]
 
 
-class Corrupted(NamedTuple):
+class CorruptedBatch(NamedTuple):
     """A corrupted batch."""
 
     input_ids: Int64[Tensor, "B L"]
-    generated: Generated | None
+    generated: GeneratorOutput | None
     """Output of the generator, if it is a network."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
 
-    def restore_rows(self, batch: Batch, share: float) -> "Corrupted":
-        """The batch with a random `share` of its rows uncorrupted (Appendix H)."""
+    def restore_rows(self, batch: Batch, share: float) -> "CorruptedBatch":
+        """Return the batch with a random `share` of its rows uncorrupted (Appendix H)."""
         unchanged = uniform(batch.row_keys, Draw.UNCHANGED, 1) < share
         return self._replace(input_ids=torch.where(unchanged, batch.input_ids, self.input_ids))
 
 
 class GeneratorLoss(NamedTuple):
-    """The losses of a corruption by name, one value per masked position (0 where a slot is unused), and sums for `metrics`."""
+    """Losses of a corruption by name, with one value per masked position (0 at unused slots), and sums for `metrics`."""
 
     losses: dict[str, Tensor]
     sums: dict[str, Tensor]
 
 
 class Corruption(nn.Module):
-    """Replaces the masked positions. The defaults are those of a corruption without parameters and losses."""
+    """Base class that replaces tokens at the masked positions; by default without parameters and losses."""
 
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
     """How each loss that `compute_losses` returns enters the total."""
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
-        """The losses; `logits` are the discriminator's, if there is one."""
+        """Return the losses; `logits` are the discriminator's, if there is one."""
         return GeneratorLoss({}, {})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Metrics beside the losses, from sums over any number of batches."""
+        """Metrics other than the losses, from sums over any number of batches."""
         return {}
 
     def cost(self, length: int, predictions: int) -> Cost:
@@ -112,7 +112,7 @@ class FrequencySamples(Corruption):
         self.register_buffer("p", p.float(), persistent=False)
         self.register_buffer("cumulative", p.cumsum(-1), persistent=False)
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
         if self.exclude_original_token:
@@ -122,11 +122,11 @@ class FrequencySamples(Corruption):
             sampled = torch.searchsorted(self.cumulative, u.double() * self.cumulative[-1], right=True)
         correct = ((sampled == original) & masked.used).sum()
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
-        return Corrupted(ids, None, {"sampled_correct": correct})
+        return CorruptedBatch(ids, None, {"sampled_correct": correct})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """The share of samples that are the original token."""
-        return {"sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"])}
+        return {"sampled_accuracy": compute_ratio(sums["sampled_correct"], sums["masked"])}
 
 
 class MaskTokens(Corruption):
@@ -138,13 +138,13 @@ class MaskTokens(Corruption):
         self.mask_id = mask_id
         self.vocab_size = vocab_size
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         ids = mask_like_bert(batch, masked, self.mask_id, self.vocab_size, self.masking)
-        return Corrupted(ids, None, {})
+        return CorruptedBatch(ids, None, {})
 
 
-def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:
-    """Probabilities of the tokens by their counts: 0 for special tokens, a small one for tokens with count 0."""
+def compute_frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Float[Tensor, " V"]:
+    """Convert counts to probabilities: 0 for special tokens, more than 0 for other tokens with count 0."""
     weights = counts.double() + 0.5
     weights[list(special_ids)] = 0.0
     return (weights / weights.sum()).float()
@@ -153,7 +153,7 @@ def frequencies(counts: Int64[Tensor, " V"], special_ids: tuple[int, ...]) -> Fl
 def sum_without_unk(
     unk_id: int | None, name: str, original: Tensor, correct: Tensor, used: Tensor
 ) -> dict[str, Tensor]:
-    """Sums for `compute_accuracy_without_unk` over the `used` positions that are not [UNK]; none if `unk_id` is None."""
+    """Return sums for `compute_accuracy_without_unk` over `used` positions that are not [UNK]; empty if `unk_id` is None."""
     if unk_id is None:
         return {}
     known = used & (original != unk_id)
@@ -161,12 +161,12 @@ def sum_without_unk(
 
 
 def compute_accuracy_without_unk(sums: Mapping[str, Tensor], name: str) -> dict[str, float]:
-    """The metric `NAME_accuracy_without_unk`: frequent [UNK] tokens are easy to predict and inflate the accuracy."""
+    """Return the metric `NAME_accuracy_without_unk`; frequent [UNK] tokens are easy to predict and inflate the accuracy."""
     if f"{name}_known" not in sums:
         return {}
-    return {f"{name}_accuracy_without_unk": ratio(sums[f"{name}_known_correct"], sums[f"{name}_known"])}
+    return {f"{name}_accuracy_without_unk": compute_ratio(sums[f"{name}_known_correct"], sums[f"{name}_known"])}
 
 
-def ratio(a: Tensor, b: Tensor) -> float:
-    """a / b of two sums; nan if b is 0."""
+def compute_ratio(a: Tensor, b: Tensor) -> float:
+    """a / b, or nan if b is 0."""
     return float(a) / float(b) if float(b) else math.nan

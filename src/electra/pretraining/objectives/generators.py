@@ -1,4 +1,4 @@
-"""Generators that are masked language models, trained by maximum likelihood, adversarially, or not at all."""
+"""Generators that are masked language models: trained by maximum likelihood or adversarially, or frozen."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.objectives.corruption import (
-    Corrupted,
+    CorruptedBatch,
     Corruption,
-    Generated,
     GeneratorLoss,
+    GeneratorOutput,
     compute_accuracy_without_unk,
+    compute_ratio,
     mask_for_generator,
-    ratio,
     sum_without_unk,
 )
 from electra.pretraining.objectives.losses import LossTerm
@@ -27,7 +27,7 @@ from electra.seeding import Draw, uniform
 
 
 class GeneratorSamples(Corruption):
-    """Samples of a small masked language model, which is trained by maximum likelihood (section 2)."""
+    """Samples of a small masked language model, trained by maximum likelihood (section 2)."""
 
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({"generator_loss": LossTerm("masked")})
 
@@ -43,14 +43,14 @@ class GeneratorSamples(Corruption):
         self.generator = generator
         # An untrained generator would sample [MASK] as often as any other token; the discriminator never reads one.
         self.sampling = Sampling(
-            config.temperature, never=mask_id, exclude_original_token=config.exclude_original_token
+            config.temperature, excluded=mask_id, exclude_original_token=config.exclude_original_token
         )
         self.masking = masking
         self.mask_id = mask_id
         self.unk_id = unk_id
-        """Id of [UNK] if the accuracy without it is measured too."""
+        """Id of [UNK] if the accuracy without it is reported too."""
 
-    def forward(self, batch: Batch, masked: MaskedPositions) -> Corrupted:
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         masked_ids = mask_for_generator(batch, masked, self.mask_id, self.masking)
         original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
@@ -71,23 +71,23 @@ class GeneratorSamples(Corruption):
             "sampled_correct": ((sampled == original) & masked.used).sum(),
         }
         sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, masked.used)
-        generated = Generated(hidden, nll, sampled)
+        generated = GeneratorOutput(hidden, nll, sampled)
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
-        return Corrupted(ids, generated, sums)
+        return CorruptedBatch(ids, generated, sums)
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
         assert corrupted.generated is not None
         return GeneratorLoss({"generator_loss": corrupted.generated.nll}, {})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The generator's negative log-likelihood and accuracies at the masked positions."""
+        """Negative log-likelihood and accuracies of the generator at the masked positions."""
         return {
-            "generator_loss": ratio(sums["generator_loss"], sums["masked"]),
-            "generator_accuracy": ratio(sums["generator_correct"], sums["masked"]),
+            "generator_loss": compute_ratio(sums["generator_loss"], sums["masked"]),
+            "generator_accuracy": compute_ratio(sums["generator_correct"], sums["masked"]),
             **compute_accuracy_without_unk(sums, "generator"),
-            "sampled_accuracy": ratio(sums["sampled_correct"], sums["masked"]),
+            "sampled_accuracy": compute_ratio(sums["sampled_correct"], sums["masked"]),
         }
 
     def cost(self, length: int, predictions: int) -> Cost:
@@ -96,7 +96,7 @@ class GeneratorSamples(Corruption):
 
 
 class FrozenSamples(GeneratorSamples):
-    """Samples of a generator without training (section 3.2, the second stage)."""
+    """Samples of a frozen generator (section 3.2, stage two)."""
 
     loss_terms = MappingProxyType({})
 
@@ -112,12 +112,12 @@ class FrozenSamples(GeneratorSamples):
         generator.requires_grad_(False)
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
         return GeneratorLoss({}, {})
 
     def cost(self, length: int, predictions: int) -> Cost:
-        """Forward alone: half of a step, as Appendix E counts."""
+        """Forward only: half of a step, as Appendix E counts."""
         return super().cost(length, predictions)._replace(has_backward=False)
 
 
@@ -142,30 +142,30 @@ class AdversarialSamples(GeneratorSamples):
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
     def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: Corrupted, logits: Tensor | None
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
-        """-log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
+        """Return -log p(sample) (reward - baseline), whose gradient is REINFORCE's, and the baseline's cross-entropy."""
         generated = corrupted.generated
         assert generated is not None
         assert logits is not None
         original = batch.input_ids.gather(1, masked.positions)
-        read = corrupted.input_ids.gather(1, masked.positions)
-        # In an uncorrupted row, or at a position that was sampled twice, the input is not the sample.
-        used = masked.used & (read == generated.sampled)
+        replacement = corrupted.input_ids.gather(1, masked.positions)
+        # In an uncorrupted row, or at a position that was sampled twice, the input may differ from the sample.
+        used = masked.used & (replacement == generated.sampled)
         logits = logits.detach().float().gather(1, masked.positions)
-        reward = F.binary_cross_entropy_with_logits(logits, (read != original).float(), reduction="none")
-        # The encoder gets gradients of the policy loss alone; the paper leaves open whether the baseline's loss reaches it.
+        reward = F.binary_cross_entropy_with_logits(logits, (replacement != original).float(), reduction="none")
+        # The encoder gets gradients of the policy loss only; the paper does not say whether the baseline's does too.
         z = self.baseline(generated.hidden.detach()).squeeze(-1).float()
         expected = -F.logsigmoid(z)
         log_p = self.sampling.scores(self.generator(hidden=generated.hidden).float(), original).log_softmax(-1)
-        of_sample = log_p.gather(-1, generated.sampled.unsqueeze(-1)).squeeze(-1)
-        policy = -of_sample * (reward - expected.detach()) * used
-        # The baseline is -log of a probability, and the probability that would give the reward is its target.
+        sample_log_p = log_p.gather(-1, generated.sampled.unsqueeze(-1)).squeeze(-1)
+        policy = -sample_log_p * (reward - expected.detach()) * used
+        # The baseline is -log of a probability. Its target is exp(-reward), for which it equals the reward.
         baseline = F.binary_cross_entropy_with_logits(z, torch.exp(-reward), reduction="none") * used
         return GeneratorLoss({"policy_loss": policy, "baseline_loss": baseline}, {"reward": (reward * used).sum()})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        return {**super().metrics(sums), "reward": ratio(sums["reward"], sums["masked"])}
+        return {**super().metrics(sums), "reward": compute_ratio(sums["reward"], sums["masked"])}
 
     def cost(self, length: int, predictions: int) -> Cost:
         baseline = {"baseline": predictions * 2 * self.generator.config.hidden_size}

@@ -1,4 +1,4 @@
-"""Losses of an objective by name: the step, the metrics and the report fold the same dict."""
+"""Losses of an objective by name: training step, metrics and report use the same dict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ class LossTerm(NamedTuple):
     """How a loss enters the total."""
 
     mean_over: str
-    """Name of the count that its sum is divided by: tokens, masked, others or sequences."""
+    """Name of the count to divide its sum by: tokens, masked, others or sequences."""
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class Loss(Generic[Value]):
-    """A loss of one or more batches."""
+    """A loss, summed over one or more batches."""
 
     sum: Value
     mean_over: str
@@ -27,14 +27,14 @@ class Loss(Generic[Value]):
 
 
 def build_losses(sums: Mapping[str, Value], terms: Mapping[str, LossTerm]) -> dict[str, Loss[Value]]:
-    """The losses among `sums`, in the order of `terms`; a term may be absent (the sentence loss on held-out text)."""
+    """Build the losses from `sums` in the order of `terms`; a term may be absent (the sentence loss on held-out text)."""
     return {name: Loss(sums[name], *term) for name, term in terms.items() if name in sums}
 
 
-def total_loss(losses: Mapping[str, Loss[Value]], counts: Mapping[str, float | Tensor]) -> Value:
-    """The weighted sum of the means; floats are added in the order of the dict."""
+def sum_losses(losses: Mapping[str, Loss[Value]], counts: Mapping[str, float | Tensor]) -> Value:
+    """Return the weighted sum of the means, added in the order of the dict."""
     # Weight before mean: the traces under tests/golden depend on the rounding of this order.
-    first, *rest = [loss.weight * loss.sum / counts[loss.mean_over] for loss in losses.values()]
+    total, *rest = [loss.weight * loss.sum / counts[loss.mean_over] for loss in losses.values()]
     for mean in rest:
-        first = first + mean
-    return first  # type: ignore[return-value]
+        total = total + mean
+    return total  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Which tokens are rather masked than others: all alike, the rare ones, or those expected to be hard (Appendix H)."""
+"""Masking strategies: weights for sampling the masked positions (Appendix H)."""
 
 from collections.abc import Callable
 
@@ -11,30 +11,30 @@ from electra.model.flops import Cost
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
 
 
-class Uniform(nn.Module):
-    """All tokens alike."""
+class UniformMasking(nn.Module):
+    """Equal weights; base class of the strategies."""
 
     def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"] | None:
-        """Weights of the tokens (None: all alike), without regard to which of them may be masked."""
+        """Weights of the tokens (None: equal), including those that may not be masked."""
         return None
 
     def loss(
         self, weights: Float[Tensor, "B L"] | None, masked: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
-        """What a strategy that learns has to learn from, at the masked positions."""
+        """Loss of a trained strategy at the masked positions."""
         return None
 
     def cost(self, length: int) -> Cost:
-        """No network."""
+        """FLOPs of one row."""
         return Cost({})
 
     def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
-        """The word embeddings of one row, which it does not teach."""
+        """FLOPs of the word embeddings of one row, which the strategy does not train."""
         return Cost({})
 
 
-class RareTokens(Uniform):
-    """Rarer tokens more often: in proportion to a power of their count in the corpus."""
+class RareTokenMasking(UniformMasking):
+    """Weights that are a power of the tokens' counts in the corpus: rarer tokens are masked more often."""
 
     weights: Tensor
 
@@ -46,36 +46,35 @@ class RareTokens(Uniform):
         return self.weights[input_ids]
 
 
-class HardTokens(Uniform):
-    """Tokens in proportion to the loss that a small network expects at them if they were masked out.
+class HardTokenMasking(UniformMasking):
+    """Weights that are the losses of masked tokens as predicted by a small network.
 
-    It sees the embeddings of a token and of two neighbors to either side, leaves them as they are, and learns from the
-    losses that then come out. The paper does not say what its model was.
+    It reads the embeddings of a token and of two neighbors on either side, without gradients to them, and is trained on the
+    actual losses. The paper does not specify its model.
     """
 
-    WIDTH, NEIGHBOURS, LEAST = 64, 2, 1e-3
+    WIDTH, NEIGHBORS, MIN_LOSS = 64, 2, 1e-3
 
     def __init__(self, embedding_size: int) -> None:
         super().__init__()
-        self.context = nn.Conv1d(embedding_size, self.WIDTH, 2 * self.NEIGHBOURS + 1, padding=self.NEIGHBOURS)
+        self.context = nn.Conv1d(embedding_size, self.WIDTH, 2 * self.NEIGHBORS + 1, padding=self.NEIGHBORS)
         self.score = nn.Linear(self.WIDTH, 1)
 
     def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"]:
         """Expected losses."""
-        seen = self.context(word(input_ids).detach().transpose(1, 2)).transpose(1, 2)
-        return F.softplus(self.score(F.gelu(seen)).squeeze(-1).float()) + self.LEAST
+        context = self.context(word(input_ids).detach().transpose(1, 2)).transpose(1, 2)
+        return F.softplus(self.score(F.gelu(context)).squeeze(-1).float()) + self.MIN_LOSS
 
     def loss(
         self, weights: Float[Tensor, "B L"] | None, masked: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
-        """How far the expected losses are from those that came out."""
+        """Smooth L1 distance between expected and actual losses."""
         if weights is None or nll is None:
             return None
         expected = weights.gather(1, masked.positions)
         return F.smooth_l1_loss(expected, nll.detach(), reduction="none") * masked.used
 
     def cost(self, length: int) -> Cost:
-        """FLOPs of one row."""
         return Cost({"expected losses": length * 2 * (self.context.weight.numel() + self.WIDTH)})
 
     def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
@@ -83,8 +82,8 @@ class HardTokens(Uniform):
         return Cost({"embedding look-up": length * vectors}, has_backward=False)
 
 
-MASKING: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], Uniform]] = {
-    "uniform": lambda masking, embedding_size, unigrams: Uniform(),
-    "rare": lambda masking, embedding_size, unigrams: RareTokens(unigrams, masking.rarity),
-    "hard": lambda masking, embedding_size, unigrams: HardTokens(embedding_size),
+MASKING: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], UniformMasking]] = {
+    "uniform": lambda masking, embedding_size, unigrams: UniformMasking(),
+    "rare": lambda masking, embedding_size, unigrams: RareTokenMasking(unigrams, masking.rarity),
+    "hard": lambda masking, embedding_size, unigrams: HardTokenMasking(embedding_size),
 }

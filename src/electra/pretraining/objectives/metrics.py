@@ -1,4 +1,4 @@
-"""Descriptions of metrics: what a report calls them and in which picture they are drawn."""
+"""Descriptions of metrics: their names in the report and their panels in the plot."""
 
 from dataclasses import dataclass
 
@@ -10,48 +10,48 @@ class Metric:
     description: str
     """Row of the report."""
     panel: str | None = None
-    """Panel of the picture of training: loss, tokens, masked or discriminator; None: not drawn."""
+    """Panel of the training plot: loss, tokens, masked or discriminator; None: not plotted."""
     label: str = ""
-    """Name of its line in the panel; by default the metric's name."""
+    """Label of its line in the panel; by default the metric's name."""
     percent: bool = True
-    """Whether it is a share, shown in percent."""
+    """Whether it is a share, displayed in percent."""
 
 
-def loss_metric(description: str, label: str | None = None) -> Metric:
-    """The description of a loss, which is drawn if it has a label."""
+def describe_loss(description: str, label: str | None = None) -> Metric:
+    """Describe a loss, which is plotted if it has a label."""
     return Metric(description, "loss" if label else None, label or "", percent=False)
 
 
 COMMON_METRICS = {
-    "loss": loss_metric("total loss: the weighted sum of all losses", "total"),
-    "strategy_loss": loss_metric("masking strategy: error of the expected losses", "expected losses"),
+    "loss": describe_loss("total loss: the weighted sum of all losses", "total"),
+    "strategy_loss": describe_loss("masking strategy: error of the expected losses", "expected losses"),
 }
 GENERATOR_METRICS = {
-    "weighted_loss": loss_metric("weighted loss of the discriminator or main encoder", "discriminator, weighted"),
-    "generator_loss": loss_metric("generator: -log probability of the original token", "generator"),
+    "weighted_loss": describe_loss("weighted loss of the discriminator or main encoder", "discriminator, weighted"),
+    "generator_loss": describe_loss("generator: -log probability of the original token", "generator"),
     "generator_accuracy": Metric(
         "generator: accuracy at the masked positions, unmasked inputs included", "masked", "generator accuracy"
     ),
     "generator_accuracy_without_unk": Metric("... where the original is not [UNK]"),
     "sampled_accuracy": Metric("generator: share of samples that are the original token", "masked", "samples correct"),
-    "policy_loss": loss_metric("adversarial generator: policy loss", "generator's policy"),
-    "baseline_loss": loss_metric("adversarial generator: cross-entropy of the baseline"),
+    "policy_loss": describe_loss("adversarial generator: policy loss", "generator's policy"),
+    "baseline_loss": describe_loss("adversarial generator: cross-entropy of the baseline"),
     "reward": Metric("adversarial generator: reward per sample", percent=False),
 }
 MASKED_LM_METRICS = {
-    "mlm_loss": loss_metric("masked-LM loss: -log probability of the original token", "masked LM"),
+    "mlm_loss": describe_loss("masked-LM loss: -log probability of the original token", "masked LM"),
     "mlm_accuracy": Metric("accuracy at the masked positions, unmasked inputs included", "tokens", "accuracy"),
     "mlm_accuracy_without_unk": Metric("... where the original is not [UNK]"),
 }
 ALL_TOKENS_METRICS = {
-    "all_tokens_loss": loss_metric("all-tokens loss: -log probability of the original token", "all tokens"),
+    "all_tokens_loss": describe_loss("all-tokens loss: -log probability of the original token", "all tokens"),
     "all_tokens_accuracy": Metric("accuracy over all tokens", "tokens", "accuracy"),
     "restored": Metric("accuracy at the replaced tokens", "tokens", "replaced tokens restored"),
 }
 DETECTION_METRICS = {
-    "sentence_loss": loss_metric('sentence task: cross-entropy of "is any token replaced?"', "sentence"),
+    "sentence_loss": describe_loss('sentence task: cross-entropy of "is any token replaced?"', "sentence"),
     "replaced": Metric("share of tokens replaced", "masked", "tokens replaced"),
-    "discriminator_loss": loss_metric("discriminator: cross-entropy per scored token"),
+    "discriminator_loss": describe_loss("discriminator: cross-entropy per scored token"),
     "accuracy": Metric("discriminator: accuracy over all tokens", "discriminator"),
     "majority": Metric("... majority rate (always the more frequent class)", "discriminator", "majority rate"),
     "precision": Metric("discriminator: precision", "discriminator"),

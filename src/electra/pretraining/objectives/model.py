@@ -1,4 +1,4 @@
-"""The module that computes any objective: corruption, target and masking strategy with their networks."""
+"""The module of any objective: corruption, target and masking strategy with their networks."""
 
 import math
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from electra.data.loader import Batch
 from electra.model.encoder import initialize
 from electra.model.flops import Cost
-from electra.pretraining.objectives.corruption import Corrupted
+from electra.pretraining.objectives.corruption import CorruptedBatch
 from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.losses import LossTerm, build_losses, total_loss
+from electra.pretraining.objectives.losses import LossTerm, build_losses, sum_losses
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
-    choose_positions,
-    num_masked,
-    num_masked_of,
-    ordinary_tokens,
+    count_masked,
+    count_masked_in_row,
+    mark_maskable_tokens,
+    sample_positions,
 )
 from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import MaskedLM
@@ -31,16 +31,16 @@ class ForwardOutput(NamedTuple):
     """All intermediate results of a batch."""
 
     masked: MaskedPositions
-    corrupted: Corrupted
+    corrupted: CorruptedBatch
     prediction: Prediction
     losses: dict[str, Tensor]
     """By name, one value per position or sequence, in the order of `PretrainingModel.loss_terms`."""
     sums: dict[str, Tensor]
-    """Sums for `PretrainingModel.metrics`, those of the losses included; without gradients."""
+    """Sums for `PretrainingModel.metrics`, including those of the losses; without gradients."""
 
 
 class PretrainingModel(nn.Module):
-    """An objective with its networks, initialized: the module to wrap, train and save."""
+    """An objective with its initialized networks: the module to wrap, train and save."""
 
     def __init__(self, spec: ObjectiveSpec) -> None:
         super().__init__()
@@ -50,12 +50,12 @@ class PretrainingModel(nn.Module):
         self.strategy = MASKING[spec.masking.strategy](spec.masking, spec.main.embedding_size, spec.unigrams)
         initialize(self, spec.main.initializer_range, spec.main.embedding_initializer_range)
         if self.generator is not None and spec.generator.initializer_range is not None:
-            for own in (self.generator.encoder.layers, self.generator.head):
-                initialize(own, spec.generator.initializer_range)
+            for module in (self.generator.encoder.layers, self.generator.head):
+                initialize(module, spec.generator.initializer_range)
 
     @property
     def generator(self) -> MaskedLM | None:
-        """The generator, where the objective has one that is a network."""
+        """The generator if the objective has one that is a network, else None."""
         return self.corruption.generator if isinstance(self.corruption, GeneratorSamples) else None
 
     @property
@@ -64,12 +64,12 @@ class PretrainingModel(nn.Module):
         return self.spec.objective.discriminates
 
     @property
-    def scored_everywhere(self) -> bool:
+    def scores_all_tokens(self) -> bool:
         """Whether the target is scored at all tokens."""
         return self.spec.objective.scored == "tokens"
 
     def summary(self) -> str:
-        """Number of parameters and sizes, for the log."""
+        """Format the number of parameters and the sizes for the log."""
         main = self.spec.main
         parts = [
             f"{sum(p.numel() for p in self.parameters()) / 1e6:.2f} M parameters",
@@ -94,21 +94,21 @@ class PretrainingModel(nn.Module):
         }
 
     def run(self, batch: Batch) -> ForwardOutput:
-        """Choose positions, corrupt them, and compute the target."""
+        """Sample positions, corrupt them, and compute the target."""
         masking = self.spec.masking
-        candidates = ordinary_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
-        number = num_masked(batch.lengths, masking.fraction)
+        candidates = mark_maskable_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
+        number = count_masked(batch.lengths, masking.fraction)
         word = self.target.network.encoder.embeddings.word
-        # Held-out metrics of all strategies are measured at uniformly sampled positions.
+        # Held-out metrics use uniformly sampled positions for every strategy.
         weights = self.strategy(batch.input_ids, word) if self.training else None
         sampling_weights = None if weights is None else weights.detach()
-        masked = choose_positions(candidates, number, masking, batch.row_keys, sampling_weights)
+        masked = sample_positions(candidates, number, masking, batch.row_keys, sampling_weights)
         corrupted = self.corruption(batch, masked)
         if self.spec.contrast.weight and self.training:
             corrupted = corrupted.restore_rows(batch, self.spec.contrast.unchanged)
 
         def sample_others() -> MaskedPositions:
-            return choose_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
+            return sample_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
         at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
         prediction = self.target(batch, corrupted, at)
@@ -120,46 +120,46 @@ class PretrainingModel(nn.Module):
         if strategy_loss is not None:
             losses["strategy_loss"] = strategy_loss
         losses = {name: losses[name] for name in self.loss_terms if name in losses}
-        sums = self.counted(batch) | corrupted.sums | prediction.sums | generator.sums
+        sums = self.count_tensors(batch) | corrupted.sums | prediction.sums | generator.sums
         sums |= {name: loss.sum() for name, loss in losses.items()}
         return ForwardOutput(masked, corrupted, prediction, losses, {name: t.detach() for name, t in sums.items()})
 
     def forward(
         self, batch: Batch, counts: Mapping[str, float | Tensor] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]] | ForwardOutput:
-        """The micro-batch's share of the loss of a global batch with `counts`, and sums for `metrics`.
+        """Return the micro-batch's share of the loss of a global batch with `counts`, and sums for `metrics`.
 
-        Without `counts`: all intermediate results.
+        Without `counts`, return all intermediate results.
         """
         output = self.run(batch)
         if counts is None:
             return output
         losses = build_losses({name: loss.sum() for name, loss in output.losses.items()}, self.loss_terms)
-        return total_loss(losses, counts), output.sums
+        return sum_losses(losses, counts), output.sums
 
-    def counted(self, batch: Batch) -> dict[str, Tensor]:
-        """The counts that losses are means over, from the lengths alone, on their device; without padding."""
+    def count_tensors(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute the counts that losses are means over, without padding, from the lengths and on their device."""
         fraction = self.spec.masking.fraction
         return {
             "sequences": torch.ones_like(batch.lengths).sum(),
             "tokens": batch.lengths.sum(),
-            "masked": (masked := num_masked(batch.lengths, fraction).sum()),
+            "masked": (masked := count_masked(batch.lengths, fraction).sum()),
             "others": masked,
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """`counted` as numbers, from a batch on the host."""
-        return {name: float(count) for name, count in self.counted(batch).items()}
+        """`count_tensors` as numbers, from a batch on the host."""
+        return {name: float(count) for name, count in self.count_tensors(batch).items()}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The total loss, every loss and all other metrics, from sums over any number of batches."""
+        """Compute the total loss, all losses and all other metrics from sums over any number of batches."""
         objective = self.spec.objective
         totals = {name: float(sums[name]) for name in self.loss_terms if name in sums}
         losses = build_losses(totals, self.loss_terms)
         counts = {loss.mean_over: float(sums[loss.mean_over]) or math.nan for loss in losses.values()}
         means = {name: loss.sum / counts[loss.mean_over] for name, loss in losses.items()}
         metrics = {
-            "loss": total_loss(losses, counts),
+            "loss": sum_losses(losses, counts),
             **self.corruption.metrics(sums),
             **means,
             **self.target.metrics(sums, sums[objective.scored]),
@@ -169,16 +169,16 @@ class PretrainingModel(nn.Module):
         return metrics
 
     def flops(self, batch: Batch) -> float:
-        """Forward and backward of a batch on the host, counted as in Appendix E: of rows as long as the longest."""
+        """FLOPs of forward and backward of a batch on the host, as in Appendix E, for rows as long as the longest."""
         return float(len(batch.lengths) * self.row_flops(int(batch.lengths.max())))
 
     def row_flops(self, length: int) -> int:
-        """Forward and backward of one row, counted as in Appendix E."""
+        """FLOPs of forward and backward of one row, as in Appendix E."""
         return sum(cost.flops for cost in self.row_costs(length).values())
 
     def row_costs(self, length: int) -> dict[str, Cost]:
-        """The same, network by network."""
-        predictions = num_masked_of(length, self.spec.masking.fraction)
+        """`row_flops` by network."""
+        predictions = count_masked_in_row(length, self.spec.masking.fraction)
         costs = {
             "generator": self.corruption.cost(length, predictions),
             "discriminator" if self.discriminates else "main encoder": self.target.cost(length, predictions),
@@ -188,8 +188,8 @@ class PretrainingModel(nn.Module):
         return {network: cost for network, cost in costs.items() if cost.forward}
 
     def utilized_share(self, length: int) -> float:
-        """Operations of the machine for each one of Appendix E's, in rows of `length`.
+        """Ratio of hardware operations to the FLOPs of Appendix E, for rows of `length`.
 
-        A last layer that works at the chosen positions only is counted whole, so this is slightly too much.
+        Slightly too high: a last layer that is computed only at the masked positions counts in full.
         """
         return sum(cost.utilized for cost in self.row_costs(length).values()) / self.row_flops(length)

@@ -1,4 +1,4 @@
-"""The networks of pre-training: a masked language model, a discriminator, and their sizes and ties."""
+"""The networks of pre-training: masked language model, discriminator, their sizes and shared weights."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -14,8 +14,8 @@ from electra.model.layers import Embeddings
 from electra.pretraining.objectives.chunked_softmax import TokenScores, score_tokens
 from electra.pretraining.objectives.sampling import Sampling
 
-LEAST_TEMPERATURE = 1e-6
-"""Below, logits divided by it overflow."""
+MIN_TEMPERATURE = 1e-6
+"""With lower temperatures the logits overflow."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class GeneratorConfig:
     depth: float = 1.0
     """Multiplier of the number of layers."""
     heads: float | None = None
-    """Multiplier of the number of heads, if not that of the size."""
+    """Multiplier of the number of heads; by default generator.size."""
     ffn: float | None = None
-    """Multiplier of the feed-forward size, if not that of the size."""
+    """Multiplier of the feed-forward size; by default generator.size."""
     tying: Literal["none", "embeddings", "all"] = "embeddings"
-    """Weights that generator and discriminator share; all of them only if their sizes are the same."""
+    """Weights that generator and discriminator share; all requires equal sizes."""
     training: str = "mle"
     """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training."""
     initializer_range: float | None = None
-    """Deviation of its initial kernels, if not the discriminator's."""
+    """Standard deviation of the generator's initial weights; by default the discriminator's."""
     temperature: float = 1.0
-    """Its samples come from softmax(logits / temperature)."""
+    """The generator samples from softmax(logits / temperature)."""
     exclude_original_token: bool = False
-    """Its samples are never the original token (Appendix H)."""
+    """Never sample the original token (Appendix H)."""
 
     def __post_init__(self) -> None:
         for name in ("size", "depth", "heads", "ffn", "initializer_range", "temperature"):
@@ -50,17 +50,19 @@ class GeneratorConfig:
                 raise UsageError(f"generator.{name} is {value}; it must be more than 0")
         check_limits(self, "generator.", size=10**8, depth=10**4, heads=10**8, ffn=10**8)
         check_limits(self, "generator.", initializer_range=1000, temperature=10**6)
-        if self.temperature < LEAST_TEMPERATURE:
+        if self.temperature < MIN_TEMPERATURE:
             raise UsageError(
-                f"generator.temperature is {self.temperature}; it must be at least {LEAST_TEMPERATURE}, which is greedy"
+                f"generator.temperature is {self.temperature}; it must be at least {MIN_TEMPERATURE}, which is greedy"
             )
 
 
-def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:
-    """The generator's sizes. Shared embeddings have the discriminator's size; own ones are no wider than a smaller generator.
+def compute_generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:
+    """Compute the generator's sizes.
+
+    Shared embeddings have the discriminator's size. A smaller generator's own embeddings are no wider than its hidden size.
 
     Raises:
-        UsageError: the hidden size that comes out cannot be shared by the heads that come out.
+        UsageError: the resulting hidden size is not a multiple of the resulting number of heads.
     """
     hidden = round(main.hidden_size * config.size)
     own = main.embedding_size if hidden == main.hidden_size else min(main.embedding_size, hidden)
@@ -68,8 +70,8 @@ def generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConf
     if hidden < 1 or hidden % heads:
         own_heads = f" and generator.heads {config.heads:g}" if config.heads else ""
         raise UsageError(
-            f"generator.size {config.size:g}{own_heads} make{'' if own_heads else 's'} a hidden size of {hidden} with "
-            f"{heads} heads, which cannot share it evenly; choose multipliers that keep it a multiple"
+            f"generator.size {config.size:g}{own_heads} give{'' if own_heads else 's'} a hidden size of {hidden}, which is "
+            f"not a multiple of {heads} heads; choose multipliers that keep it a multiple"
         )
     return replace(
         main,
@@ -90,7 +92,7 @@ class MaskedLMOutput(NamedTuple):
 
 
 class MaskedLM(nn.Module):
-    """An encoder with a masked-LM head: ELECTRA's generator, or BERT. Embeddings or encoder may be shared with another."""
+    """An encoder with a masked-LM head: ELECTRA's generator, or BERT. It may share embeddings or encoder with another."""
 
     def __init__(
         self, config: EncoderConfig, embeddings: Embeddings | None = None, encoder: Encoder | None = None
@@ -117,7 +119,7 @@ class MaskedLM(nn.Module):
     ) -> Float[Tensor, "*rows V"] | Float[Tensor, "*rows"] | MaskedLMOutput:
         """Logits at `positions` (None: everywhere), or with `targets` their loss without all logits in memory.
 
-        `hidden`, from an earlier output, replaces the pass through the encoder. `sampling` and `u` as in `score_tokens`. With
+        `hidden`, from a previous output, replaces the encoder's forward pass. `sampling` and `u` as in `score_tokens`. With
         `candidates` the result is the logit of one token per row.
         """
         if hidden is None:
@@ -142,14 +144,14 @@ class MaskedLM(nn.Module):
         sampling: Sampling | None = None,
         u: Float[Tensor, "*rows"] | None = None,
     ) -> TokenScores:
-        """Loss of the targets and samples, by chunked softmax."""
+        """Loss of the targets, and samples, by chunked softmax."""
         features, word = self.head.transform(hidden), self.encoder.embeddings.word.weight
         return score_tokens(features, word, self.head.bias, targets, sampling, u, self.backend)
 
 
 def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encoder) -> MaskedLM:
-    """A generator that shares weights with the discriminator's encoder as `config.tying` defines."""
-    sizes = generator_sizes(main, config)
+    """Build a generator that shares weights with the discriminator's encoder according to `config.tying`."""
+    sizes = compute_generator_sizes(main, config)
     if config.tying == "all":
         return MaskedLM(sizes, encoder=encoder)
     return MaskedLM(sizes, encoder.embeddings if config.tying == "embeddings" else None)

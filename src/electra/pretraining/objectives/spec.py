@@ -1,8 +1,8 @@
-"""The objectives of the paper as one table, and the tables of the parts they are made of.
+"""Registries of objectives and of their parts.
 
-An objective is a corruption x a target x the positions where it is scored x a weight. A new one is a row of `OBJECTIVES`; a
-new corruption or target is a module and a row of `CORRUPTIONS` or `TARGETS`. Code outside this package adds rows to the same
-dicts.
+An objective is a corruption x a target x the positions where it is scored x a weight. A new one is an entry of `OBJECTIVES`; a
+new corruption or target is a module and an entry of `CORRUPTIONS` or `TARGETS`. Code outside this package adds entries to the
+same dicts.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.corruption import Corruption, FrequencySamples, MaskTokens, frequencies
+from electra.pretraining.objectives.corruption import Corruption, FrequencySamples, MaskTokens, compute_frequencies
 from electra.pretraining.objectives.generators import GENERATOR_TRAINING
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
 from electra.pretraining.objectives.metrics import (
@@ -40,21 +40,21 @@ class Objective:
     """One pre-training task."""
 
     corruption: str
-    """What is read at the masked positions: a key of `CORRUPTIONS`."""
+    """Input at the masked positions: a key of `CORRUPTIONS`."""
     target: str
-    """What is predicted from the corrupted text: a key of `TARGETS`."""
+    """Prediction from the corrupted text: a key of `TARGETS`."""
     scored: str
-    """Where the target's loss is computed: a key of `SCORED_AT`."""
+    """Positions of the target's loss: a key of `SCORED_AT`."""
     weight: float
     """Weight of the target's loss in the total (section 2: lambda)."""
     description: str
-    """A few words for the log."""
+    """Short description for the log."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     """Its own metrics, in the order of the report."""
 
     @property
     def has_generator(self) -> bool:
-        """Whether the options of a generator apply."""
+        """Whether the generator's options apply."""
         return self.corruption == "generator"
 
     @property
@@ -64,7 +64,7 @@ class Objective:
 
     @property
     def all_metrics(self) -> dict[str, Metric]:
-        """The metrics of every objective, then its own."""
+        """The metrics common to all objectives, then its own."""
         return COMMON_METRICS | dict(self.metrics)
 
 
@@ -99,11 +99,11 @@ OBJECTIVES: dict[str, Objective] = {
 SCORED_AT: dict[str, Callable[[MaskedPositions, Callable[[], MaskedPositions]], MaskedPositions | None]] = {
     "tokens": lambda masked, sample_others: None,
     "masked": lambda masked, sample_others: masked,
-    # Sampled independently of the masked positions: with unmasked ones alone (footnote 7 allows that reading) all tokens
-    # would be original.
+    # Sampled independently of the masked positions: at unmasked positions only (footnote 7 allows this interpretation) all
+    # tokens would be original.
     "others": lambda masked, sample_others: sample_others(),
 }
-"""Positions at which a target is scored (None: all tokens), by the name of the count that its loss is a mean over."""
+"""Positions of a target's loss (None: all tokens), by the name of the count that it is a mean over."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class ObjectiveSpec:
-    """Everything that an objective is built from."""
+    """The specification of an objective: all that is needed to build it."""
 
     objective: Objective
     main: EncoderConfig
-    """Sizes of the discriminator, or of the main encoder."""
+    """Sizes of the discriminator or main encoder."""
     generator: GeneratorConfig
     masking: MaskingConfig
     vocabulary: Vocabulary
@@ -136,7 +136,7 @@ class ObjectiveSpec:
 
     @property
     def frequent_unk(self) -> int | None:
-        """The id of [UNK] if it is so frequent that accuracies without it are measured too, else None."""
+        """The id of [UNK] if it is so frequent that accuracies without it are reported too, else None."""
         unk = self.vocabulary.unk_id
         return unk if unk is not None and self.unigrams[unk] > MAX_UNKNOWN * self.unigrams.sum() else None
 
@@ -145,15 +145,15 @@ Main = MaskedLM | Discriminator
 
 
 def build_masked_lm_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
-    """A masked language model that is trained as `GeneratorConfig.training` names."""
+    """Build a masked language model that is trained as `GeneratorConfig.training` specifies."""
     generator = build_generator(spec.main, spec.generator, main.encoder)
     samples = GENERATOR_TRAINING[spec.generator.training]
     return samples(generator, spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
 
 
 def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:
-    """Samples in proportion to `counts`."""
-    return FrequencySamples(frequencies(counts, spec.vocabulary.special_ids), spec.generator, spec.masking)
+    """Build a generator that samples tokens in proportion to `counts`."""
+    return FrequencySamples(compute_frequencies(counts, spec.vocabulary.special_ids), spec.generator, spec.masking)
 
 
 GENERATORS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {

@@ -1,4 +1,4 @@
-"""Targets: what is predicted from a corrupted batch, with losses, metrics and FLOPs."""
+"""Targets: predictions from a corrupted batch, with losses, metrics and FLOPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,18 +15,23 @@ from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores
-from electra.pretraining.objectives.corruption import Corrupted, compute_accuracy_without_unk, ratio, sum_without_unk
-from electra.pretraining.objectives.detection_metrics import detection_metrics, score_histogram
+from electra.pretraining.objectives.corruption import (
+    CorruptedBatch,
+    compute_accuracy_without_unk,
+    compute_ratio,
+    sum_without_unk,
+)
+from electra.pretraining.objectives.detection_metrics import compute_detection_metrics, compute_histogram
 from electra.pretraining.objectives.losses import LossTerm
-from electra.pretraining.objectives.masking import MaskedPositions, real_tokens
+from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
 @dataclass(frozen=True)
 class ContrastConfig:
-    """The sentence-level task of Appendix H: was anything in this input corrupted?
+    """The sentence-level task of Appendix H: is any token of the input replaced?
 
-    It is predicted from the hidden state of the first token: [CLS], or the first token of a later piece of an example
+    The prediction uses the hidden state of the first token: [CLS], or the first token of a later piece of an example
     (`electra.data.loader.LengthWarmup`).
     """
 
@@ -47,9 +52,9 @@ class Prediction(NamedTuple):
     """Output of a target for one batch."""
 
     logits: Float[Tensor, "B L"] | None
-    """A discriminator's logits; those over a vocabulary are not kept."""
+    """A discriminator's logits; None for predictions over the vocabulary, whose logits are not stored."""
     losses: dict[str, Tensor]
-    """By name, one value per position or sequence, 0 where it is not scored."""
+    """By name, one value per position or sequence, 0 where unscored."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
 
@@ -61,12 +66,12 @@ class Target(nn.Module):
     """Hugging Face class that the network is exported as."""
     network: Discriminator | MaskedLM
     loss_name: str
-    """Name of its loss, which is scored and weighted as `Objective` defines."""
+    """Name of its loss, whose positions and weight `Objective` defines."""
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
     """Its other losses."""
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        """Metrics beside the losses; `scored` is the number of scored positions."""
+        """Metrics other than the losses; `scored` is the number of scored positions."""
         return {}
 
     def cost(self, length: int, predictions: int) -> Cost:
@@ -87,22 +92,22 @@ class ReplacedTokenDetection(Target):
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
         self.loss_terms = {"sentence_loss": LossTerm("sequences", contrast.weight)} if contrast.weight else {}
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         logits, hidden = self.network(*inputs, return_hidden=True)
         logits = logits.float()
         # A sample that happens to be the original token is original.
         replaced = corrupted.input_ids != batch.input_ids
-        real = real_tokens(batch.input_ids, batch.lengths)
+        real = mark_real_tokens(batch.input_ids, batch.lengths)
         loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
         loss = loss * real if at is None else loss.gather(1, at.positions) * at.used
         sums = {
-            # Of all tokens, wherever it is scored, so that objectives can be compared.
-            "scores_replaced": score_histogram(logits, real & replaced),
-            "scores_original": score_histogram(logits, real & ~replaced),
+            # Of all tokens, also with a loss at fewer positions, so objectives can be compared.
+            "scores_replaced": compute_histogram(logits, real & replaced),
+            "scores_original": compute_histogram(logits, real & ~replaced),
         }
         losses = {self.loss_name: loss}
-        # Not on held-out text, where nearly all inputs are corrupted.
+        # Not on held-out text, in which nearly all inputs are corrupted.
         if self.sentence is not None and self.training:
             score = self.sentence(hidden[:, 0]).squeeze(-1).float()
             losses["sentence_loss"] = F.binary_cross_entropy_with_logits(
@@ -111,7 +116,7 @@ class ReplacedTokenDetection(Target):
         return Prediction(logits, losses, sums)
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        return detection_metrics(sums["scores_replaced"], sums["scores_original"])
+        return compute_detection_metrics(sums["scores_replaced"], sums["scores_original"])
 
     def cost(self, length: int, predictions: int) -> Cost:
         sentence = {"sentence head": 2 * self.network.config.hidden_size} if self.sentence is not None else {}
@@ -129,9 +134,9 @@ class MaskedTokenPrediction(Target):
         super().__init__()
         self.network = network
         self.unk_id = unk_id
-        """Id of [UNK] if the accuracy without it is measured too."""
+        """Id of [UNK] if the accuracy without it is reported too."""
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         assert at is not None
         original = batch.input_ids.gather(1, at.positions)
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
@@ -145,7 +150,7 @@ class MaskedTokenPrediction(Target):
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         return {
-            "mlm_accuracy": ratio(sums["prediction_correct"], scored),
+            "mlm_accuracy": compute_ratio(sums["prediction_correct"], scored),
             **compute_accuracy_without_unk(sums, "mlm"),
         }
 
@@ -156,8 +161,8 @@ class MaskedTokenPrediction(Target):
 class AllTokensPrediction(Target):
     """Prediction of the original token at every position (section 3.5, All-Tokens MLM).
 
-    With the copy mechanism the probability of a token is D [token is the input] + (1 - D) softmax, with D from a sigmoid
-    layer of its own.
+    With the copy mechanism the probability of a token is D [token is the input] + (1 - D) softmax, with D from a separate
+    sigmoid layer.
     """
 
     architecture = "ElectraForMaskedLM"
@@ -169,22 +174,22 @@ class AllTokensPrediction(Target):
         self.network = network
         self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
 
-    def forward(self, batch: Batch, corrupted: Corrupted, at: MaskedPositions | None) -> Prediction:
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         hidden, scores = self.network(*inputs, targets=batch.input_ids)
         log_p, correct, unchanged = -scores.nll, scores.correct, corrupted.input_ids == batch.input_ids
         if self.copy is not None:
             z = self.copy(hidden).squeeze(-1).float()
-            log_p = copied_log_p(log_p, z, unchanged)
+            log_p = compute_copy_log_p(log_p, z, unchanged)
             with torch.no_grad():
                 input_logit = self.network(hidden=hidden, candidates=corrupted.input_ids)
                 correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, correct)
-        real = real_tokens(batch.input_ids, batch.lengths)
+        real = mark_real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
         return Prediction(None, {self.loss_name: loss}, self.sums(correct & real, batch, corrupted))
 
-    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Counts of correct predictions, of all tokens and of the replaced ones, which cannot be copied."""
+    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: CorruptedBatch) -> dict[str, Tensor]:
+        """Count correct predictions of all tokens and of replaced ones, which cannot be copied."""
         replaced = corrupted.input_ids != batch.input_ids
         return {
             "prediction_correct": correct.sum(),
@@ -194,26 +199,26 @@ class AllTokensPrediction(Target):
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         return {
-            "all_tokens_accuracy": ratio(sums["prediction_correct"], scored),
-            "restored": ratio(sums["restored"], sums["replaced"]),
+            "all_tokens_accuracy": compute_ratio(sums["prediction_correct"], scored),
+            "restored": compute_ratio(sums["restored"], sums["replaced"]),
         }
 
     def cost(self, length: int, predictions: int) -> Cost:
-        copying = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
-        return Cost(masked_lm_parts(self.network.config, length, length) | copying)
+        copy = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
+        return Cost(masked_lm_parts(self.network.config, length, length) | copy)
 
 
-def copied_log_p(
+def compute_copy_log_p(
     log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], is_input: Bool[Tensor, "B L"]
 ) -> Float[Tensor, "B L"]:
     """log(D [the token is the input] + (1 - D) p) with D = sigmoid(z)."""
-    written = F.logsigmoid(-z) + log_p
-    return torch.where(is_input, torch.logaddexp(F.logsigmoid(z), written), written)
+    softmax_part = F.logsigmoid(-z) + log_p
+    return torch.where(is_input, torch.logaddexp(F.logsigmoid(z), softmax_part), softmax_part)
 
 
 def prefers_copy(
     scores: TokenScores, z: Float[Tensor, "B L"], input_logit: Float[Tensor, "B L"]
 ) -> Bool[Tensor, "B L"]:
-    """Whether the input token is the likeliest under the mixture of copy and softmax; `input_logit` is its logit."""
-    # In units of the softmax's share, both over its normalizer: e^z = D / (1 - D).
+    """Whether the input token is the most likely one under the mixture of copy and softmax; `input_logit` is its logit."""
+    # Both sides are divided by the softmax's weight 1 - D and multiplied by its normalizer: e^z = D / (1 - D).
     return torch.logaddexp(input_logit, z + scores.log_normalizer) >= scores.best

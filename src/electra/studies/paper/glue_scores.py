@@ -1,9 +1,9 @@
-"""GLUE dev scores that the paper prints for its studies, by table and section; none are read off figures."""
+"""GLUE dev scores that the paper prints for its studies, by table and section; none are estimated from figures."""
 
 from electra.studies.study import Published
 
 OBJECTIVES = {"electra": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "electra-15": 82.4, "mlm": 82.2}
-"""Table 5, of Base."""
+"""Table 5, for Base."""
 TABLE_5 = Published(
     "Table 5",
     remark="Its scores are of Base. There ELECTRA, masked tokens only, is called ELECTRA 15%, the share that is masked. On a "
@@ -11,7 +11,7 @@ TABLE_5 = Published(
 )
 
 TYING = {"none": 83.6, "embeddings": 84.3, "all": 84.4}
-"""Section 3.2, of Base, 500,000 steps."""
+"""Section 3.2, for Base, 500,000 steps."""
 SECTION_3_2 = Published("Section 3.2", remark="Its scores are of Base.")
 
 FIGURE_3_LEFT = Published(
@@ -48,7 +48,7 @@ BY_SHARE = {
     "base": {"ELECTRA": {1.0: 85.1}, "BERT": {1.0: 82.2}},
     "large": {"ELECTRA": {1.0: 89.5}},
 }
-"""Tables 1 and 2, by a scale's name; for scales that the paper does not have, its smallest model."""
+"""Tables 1 and 2, by name of a scale; for scales that the paper does not have, its smallest model."""
 FIGURE_1 = Published(
     "Tables 1 and 2 (Figure 1)",
     lines=(

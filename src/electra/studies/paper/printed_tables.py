@@ -1,4 +1,4 @@
-"""The models of the paper's Tables 1, 2, 4 and 8: their sizes, how long they were trained, and what is printed of them."""
+"""The models of the paper's Tables 1, 2, 4 and 8: sizes, training, and printed figures."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from electra.presets import base, large, small
 SMALL, BASE, LARGE = small().model, base().model, large().model
 
 MASKED = 20 / 128
-"""The share of positions that have a masked-LM head in every printed figure, also where Table 6 masks 25 %."""
+"""The share of positions with a masked-LM head in every printed figure, also where Table 6 masks 25 %."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class PaperModel:
     """A model whose cost the formula covers."""
 
     sizes: EncoderConfig
-    """Its encoder."""
+    """Sizes of the encoder."""
     seq_len: int
     """Tokens of a sequence."""
     batch_size: int
@@ -24,11 +24,11 @@ class PaperModel:
     steps: int
     """Number of updates."""
     generator: float | None = None
-    """The generator's size as a multiple of the encoder's; None for a language model, which has none."""
+    """The generator's size as a multiple of the encoder's; None for a language model."""
     predicted: float = MASKED
     """Share of the positions whose tokens are predicted over the vocabulary."""
     shared_layers: bool = False
-    """All layers are one, so that our encoder's number of parameters is not the model's."""
+    """All layers share their weights, so our encoder has more parameters than the model."""
 
 
 MODELS: dict[str, PaperModel] = {
@@ -63,25 +63,25 @@ NOT_COVERED = {
     "TinyBERT": "not covered: distilled; the printed figure is a lower bound, the training of its teacher BERT-Base",
     "MobileBERT": "not covered: distilled; the printed figure is a lower bound, the training of its teacher BERT-Base",
 }
-"""Models of other architectures, and why the formula says nothing of them."""
+"""Models of other architectures, and why the formula does not cover them."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: a model, and its figures as they are printed."""
+    """One row of a table: a model with its printed figures."""
 
     model: str
     """A key of MODELS or NOT_COVERED."""
     train: str
     """Train FLOPs."""
     multiple: str
-    """Train FLOPs beside the table's reference."""
+    """Train FLOPs relative to the table's reference."""
     parameters: str
     infer: str = ""
     """Inference FLOPs of one sequence of 128 tokens."""
     infer_multiple: str = ""
     trained: float = 1.0
-    """Share of the training that is done."""
+    """Completed share of the training."""
     why: str = ""
     """Why a figure differs from the printed one."""
 
@@ -97,21 +97,21 @@ class PrintedTable:
 
     title: str
     reference: str
-    """The model that multiples are of."""
+    """The model that multiples are relative to."""
     speedup: bool
-    """Multiples say how many times cheaper a model is than the reference; otherwise how many times as expensive."""
+    """Whether multiples are speed-ups (cost of the reference / cost of the model), otherwise relative costs."""
     rows: tuple[Row, ...]
 
 
 HALF = (
     "with Table 6's generator of 1/4 it is 1.29e18, by the original script too. With one of 1/2 it is the printed 1.4e18, all "
-    "five speed-ups come out (45, 90, 181, 361, 722), and BERT-Small's 1.45M updates are equal FLOPs: most plausibly the "
-    "printed figures were made for that size, but the paper does not say so"
+    "five speed-ups are as printed (45, 90, 181, 361, 722), and BERT-Small's 1.45M updates are equal FLOPs: probably the "
+    "printed figures are for that size, but the paper does not say so"
 )
 ROUNDED = "the multiple is the quotient of the printed, rounded figures"
 SPANBERT = (
     "2.4M updates of 256 sequences of 512 tokens (Joshi et al., 2020) count 4.6e20; the printed figure, that of BERT (ours) "
-    "and ELECTRA-400K, would take 3.7M. We know of no reason"
+    "and ELECTRA-400K, would need 3.7M. The reason is unknown"
 )
 ALBERT = "its layers share their weights; parameters are not counted"
 EIGHTEEN = "18x and 182x would be multiples of 1.8e18, which is not what the table prints for ELECTRA-Small"

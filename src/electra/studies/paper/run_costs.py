@@ -1,4 +1,4 @@
-"""FLOPs by network and part, and parameters, of a pre-training run, without training or allocating it."""
+"""FLOPs by network and part, and parameters, of a pre-training run, on the meta device."""
 
 from typing import Any
 
@@ -6,26 +6,26 @@ from torch import nn
 
 from electra.console import console, show_rows
 from electra.model.flops import inference_flops
-from electra.pretraining.build import build_shapes
+from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import num_masked_of
+from electra.pretraining.objectives.masking import count_masked_in_row
 
 
-def counts(config: PretrainConfig) -> dict[str, Any]:
-    """FLOPs and parameters of a run in one stage, as the training loop counts them (Appendix E).
+def count_costs(config: PretrainConfig) -> dict[str, Any]:
+    """Count FLOPs and parameters of a run with one stage, as the training loop does (Appendix E).
 
     Args:
         config: The run; its budget is a number of steps.
 
     Returns:
-        "networks": forward of one sequence of `seq_len` tokens, by network and part; "inference_flops": the same through
-        the main encoder and a small head; "forward_flops" and "backward_flops" of one update; "train_flops"
-        of all of them. "parameters": of the main encoder, of everything else, and of both. "masked": how
-        many positions of a sequence are chosen.
+        "networks": FLOPs of a forward pass of one sequence of `seq_len` tokens, by network and part; "inference_flops": the
+        same for the main encoder with a small head; "forward_flops" and "backward_flops" of one update; "train_flops" of all
+        updates. "parameters": of the "main encoder", of the "other" modules, and of "all". "masked": number of masked
+        positions in a sequence.
     """
-    assert config.steps is not None, "a budget in hours has no FLOPs before it is spent"
-    assert config.procedure == "joint", "stages differ in what learns"
-    model = build_shapes(config)
+    assert config.steps is not None, "a budget in hours has no FLOPs before training"
+    assert config.procedure == "joint", "stages train different networks"
+    model = build_meta_model(config)
     costs, batch = model.row_costs(config.seq_len), config.training.batch_size
     forward = batch * sum(sum(cost.forward.values()) for cost in costs.values())
     step = batch * model.row_flops(config.seq_len)
@@ -36,8 +36,8 @@ def counts(config: PretrainConfig) -> dict[str, Any]:
         "seq_len": config.seq_len,
         "batch_size": batch,
         "steps": config.steps,
-        "masked": num_masked_of(config.seq_len, config.masking.fraction),
-        "parameters": {"main encoder": main, "beside": everything - main, "all": everything},
+        "masked": count_masked_in_row(config.seq_len, config.masking.fraction),
+        "parameters": {"main encoder": main, "other": everything - main, "all": everything},
         "networks": {network: cost.forward for network, cost in costs.items()},
         "inference_flops": inference_flops(config.model, config.seq_len),
         "forward_flops": forward,
@@ -51,24 +51,24 @@ def count_parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def short(flops: float | int) -> str:
-    """FLOPs to three digits, written as the paper does: 1.42e18."""
+def format_flops(flops: float | int) -> str:
+    """Format FLOPs to three digits as in the paper: 1.42e18."""
     mantissa, exponent = f"{flops:.2e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def show_counts(counted: dict[str, Any]) -> None:
-    """The counts of a run on the terminal: a row a part, then the run as a whole."""
+    """Print the counts of a run: a row per part, then the totals."""
     networks, length = counted["networks"], counted["seq_len"]
-    whole = sum(sum(parts.values()) for parts in networks.values())
+    total = sum(sum(parts.values()) for parts in networks.values())
     rows = [["FLOPs of a sequence, forward", *networks, "share"]]
     for part in dict.fromkeys(part for parts in networks.values() for part in parts):
         each = [parts.get(part, 0) for parts in networks.values()]
-        rows.append([part, *(short(flops) if flops else "-" for flops in each), f"{sum(each) / whole:.1%}"])
-    rows.append(["all", *(short(sum(parts.values())) for parts in networks.values()), "100.0%"])
+        rows.append([part, *(format_flops(flops) if flops else "-" for flops in each), f"{sum(each) / total:.1%}"])
+    rows.append(["all", *(format_flops(sum(parts.values())) for parts in networks.values()), "100.0%"])
     size = {name: f"{number / 1e6:.{1 if number > 1e6 else 2}f} M" for name, number in counted["parameters"].items()}
-    beside = f", and {size['beside']} of the generator beside it" if counted["parameters"]["beside"] else ""
-    forward, backward = (short(counted["steps"] * counted[name]) for name in ("forward_flops", "backward_flops"))
+    other = f", {size['other']} of the other modules" if counted["parameters"]["other"] else ""
+    forward, backward = (format_flops(counted["steps"] * counted[name]) for name in ("forward_flops", "backward_flops"))
     console.print(
         f"{counted['preset']}, objective {counted['objective']}: {counted['steps']:,} updates of "
         f"{counted['batch_size']:,} sequences of {length} tokens, {counted['masked']} of them masked",
@@ -76,8 +76,8 @@ def show_counts(counted: dict[str, Any]) -> None:
     )
     show_rows(rows)
     for line in (
-        f"training: {short(counted['train_flops'])} FLOPs, {forward} of them forward and {backward} backward",
-        f"inference: {short(counted['inference_flops'])} FLOPs for one sequence of {length} tokens",
-        f"parameters: {size['main encoder']} of the main encoder{beside}",
+        f"training: {format_flops(counted['train_flops'])} FLOPs, {forward} of them forward and {backward} backward",
+        f"inference: {format_flops(counted['inference_flops'])} FLOPs for one sequence of {length} tokens",
+        f"parameters: {size['main encoder']} of the main encoder{other}",
     ):
         console.print(line, markup=False)

@@ -1,4 +1,4 @@
-"""A study's figure: scores with their spread over seeds, and the paper's numbers in a panel of their own."""
+"""A study's figure: scores with their spread over seeds, and the paper's numbers in a separate panel."""
 
 import io
 import math
@@ -36,9 +36,9 @@ WIDTH, HEIGHT = 4.6, 3.8
 
 
 def write_figures(results: Results, directory: Path) -> None:
-    """`figure.png` and `figure.svg`."""
+    """Write `figure.png` and `figure.svg`."""
     figure = draw(results)
-    # Without a date and with fixed ids, the same results make the same file.
+    # Without a date and with fixed ids, equal results give equal files.
     with rc_context({"svg.hashsalt": results.study.name, "svg.fonttype": "none"}):
         for form, more in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None}})):
             file = io.BytesIO()
@@ -47,7 +47,7 @@ def write_figures(results: Results, directory: Path) -> None:
 
 
 def draw(results: Results) -> Figure:
-    """A panel for each kind of score there is, one for differences where two lines are compared, one for the paper."""
+    """Draw a panel per kind of score, one for the difference of compared lines, and one for the paper."""
     study = results.study
     numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()} | {TAGS: best_tags}
     found = {title for title in numbers if any(each.spread(numbers[title]) for each in results.outcomes)}
@@ -77,10 +77,10 @@ def draw(results: Results) -> Figure:
 
 
 def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
-    """One kind of score, over the study's axis or a row for each variant."""
+    """Draw one kind of score, over the study's axis or as a row per variant."""
     axes.set_title(title, fontsize=10)
     score = (
-        "words whose tag is found, %"
+        "accuracy of word tags, %"
         if title == TAGS
         else f"average of {format_count(len(results.tasks), 'GLUE task')}, dev"
     )
@@ -88,9 +88,9 @@ def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> Non
         draw_rows(axes, results.outcomes, number)
         axes.set_xlabel(score)
         return
-    for style, name in enumerate(line_names(results.study)):
+    for style, name in enumerate(list_lines(results.study)):
         points = {
-            place_of(outcome): outcome.values(number)
+            get_position(outcome): outcome.values(number)
             for outcome in results.outcomes
             if outcome.variant.line == name and (outcome.variant.x is not None or outcome.values(number))
         }
@@ -100,7 +100,7 @@ def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> Non
 
 
 def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
-    """A row for each variant, its mean with the spread, and its seeds."""
+    """Draw a row per variant: its mean with the spread, and its seeds."""
     for row, outcome in enumerate(outcomes):
         values, spread = outcome.values(number), outcome.spread(number)
         if spread is not None:
@@ -115,9 +115,9 @@ def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
 
 
 def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, style: int) -> None:
-    """Means joined by a line, with the spread of the values at each place and the values themselves.
+    """Draw the values at each position, and their means with spread, connected by a line.
 
-    Where a place has no values, the line has a gap.
+    The line has a gap at a position without values.
     """
     color, marker = COLORS[style % len(COLORS)], MARKERS[style % len(MARKERS)]
     places = sorted(points)
@@ -132,38 +132,38 @@ def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, st
 
 
 def draw_difference(axes: Axes, results: Results) -> None:
-    """How much better one line is than the other at the same place, seed by seed, for two kinds of score."""
+    """Draw the difference of the compared lines by position and seed, for two kinds of score."""
     assert results.study.axis is not None
     assert results.study.compared is not None
     first, second = results.study.compared
     for style, title in enumerate(list(PANELS)[:2]):
-        draw_line(axes, gains(results, average(PANELS[title], results.tasks)), title, style)
+        draw_line(axes, compute_gains(results, average(PANELS[title], results.tasks)), title, style)
     axes.axhline(0, color=NEUTRAL, linewidth=1)
     axes.set_title(f"{first} minus {second}", fontsize=10)
     axes.set_ylabel("points")
     label_axis(axes, results.study.axis)
 
 
-def gains(results: Results, number: Number) -> dict[float, list[float]]:
-    """By place, how much better the first of the compared lines is than the second, for each seed that both have."""
+def compute_gains(results: Results, number: Number) -> dict[float, list[float]]:
+    """Compute, by position, the first compared line's score minus the second's, for each seed that both have."""
     assert results.study.compared is not None
-    better, worse = (
-        {pairing(outcome): outcome for outcome in results.outcomes if outcome.variant.line == line}
+    first, second = (
+        {get_pair_key(outcome): outcome for outcome in results.outcomes if outcome.variant.line == line}
         for line in results.study.compared
     )
     points = {}
-    for key in [key for key in better if key in worse]:
-        above, below = (
+    for key in [key for key in first if key in second]:
+        scores, baseline = (
             {record["seed"]: value for record in each.records if (value := number(record)) is not None}
-            for each in (better[key], worse[key])
+            for each in (first[key], second[key])
         )
-        if differences := [above[seed] - below[seed] for seed in above if seed in below]:
-            points[place_of(better[key])] = differences
+        if differences := [scores[seed] - baseline[seed] for seed in scores if seed in baseline]:
+            points[get_position(first[key])] = differences
     return points
 
 
 def draw_published(axes: Axes, study: Study) -> None:
-    """What the paper prints."""
+    """Draw the paper's scores."""
     axes.set_title(f"the paper: {study.published.source}", fontsize=10)
     score = "GLUE score, dev"
     if study.axis is None:
@@ -179,25 +179,25 @@ def draw_published(axes: Axes, study: Study) -> None:
     label_axis(axes, study.axis)
 
 
-def line_names(study: Study) -> list[str]:
-    """The lines of a study, in the order of their variants."""
+def list_lines(study: Study) -> list[str]:
+    """List the lines of a study in the order of their variants."""
     return list(dict.fromkeys(variant.line for variant in study.variants))
 
 
-def place_of(outcome: Outcome) -> float:
-    """Where a variant stands on the axis: its own place, or what it has spent."""
+def get_position(outcome: Outcome) -> float:
+    """Return a variant's position on the axis: its `x`, or its FLOPs."""
     if outcome.variant.x is not None:
         return outcome.variant.x
     return statistics.fmean(outcome.values(lambda record: record["flops"]))
 
 
-def pairing(outcome: Outcome) -> tuple[float | None, float]:
-    """What two variants have in common that are compared: the place, and the share of the budget."""
+def get_pair_key(outcome: Outcome) -> tuple[float | None, float]:
+    """Return what compared variants have in common: the position and the share of the budget."""
     return outcome.variant.x, outcome.variant.share
 
 
 def label_axis(axes: Axes, axis: Axis) -> None:
-    """Name the horizontal axis and its places."""
+    """Set the label, scale, ticks and legend of the horizontal axis."""
     axes.set_xlabel(axis.label)
     if axis.flops and axes.get_lines():
         axes.set_xscale("log")

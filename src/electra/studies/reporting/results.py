@@ -1,4 +1,4 @@
-"""What a study has found so far: a row for every variant and seed, and their means and spreads. Nothing is left out."""
+"""Results of a study so far: a row per variant and seed, including failed and missing ones; means and deviations."""
 
 import csv
 import io
@@ -11,15 +11,15 @@ from electra.studies.study import Study, Variant
 from electra.studies.trial import Trial
 
 Number = Callable[[Mapping[str, Any]], float | None]
-"""One number out of a record, where it has it."""
+"""A function that extracts a number from a record; None if it is missing."""
 
 TOLERANCE = 0.01
-"""By how much what a run has spent may differ from its part of the budget."""
+"""Tolerated relative difference between a run's compute and its share of the budget."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over seeds."""
+    """Mean and standard deviation over seeds."""
 
     mean: float
     std: float | None
@@ -27,7 +27,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread | None":
-        """Of some values; None if there are none."""
+        """Compute the spread of values; None if there are none."""
         if not values:
             return None
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
@@ -35,22 +35,22 @@ class Spread:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A variant with what its seeds have come to."""
+    """A variant with the results of its seeds."""
 
     variant: Variant
     records: tuple[dict[str, Any], ...]
-    """Of the seeds that are scored."""
+    """Records of the scored seeds."""
     failed: Mapping[int, str]
-    """The seeds that failed, and why."""
+    """Reasons of failures by seed."""
     missing: tuple[int, ...]
-    """The seeds that were not run yet."""
+    """Seeds that were not run yet."""
 
     def values(self, number: Number) -> list[float]:
-        """One number of each seed that has it."""
+        """Extract a number for each seed that has it."""
         return [float(value) for value in map(number, self.records) if value is not None]
 
     def spread(self, number: Number) -> Spread | None:
-        """Its mean and standard deviation over the seeds."""
+        """Compute mean and standard deviation of a number over the seeds."""
         return Spread.of(self.values(number))
 
 
@@ -67,7 +67,7 @@ class Results:
     def collect(
         cls, study: Study, scale: str, tasks: tuple[str, ...], trials: Mapping[str, Sequence[Trial]]
     ) -> "Results":
-        """What the trials of each variant have recorded."""
+        """Collect the records of all trials."""
         outcomes = []
         for variant in study.variants:
             records = {trial.config.seed: trial.record() for trial in trials[variant.name]}
@@ -80,7 +80,7 @@ class Results:
 
     @property
     def has_tags(self) -> bool:
-        """Whether tags were probed for any run."""
+        """Whether any run has a tag probe."""
         return any("tags" in record for outcome in self.outcomes for record in outcome.records)
 
     @property
@@ -89,12 +89,12 @@ class Results:
         return any(record["finetuned"] for outcome in self.outcomes for record in outcome.records)
 
     def unscored_tasks(self, record: Mapping[str, Any]) -> list[str]:
-        """What others are scored by, and this run is not yet."""
+        """List the scores that other runs have and this one does not."""
         tags = ["tags"] if self.has_tags and "tags" not in record else []
         return [task for task in self.tasks if task not in record["probed"]] + tags
 
-    def off_budget(self) -> list[str]:
-        """The runs that have spent more than 1 % more or less than their part of the budget, each in words."""
+    def list_off_budget(self) -> list[str]:
+        """Describe the runs whose compute differs by more than 1 % from their share of the budget."""
         found = []
         for outcome in self.outcomes:
             target = self.study.target(outcome.variant)
@@ -105,19 +105,19 @@ class Results:
         return found
 
     def finetuning_runs(self) -> dict[str, list[int]]:
-        """How many fine-tuning runs the medians of each variant are of, by label; of seeds that differ, all numbers."""
+        """Return the numbers of fine-tuning runs per median, by label of the variant; all numbers if seeds differ."""
         number = fewest_runs(self.tasks)
         runs = {each.variant.label: sorted({int(value) for value in each.values(number)}) for each in self.outcomes}
         return {label: counts for label, counts in runs.items() if counts}
 
 
 def finetuned(task: str) -> Number:
-    """The fine-tuned score of a task."""
+    """Extract the fine-tuned score of a task."""
     return lambda record: record["finetuned"].get(task, {}).get("median")
 
 
 def fewest_runs(tasks: Sequence[str]) -> Number:
-    """Fine-tuning runs whose median counts: the fewest of the tasks that are scored."""
+    """Extract the number of fine-tuning runs per median: the minimum over the scored tasks."""
 
     def fewest(record: Mapping[str, Any]) -> float | None:
         return min(
@@ -128,7 +128,7 @@ def fewest_runs(tasks: Sequence[str]) -> Number:
 
 
 def finetuning_std(task: str) -> Number:
-    """Standard deviation over the fine-tuning runs of a task; None of one run."""
+    """Extract the standard deviation over the fine-tuning runs of a task; None for one run."""
 
     def std(record: Mapping[str, Any]) -> float | None:
         values = record["finetuned"].get(task, {}).get("values", ())
@@ -138,12 +138,12 @@ def finetuning_std(task: str) -> Number:
 
 
 def probed(task: str, which: str) -> Number:
-    """The probe of a task: of the last layer or of the best one."""
+    """Extract a field of `ProbeScores` for a task."""
     return lambda record: record["probed"].get(task, {}).get(which)
 
 
 def average(score: Callable[[str], Number], tasks: Sequence[str]) -> Number:
-    """The mean of a score over the tasks, where all of them have it."""
+    """Average a score over the tasks; None unless all of them have it."""
 
     def mean(record: Mapping[str, Any]) -> float | None:
         values = [value for task in tasks if (value := score(task)(record)) is not None]
@@ -153,47 +153,47 @@ def average(score: Callable[[str], Number], tasks: Sequence[str]) -> Number:
 
 
 def best_probe(task: str) -> Number:
-    """The probe of the layer that cross-validation chose."""
+    """Extract the probe score of the layer chosen by cross-validation."""
     return probed(task, "best")
 
 
 def last_probe(task: str) -> Number:
-    """The probe of the last layer."""
+    """Extract the probe score of the last layer."""
     return probed(task, "last")
 
 
 def heldout(name: str) -> Number:
-    """A metric of pre-training on held-out text."""
+    """Extract a metric of pre-training on held-out text."""
     return lambda record: record["heldout"].get(name)
 
 
 def best_layer(task: str) -> Number:
-    """The layer that cross-validation chose."""
+    """Extract the layer chosen by cross-validation."""
     return probed(task, "layer")
 
 
 def embeddings_tags(record: Mapping[str, Any]) -> float | None:
-    """The probe of tags: of the embeddings, which know a word's first token and its place."""
+    """Extract the tag probe's score of the embeddings, which depend on a word's first token and its position."""
     return record["tags"]["layers"][0] if "tags" in record else None
 
 
 def best_tags(record: Mapping[str, Any]) -> float | None:
-    """The probe of tags: of the layer that cross-validation chose."""
+    """Extract the tag probe's score of the layer chosen by cross-validation."""
     return record["tags"]["layers"][record["tags"]["layer"]] if "tags" in record else None
 
 
 def last_tags(record: Mapping[str, Any]) -> float | None:
-    """The probe of tags: of the last layer."""
+    """Extract the tag probe's score of the last layer."""
     return record["tags"]["layers"][-1] if "tags" in record else None
 
 
 def tags_layer(record: Mapping[str, Any]) -> float | None:
-    """The layer that cross-validation chose for tags."""
+    """Extract the tag probe's layer chosen by cross-validation."""
     return float(record["tags"]["layer"]) if "tags" in record else None
 
 
-def columns(tasks: Sequence[str]) -> dict[str, Number]:
-    """Every score by its name in the CSV file."""
+def list_columns(tasks: Sequence[str]) -> dict[str, Number]:
+    """Return all scores by column name of the CSV file."""
     return {
         "average": average(finetuned, tasks),
         **{task: finetuned(task) for task in tasks},
@@ -211,12 +211,12 @@ def columns(tasks: Sequence[str]) -> dict[str, Number]:
     }
 
 
-def csv_rows(results: Results) -> Iterator[dict[str, Any]]:
-    """A row for every variant and seed, those that failed with their reason."""
-    scores = columns(results.tasks)
+def build_csv_rows(results: Results) -> Iterator[dict[str, Any]]:
+    """Yield a row per variant and seed; a failed one has the reason."""
+    scores = list_columns(results.tasks)
     for outcome in results.outcomes:
         variant = outcome.variant
-        about = {
+        common = {
             "study": results.study.name,
             "scale": results.scale,
             "variant": variant.name,
@@ -234,17 +234,17 @@ def csv_rows(results: Results) -> Iterator[dict[str, Any]]:
             reason = outcome.failed.get(record["seed"])
             finished = "scored in part" if results.unscored_tasks(record) else "done"
             status = finished if reason is None else f"failed: {reason}"
-            yield {**about, "seed": record["seed"], "status": status, **spent, **given, **heldout}
+            yield {**common, "seed": record["seed"], "status": status, **spent, **given, **heldout}
         scored = {record["seed"] for record in outcome.records}
         for seed, reason in ((seed, reason) for seed, reason in outcome.failed.items() if seed not in scored):
-            yield {**about, "seed": seed, "status": f"failed: {reason}"}
+            yield {**common, "seed": seed, "status": f"failed: {reason}"}
         for seed in outcome.missing:
-            yield {**about, "seed": seed, "status": "not run"}
+            yield {**common, "seed": seed, "status": "not run"}
 
 
 def to_csv(results: Results) -> str:
-    """The CSV file; a value that a row does not have is empty."""
-    rows = list(csv_rows(results))
+    """Format the CSV file; a missing value is empty."""
+    rows = list(build_csv_rows(results))
     names = list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
     writer = csv.DictWriter(file, names, lineterminator="\n")

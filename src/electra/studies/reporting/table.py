@@ -1,12 +1,12 @@
-"""A study's results as Markdown, in the paper's layout, with the paper's own numbers beside."""
+"""A study's results as Markdown, in the paper's layout, with the paper's numbers for comparison."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.model.flops import inference_flops
-from electra.pretraining.build import build_shapes
-from electra.studies.compute import look_up_share
+from electra.pretraining.build import build_meta_model
+from electra.studies.compute import compute_look_up_share
 from electra.studies.paper.run_costs import count_parameters
 from electra.studies.reporting.results import (
     TOLERANCE,
@@ -26,27 +26,34 @@ from electra.studies.reporting.results import (
     last_tags,
     tags_layer,
 )
-from electra.studies.trial import finetuning_length
+from electra.studies.trial import get_finetuning_length
 
 Rows = list[list[str]]
 
 
 def to_markdown(results: Results) -> str:
-    """The whole page: the paper's table first, then every task, the probes, and held-out text."""
+    """Format the page: the paper's table first, then all tasks, the probes, and held-out text."""
     study = results.study
-    summary = summary_rows(results)
+    summary = build_summary_rows(results)
     parts = [
         f"# {study.title}",
         f"{study.published.source} of the paper, at scale `{results.scale}`.",
         markdown([list(column) for column in zip(*summary, strict=True)] if study.across else summary),
-        bullets([*compute_notes(results), *finetuning_notes(results), *gaps(results), *published_notes(results)]),
+        bullets(
+            [
+                *compute_notes(results),
+                *finetuning_notes(results),
+                *list_missing_runs(results),
+                *published_notes(results),
+            ]
+        ),
         *finetuning_parts(results),
         "## Linear probe of the frozen encoder, dev",
         "The layer that is best in cross-validation on training examples:",
         markdown(score_rows(results, best_probe)),
         "The last layer:",
         markdown(score_rows(results, last_probe)),
-        "Which layer was best (0: the embeddings):",
+        "Best layer (0: the embeddings):",
         markdown(score_rows(results, best_layer)),
         *tag_parts(results),
         "## Held-out text",
@@ -56,8 +63,8 @@ def to_markdown(results: Results) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def summary_rows(results: Results) -> Rows:
-    """One row for each variant: what it has spent, what it is worth, what the paper found."""
+def build_summary_rows(results: Results) -> Rows:
+    """Build one row per variant: its compute, its scores, the paper's score."""
     header = ["Model", "Seeds", "Train FLOPs", "Look-ups", "Infer FLOPs", "Params", "Steps", "Train min"]
     kinds = {"GLUE avg.": finetuned, "Probe avg.": best_probe, "Probe avg., last layer": last_probe}
     if not results.has_finetuning:
@@ -73,12 +80,12 @@ def summary_rows(results: Results) -> Rows:
             [
                 outcome.variant.label,
                 f"{len(outcome.records)}{failed}",
-                mean_of(outcome, "flops", lambda flops: f"{flops:.3g}"),
-                f"{look_up_share(config):.0%}",
+                format_mean(outcome, "flops", lambda flops: f"{flops:.3g}"),
+                f"{compute_look_up_share(config):.0%}",
                 f"{inference_flops(config.model, config.seq_len):.3g}",
-                f"{count_parameters(build_shapes(config).target) / 1e6:.3g}M",
-                mean_of(outcome, "step", lambda steps: f"{steps:,.0f}"),
-                mean_of(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
+                f"{count_parameters(build_meta_model(config).target) / 1e6:.3g}M",
+                format_mean(outcome, "step", lambda steps: f"{steps:,.0f}"),
+                format_mean(outcome, "seconds", lambda seconds: f"{seconds / 60:,.1f}"),
                 *(format_spread(outcome.spread(number)) for number in numbers.values()),
             ]
         )
@@ -90,21 +97,21 @@ def summary_rows(results: Results) -> Rows:
 
 
 def score_rows(results: Results, kind: Callable[[str], Number]) -> Rows:
-    """One kind of score of every task."""
+    """Build rows of one kind of score for all tasks."""
     numbers = {COLUMNS.get(task, task.upper()): kind(task) for task in results.tasks}
-    digits = layer_digits(results) if kind is best_layer else 1
+    digits = count_layer_digits(results) if kind is best_layer else 1
     if kind not in (best_layer, finetuning_std):
         numbers["Avg."] = average(kind, results.tasks)
     return number_rows(results, numbers, digits)
 
 
-def layer_digits(results: Results) -> int:
-    """Of a layer's number: a mean over seeds is none of one layer."""
+def count_layer_digits(results: Results) -> int:
+    """Return the digits of a layer's number: 1 for means over several seeds, else 0."""
     return int(any(len(outcome.records) > 1 for outcome in results.outcomes))
 
 
 def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1) -> Rows:
-    """Numbers by their headings, a row for each variant."""
+    """Build a row of numbers per variant; `numbers` has the headings."""
     return [["Model", *numbers]] + [
         [outcome.variant.label, *(format_spread(outcome.spread(number), digits) for number in numbers.values())]
         for outcome in results.outcomes
@@ -112,7 +119,7 @@ def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1
 
 
 def tag_parts(results: Results) -> Iterator[str]:
-    """The probe of tags, if there was one."""
+    """Yield the section of the tag probe, if there is one."""
     if results.has_tags:
         numbers = {
             "Embeddings": embeddings_tags,
@@ -121,12 +128,12 @@ def tag_parts(results: Results) -> Iterator[str]:
         }
         yield "## Linear probe of words' tags"
         scores = number_rows(results, numbers)
-        layers = number_rows(results, {"Which was best (0: the embeddings)": tags_layer}, layer_digits(results))
+        layers = number_rows(results, {"Best layer (0: the embeddings)": tags_layer}, count_layer_digits(results))
         yield markdown([[*row, layer] for row, (_, layer) in zip(scores, layers, strict=True)])
 
 
 def finetuning_parts(results: Results) -> Iterator[str]:
-    """What fine-tuning scored, if there was any."""
+    """Yield the section of fine-tuning, if there is any."""
     if results.has_finetuning:
         yield "## Fine-tuned, dev"
         yield markdown(score_rows(results, finetuned))
@@ -134,34 +141,34 @@ def finetuning_parts(results: Results) -> Iterator[str]:
 
 
 def finetuning_spread(results: Results) -> Iterator[str]:
-    """How far the fine-tuning runs of one encoder are apart, where there are several."""
+    """Yield the spread over the fine-tuning runs of one encoder, if there are several."""
     if any(runs != [1] for runs in results.finetuning_runs().values()):
-        yield "Standard deviations over the fine-tuning runs of one encoder, whose median stands above:"
+        yield "Standard deviations over the fine-tuning runs of one encoder (median above):"
         yield markdown(score_rows(results, finetuning_std))
 
 
 def heldout_rows(results: Results) -> Rows:
-    """Every metric of pre-training on held-out text."""
+    """Build rows of all pre-training metrics on held-out text."""
     records = [record for outcome in results.outcomes for record in outcome.records]
     names = dict.fromkeys(name for record in records for name in record["heldout"] if name != "evaluated_tokens")
     return number_rows(results, {name.replace("_", " "): heldout(name) for name in names}, digits=3)
 
 
 def format_spread(spread: Spread | None, digits: int = 1) -> str:
-    """`81.2 ± 0.4`, or `81.2` of one seed, or nothing."""
+    """Format as `81.2 ± 0.4`, as `81.2` for one seed, or empty."""
     if spread is None:
         return ""
     return f"{spread.mean:.{digits}f}" + (f" ± {spread.std:.{digits}f}" if spread.std is not None else "")
 
 
-def mean_of(outcome: Outcome, name: str, shown: Callable[[float], str]) -> str:
-    """What the runs of a variant have spent, in the mean."""
+def format_mean(outcome: Outcome, name: str, shown: Callable[[float], str]) -> str:
+    """Format the mean of a field over a variant's runs."""
     spread = outcome.spread(lambda record: record[name])
     return shown(spread.mean) if spread else ""
 
 
 def compute_notes(results: Results) -> Iterator[str]:
-    """What was to be equal, and whether it was; and the learning rates, which were chosen."""
+    """Yield notes on the budget, on deviations from it, and on the learning rates."""
     study = results.study
     unit = "FLOPs" if study.equal == "flops" else "updates"
     amount = f"{study.budget:.3g}" if study.equal == "flops" else f"{study.budget:,.0f}"
@@ -169,8 +176,8 @@ def compute_notes(results: Results) -> Iterator[str]:
     times = "" if shares == {1.0} else ", times its share"
     yield f"Equal {unit}: {amount} for each run{times}. FLOPs are counted as in Appendix E of the paper."
     yield (
-        "Look-ups: the share of the train FLOPs that no machine computes. Appendix E counts embeddings as products with "
-        "one-hot vectors; the more of a model is vocabulary, the less its FLOPs say of its work."
+        "Look-ups: the share of the train FLOPs that hardware does not compute. Appendix E counts embeddings as products with "
+        "one-hot vectors; the larger the vocabulary's share of a model, the less its FLOPs measure its work."
     )
     rates: dict[str, set[float]] = {}
     for outcome in results.outcomes:
@@ -178,17 +185,17 @@ def compute_notes(results: Results) -> Iterator[str]:
         rates.setdefault(config.objective, set()).add(config.optimizer.learning_rate)
     shown = (f"{name} {', '.join(f'{rate:g}' for rate in sorted(each))}" for name, each in rates.items())
     yield f"Peak learning rates: {'; '.join(shown)}."
-    off = results.off_budget()
+    off = results.list_off_budget()
     if off:
-        yield f"Not equal: {'; '.join(off)} (more than {TOLERANCE:.0%} beside it). These rows do not compare with the others."
+        yield f"Not equal: {'; '.join(off)} (off by more than {TOLERANCE:.0%}). These rows do not compare with the others."
     elif any(outcome.records for outcome in results.outcomes):
-        yield f"Every run has spent its part within {TOLERANCE:.0%}."
+        yield f"Every run used its share of the budget within {TOLERANCE:.0%}."
     if any(outcome.variant.share == 0 for outcome in results.outcomes):
-        yield "One update is a control, next to random weights; it has no part of the budget."
+        yield "One update is a control close to random weights; it has no share of the budget."
 
 
 def finetuning_notes(results: Results) -> Iterator[str]:
-    """How many fine-tuning runs a score is the median of, and a warning where that is not the same for all."""
+    """Yield the number of fine-tuning runs per score, with a note if it is not equal."""
     runs = results.finetuning_runs()
     different = {tuple(each) for each in runs.values()}
     if len(different) > 1 or any(len(each) > 1 for each in different):
@@ -203,8 +210,8 @@ def finetuning_notes(results: Results) -> Iterator[str]:
         )
 
 
-def gaps(results: Results) -> Iterator[str]:
-    """Runs that failed, with the reason, and runs that are not there yet."""
+def list_missing_runs(results: Results) -> Iterator[str]:
+    """Yield failed runs with the reason, and missing and partly scored runs."""
     for outcome in results.outcomes:
         for seed, reason in outcome.failed.items():
             yield f"Failed: {outcome.variant.label}, seed {seed}: {reason}"
@@ -216,7 +223,7 @@ def gaps(results: Results) -> Iterator[str]:
 
 
 def published_notes(results: Results) -> Iterator[str]:
-    """What the paper says."""
+    """Yield the paper's results."""
     published = results.study.published
     if published.remark:
         yield f"The paper: {published.remark}"
@@ -225,7 +232,7 @@ def published_notes(results: Results) -> Iterator[str]:
 
 
 def reading_notes(results: Results) -> Iterator[str]:
-    """What a reader has to know of the numbers."""
+    """Yield notes on how to read the numbers."""
     yield (
         "Scores in percent, held-out text in shares and nats; means ± standard deviations over pre-training seeds. Matthews "
         "correlation for CoLA, Spearman for STS, accuracy for the rest. GLUE avg. is over the tasks shown here, the paper's "
@@ -239,7 +246,7 @@ def reading_notes(results: Results) -> Iterator[str]:
     yield (
         f"Pre-training reads sequences of {config.seq_len} tokens{first}, the probe {config.seq_len} "
         f"tokens of a sentence. Fine-tuning reads "
-        f"{finetuning_length(config)} tokens of an example at most; positions beyond pre-training's it learns by itself."
+        f"{get_finetuning_length(config)} tokens of an example at most; it trains the positions that pre-training never read."
     )
     names = ", ".join(f"{outcome.variant.label} `{outcome.variant.name}`" for outcome in results.outcomes)
     yield f"For `--variants`: {names}."
@@ -256,18 +263,19 @@ def reading_notes(results: Results) -> Iterator[str]:
         }
         where = " and ".join(f"{split} of {Path(folder).name}" for folder, split in sorted(found))
         yield (
-            f"Tags: the share of words ({where}) whose tag a ridge classifier finds from the hidden state of the word's first "
-            "token. Embeddings know that token and its place, layers the rest of the word and its context too."
+            f"Tags: the share of words ({where}) whose tag a ridge classifier predicts from the hidden state of the word's "
+            "first token. Embeddings depend on that token and its position, layers also on the rest of the word and its "
+            "context."
         )
 
 
 def bullets(lines: list[str] | Iterator[str]) -> str:
-    """A list."""
+    """Format a list."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def markdown(rows: Rows) -> str:
-    """A table whose first row is its header."""
+    """Format a table whose first row is its header."""
     header, *body = rows
     escaped = [[text.replace("|", "\\|") for text in row] for row in (header, ["---"] * len(header), *body)]
     return "\n".join(f"| {' | '.join(row)} |" for row in escaped)

@@ -11,7 +11,7 @@ from electra.model.encoder import EncoderConfig, initialize
 from electra.pretraining.objectives import chunked_softmax
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.networks import MaskedLM
-from electra.pretraining.objectives.sampling import Sampling, sample_by_partial_sums, sample_by_running_sum
+from electra.pretraining.objectives.sampling import Sampling, sample_by_cumulative_sum, sample_by_partial_sums
 
 SIZES = EncoderConfig(vocab_size=97, embedding_size=12, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
 MASK = 3
@@ -49,8 +49,8 @@ def targets() -> torch.Tensor:
 
 @pytest.fixture(params=[1, 100, 10**9], ids=["a row a block", "some blocks", "one block"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunked_softmax, "LEAST_ROWS", 1)
-    monkeypatch.setattr(chunked_softmax, "BLOCK", {"cpu": request.param * SIZES.vocab_size})
+    monkeypatch.setattr(chunked_softmax, "MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr(chunked_softmax, "BLOCK_SIZE", {"cpu": request.param * SIZES.vocab_size})
 
 
 @pytest.mark.usefixtures("blocks")
@@ -72,7 +72,7 @@ def test_loss_and_gradients_are_those_of_the_plain_way(network, hidden, targets)
 
 
 @pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(2.5, MASK), Sampling(never=MASK, exclude_original_token=True)]
+    "sampling", [Sampling(), Sampling(2.5, MASK), Sampling(excluded=MASK, exclude_original_token=True)]
 )
 @torch.no_grad()
 def test_samples_follow_the_softmax(network, sampling) -> None:
@@ -101,7 +101,7 @@ def test_what_may_be_drawn(network) -> None:
 @pytest.mark.usefixtures("blocks")
 def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
     torch.manual_seed(1)
-    found = score_tokens(network, hidden, targets, Sampling(never=MASK)).sampled
+    found = score_tokens(network, hidden, targets, Sampling(excluded=MASK)).sampled
     torch.manual_seed(1)
     cumulative = network.predict(hidden).index_fill(-1, torch.tensor(MASK), -math.inf).softmax(-1).cumsum(-1)
     u = torch.rand(targets.numel()).view_as(targets)
@@ -121,7 +121,7 @@ def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> 
     assert chisquare(torch.bincount(sampled - 1, minlength=3).numpy(), (p * 20_000).numpy()).pvalue > 1e-3
 
 
-DRAWS = pytest.mark.parametrize("draw", [sample_by_running_sum, sample_by_partial_sums])
+DRAWS = pytest.mark.parametrize("draw", [sample_by_cumulative_sum, sample_by_partial_sums])
 
 
 @DRAWS
@@ -191,7 +191,7 @@ def test_the_ends_of_the_distribution_of_many_words() -> None:
         network.head.bias[[100, MASK, 900]] = torch.tensor([0.0, 5.0, 0.0])
     ends = torch.tensor([0.0, 0.49, 0.51, 1 - 2**-24])
     targets = torch.zeros(4, dtype=torch.long)
-    sampled = score_tokens(network, torch.zeros(4, 16), targets, Sampling(never=MASK), ends).sampled
+    sampled = score_tokens(network, torch.zeros(4, 16), targets, Sampling(excluded=MASK), ends).sampled
     assert sampled.tolist() == [100, 100, 900, 900]
 
 
@@ -201,7 +201,7 @@ def test_vectors_that_are_not_numbers() -> None:
     hidden = torch.zeros(3, 16)
     hidden[1] = float("nan")
     hidden.requires_grad_()
-    scores = score_tokens(network, hidden, torch.tensor([7, 8, 1_000]), Sampling(never=MASK))
+    scores = score_tokens(network, hidden, torch.tensor([7, 8, 1_000]), Sampling(excluded=MASK))
     assert scores.nll.isnan().tolist() == [False, True, False]
     assert not scores.correct[1]
     assert scores.sampled[1] == 1_000
