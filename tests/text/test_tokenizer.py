@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nasty import NASTY, TEXT
+from support.nasty import NASTY, TEXT
 from support.real_data import DATA
 
 from electra.errors import StorageError, TextError, TokenizerError, UsageError
