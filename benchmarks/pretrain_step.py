@@ -13,10 +13,10 @@ with imports and compilation, or that of the GPU.
 
 The limit is the time of all operations at the rate of a large matrix product (`electra.runtime.speed.measure_matmul_rate`),
 measured in every round. The mark on a CPU counts the operations that the machine has to do: Appendix E's FLOPs without
-look-ups, with a backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are
-not padding. The table also has the share by Appendix E's count, which the mark on a GPU uses: it includes padding, and look-ups as products with
-one-hot vectors, which are not computed, so it is not a share of the machine. Both counts include the generator's last layer in
-full, although ours computes it only at the masked positions: under 1 % of Small.
+look-ups, with a backward pass of two forwards (`PretrainingModel.utilized_share`), for the share of positions that are not
+padding. The table also has the share by Appendix E's count, which the mark on a GPU uses: it includes padding, and look-ups as
+products with one-hot vectors, which are not computed, so it is not a share of the machine. Both counts include the generator's
+last layer in full, although ours computes it only at the masked positions: under 1 % of Small.
 
 `--compile` and `--graphs` are `--training.compile` and `--training.graphs` of our side, `--no-kernels` is `--runtime.kernels
 false`. Tokens exclude padding. On a CPU, ours computes padding only in embeddings, attention and heads, the peers everywhere.
