@@ -14,14 +14,14 @@ from electra.pretraining.objectives.targets import ContrastConfig
 
 
 def policy_and_baseline(output: ForwardOutput) -> Tensor:
-    """Losses of the adversarial generator at the masked positions."""
+    """Add up the losses of the adversarial generator at the masked positions."""
     return output.losses["policy_loss"] + output.losses["baseline_loss"]
 
 
-def test_the_adversarys_gradient_is_reinforce() -> None:
+def test_policy_gradient_equals_reinforce() -> None:
     """d loss / d logits of a sample s with softmax p is (reward - baseline) (p - 1_s) / temperature.
 
-    The generator's vectors get that times d logits / d vectors.
+    The gradient of the generator's hidden states is that times d logits / d hidden.
     """
     electra = model(generator=GeneratorConfig(training="adversarial", temperature=2.0)).eval()
     inputs = batch()
@@ -40,15 +40,15 @@ def test_the_adversarys_gradient_is_reinforce() -> None:
     torch.testing.assert_close(gradient, expected)
     head = electra.target.network.head.score.weight
     reached = torch.autograd.grad(policy_and_baseline(done).sum(), head, allow_unused=True, retain_graph=True)
-    assert reached == (None,), "the discriminator does not learn to be fooled"
+    assert reached == (None,), "the policy loss has no gradient to the discriminator"
     metrics = electra.metrics(done.sums)
     assert metrics["reward"] == pytest.approx(float((reward * used).sum().detach() / used.sum()), rel=1e-5)
     parts = metrics["weighted_loss"] + metrics["policy_loss"] + metrics["baseline_loss"]
     assert metrics["loss"] == pytest.approx(parts)
 
 
-def test_an_adversary_is_rewarded_for_samples_that_were_read() -> None:
-    """Not where an input was left unchanged."""
+def test_adversarial_reward_excludes_uncorrupted_rows() -> None:
+    """Uncorrupted rows have no policy loss."""
     generator = GeneratorConfig(training="adversarial", exclude_original_token=True)
     electra = model(generator=generator, contrast=ContrastConfig(weight=1.0, unchanged=0.5)).train()
     inputs = batch(lengths=(40,) * 60)
@@ -58,18 +58,18 @@ def test_an_adversary_is_rewarded_for_samples_that_were_read() -> None:
     assert not policy_and_baseline(done)[unchanged].any()
     assert policy_and_baseline(done)[~unchanged][done.masked.used[~unchanged]].all()
     (gradient,) = torch.autograd.grad(policy_and_baseline(done).sum(), electra.generator.head.bias)
-    assert not gradient[MASK], "what is never sampled has no part in the gradient"
+    assert not gradient[MASK], "excluded tokens have no gradient"
     assert gradient.any()
 
 
-def test_an_adversary_finds_what_fools_a_discriminator() -> None:
-    """Against a discriminator that stands still the reward rises, and the baseline comes to expect it."""
+def test_reward_rises_against_a_fixed_discriminator() -> None:
+    """The reward rises, and the baseline's loss falls."""
     torch.manual_seed(0)
     electra, inputs = (
         model(generator=GeneratorConfig(size=1.0, training="adversarial", tying="none")),
         batch((40,) * 16),
     )
-    electra.target.network.head.score.weight.data *= 20  # it has opinions
+    electra.target.network.head.score.weight.data *= 20  # clear predictions
     optimizer = torch.optim.Adam(electra.corruption.parameters(), lr=3e-3)
     rewards, baselines = [], []
     for _ in range(150):

@@ -1,4 +1,4 @@
-"""The softmax over the vocabulary, block by block, against the plain way: all logits, torch's loss, argmax."""
+"""The chunked softmax against the plain computation: all logits, torch's loss, argmax."""
 
 import math
 
@@ -18,17 +18,17 @@ MASK = 3
 
 
 def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores:
-    """The function that is tested, with numbers to draw by."""
+    """Call the tested function, with random numbers for the samples."""
     u = torch.rand(targets.shape) if sampling is not None and u is None else u
     return network.score(hidden, targets, sampling, u)
 
 
 @pytest.fixture
 def network() -> MaskedLM:
-    return network_of(SIZES)
+    return build_network(SIZES)
 
 
-def network_of(sizes: EncoderConfig) -> MaskedLM:
+def build_network(sizes: EncoderConfig) -> MaskedLM:
     torch.manual_seed(0)
     network = MaskedLM(sizes)
     initialize(network, 0.5)
@@ -47,15 +47,15 @@ def targets() -> torch.Tensor:
     return torch.randint(SIZES.vocab_size, (50, 6))
 
 
-@pytest.fixture(params=[1, 100, 10**9], ids=["a row a block", "some blocks", "one block"])
+@pytest.fixture(params=[1, 100, 10**9], ids=["one row per block", "several blocks", "one block"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunked_softmax, "MIN_BLOCK_ROWS", 1)
     monkeypatch.setattr(chunked_softmax, "BLOCK_SIZE", {"cpu": request.param * SIZES.vocab_size})
 
 
 @pytest.mark.usefixtures("blocks")
-def test_loss_and_gradients_are_those_of_the_plain_way(network, hidden, targets) -> None:
-    weights = torch.rand(targets.shape)  # a gradient of its own at every row
+def test_loss_and_gradients_equal_plain_softmax(network, hidden, targets) -> None:
+    weights = torch.rand(targets.shape)  # a different gradient for every row
     scores = score_tokens(network, hidden, targets)
     logits = network.predict(hidden)
     plain = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
@@ -88,18 +88,18 @@ def test_samples_follow_the_softmax(network, sampling) -> None:
     assert chisquare(seen[kept].numpy(), (expected[kept] * seen.sum() / expected.sum()).numpy()).pvalue > 1e-3
 
 
-def test_what_may_be_drawn(network) -> None:
+def test_excluded_tokens_have_probability_zero(network) -> None:
     logits, targets = network.predict(torch.randn(7, SIZES.hidden_size)), torch.arange(7)
     assert torch.equal(Sampling().scores(logits, targets), logits)
     scores = Sampling(2.0, MASK, exclude_original_token=True).scores(logits, targets)
-    barred = F.one_hot(targets, SIZES.vocab_size).bool()
-    barred[:, MASK] = True
-    assert (scores[barred] == -math.inf).all()
-    torch.testing.assert_close(scores[~barred], logits[~barred] / 2)
+    excluded = F.one_hot(targets, SIZES.vocab_size).bool()
+    excluded[:, MASK] = True
+    assert (scores[excluded] == -math.inf).all()
+    torch.testing.assert_close(scores[~excluded], logits[~excluded] / 2)
 
 
 @pytest.mark.usefixtures("blocks")
-def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
+def test_samples_do_not_depend_on_block_size(network, hidden, targets) -> None:
     torch.manual_seed(1)
     found = score_tokens(network, hidden, targets, Sampling(excluded=MASK)).sampled
     torch.manual_seed(1)
@@ -109,8 +109,8 @@ def test_samples_do_not_depend_on_the_blocks(network, hidden, targets) -> None:
     assert torch.equal(found, expected)
 
 
-def test_a_sharp_distribution_without_its_mode_is_still_that_of_its_scores() -> None:
-    """All other exponentials are 0 in float32 beside that of the token which may not come up."""
+def test_sampling_without_the_dominant_token_does_not_underflow() -> None:
+    """Relative to the excluded token's exponential, all others are 0 in float32."""
     network = MaskedLM(EncoderConfig(4, 4, 4, 1, 1, 4, max_positions=4))
     with torch.no_grad():
         network.encoder.embeddings.word.weight.zero_()
@@ -125,15 +125,15 @@ DRAWS = pytest.mark.parametrize("draw", [sample_by_cumulative_sum, sample_by_par
 
 
 @DRAWS
-def test_the_ends_of_the_distribution(draw) -> None:
+def test_sampling_at_the_limits_of_u(draw) -> None:
     ends = torch.tensor([0.0, 1 - 2**-24])
     assert draw(torch.ones(2, 30_522), ends).tolist() == [0, 30_521]
     weights = torch.tensor([[0.0, 0.0, 1.0, 0.0, 1.0, 0.0]]).repeat(2, 1)
-    assert draw(weights, ends).tolist() == [2, 4], "what has no weight does not come up, even at the ends"
+    assert draw(weights, ends).tolist() == [2, 4], "tokens of weight 0 are not sampled, even at the limits"
 
 
 @pytest.mark.parametrize("size", [6, 256, 257, 512, 1_000])
-def test_parts_of_the_vocabulary_draw_as_one_running_sum_does(size: int) -> None:
+def test_partial_sums_sample_as_one_cumulative_sum(size: int) -> None:
     torch.manual_seed(0)
     weights, u = torch.rand(500, size, dtype=torch.float64), torch.rand(500)
     weights[torch.rand(500, size) < 0.5] = 0.0
@@ -143,21 +143,21 @@ def test_parts_of_the_vocabulary_draw_as_one_running_sum_does(size: int) -> None
 
 
 @DRAWS
-def test_weights_that_are_not_numbers_give_a_token_all_the_same(draw) -> None:
-    """The run is stopped with advice when its gradients are seen; an index out of range would hide why."""
+def test_nan_weights_give_a_valid_token(draw) -> None:
+    """The loop stops a diverged run by its gradients; an index error here would hide the reason."""
     assert 0 <= int(draw(torch.full((1, 6), float("nan")), torch.tensor([0.5]))) < 6
 
 
-def test_ties_in_half_precision(network, hidden) -> None:
+def test_one_of_tied_tokens_is_correct_in_half_precision(network, hidden) -> None:
     with torch.no_grad():
         network.encoder.embeddings.word.weight.zero_()
         network.head.bias.zero_()
     with torch.autocast("cpu", torch.bfloat16):
         right = score_tokens(network, hidden, torch.arange(300).view(50, 6) % SIZES.vocab_size).correct
-    assert int(right.sum()) <= 4, "all tokens tie, and one of them is the likeliest"
+    assert int(right.sum()) <= 4, "all tokens are tied, and one of them counts as the best"
 
 
-def test_no_rows(network) -> None:
+def test_empty_input_gives_zero_gradients(network) -> None:
     scores = score_tokens(network, torch.zeros(0, SIZES.hidden_size), torch.zeros(0, dtype=torch.long), Sampling())
     assert scores.nll.shape == scores.sampled.shape == (0,)
     scores.nll.sum().backward()
@@ -165,9 +165,7 @@ def test_no_rows(network) -> None:
         assert not weight.grad.any()
 
 
-def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_precision(
-    network, hidden, targets
-) -> None:
+def test_half_precision_loss_and_gradient_types(network, hidden, targets) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         scores = score_tokens(network, hidden, targets)
     assert scores.nll.dtype == torch.float32
@@ -179,12 +177,14 @@ def test_in_half_precision_the_loss_is_near_and_gradients_have_their_parameters_
         assert float(((ours - theirs).norm() / theirs.norm()).detach()) < 0.03
 
 
-MANY = EncoderConfig(vocab_size=1_001, embedding_size=263, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16)
+LARGE_VOCABULARY = EncoderConfig(
+    vocab_size=1_001, embedding_size=263, hidden_size=16, num_layers=1, num_heads=2, ffn_size=16
+)
 
 
-def test_the_ends_of_the_distribution_of_many_words() -> None:
-    """Only two words may come up, in parts of their own; a third would be the likeliest, and never does."""
-    network = network_of(MANY)
+def test_sampling_at_the_limits_of_u_with_several_parts() -> None:
+    """Two tokens in different parts can be sampled; a third, the most likely one, is excluded."""
+    network = build_network(LARGE_VOCABULARY)
     with torch.no_grad():
         network.encoder.embeddings.word.weight.zero_()
         network.head.bias.fill_(-200.0)
@@ -195,9 +195,9 @@ def test_the_ends_of_the_distribution_of_many_words() -> None:
     assert sampled.tolist() == [100, 100, 900, 900]
 
 
-def test_vectors_that_are_not_numbers() -> None:
-    """They are seen in the loss, the gradients and nowhere else."""
-    network = network_of(MANY)
+def test_nan_features_affect_only_their_row() -> None:
+    """Loss, gradients and sample of the row are affected; other rows are not."""
+    network = build_network(LARGE_VOCABULARY)
     hidden = torch.zeros(3, 16)
     hidden[1] = float("nan")
     hidden.requires_grad_()
@@ -210,15 +210,15 @@ def test_vectors_that_are_not_numbers() -> None:
     assert network.encoder.embeddings.word.weight.grad.isnan().any()
 
 
-def test_a_target_that_is_no_word() -> None:
+def test_target_outside_the_vocabulary_raises() -> None:
     for target in (-1, 97):
         with pytest.raises((IndexError, RuntimeError), match="97"):
-            score_tokens(network_of(SIZES), torch.zeros(1, 16), torch.tensor([target]))
+            score_tokens(build_network(SIZES), torch.zeros(1, 16), torch.tensor([target]))
 
 
-def test_words_that_are_barred() -> None:
-    """By a bias of -inf: nothing else changes."""
-    network = network_of(MANY)
+def test_tokens_with_bias_minus_infinity_are_excluded() -> None:
+    """A bias of -inf excludes tokens and changes nothing else."""
+    network = build_network(LARGE_VOCABULARY)
     with torch.no_grad():
         network.head.bias[:600] = -math.inf
     hidden, targets = torch.randn(9, 16), torch.arange(600, 609)

@@ -1,4 +1,4 @@
-"""`--training.compile`: the same losses and gradients from what is compiled, and one line where it cannot work."""
+"""`--training.compile`: compiled parts give equal losses and gradients; one line where compilation is not possible."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from support.tiny_models import ENCODER, batch, model
 from electra.pretraining.execution import compile_parts
 
 
-def learnt(compiled):
+def compute_gradients(compiled):
     network = model(encoder=replace(ENCODER, num_layers=1, dropout=0.0, attention_dropout=0.0))
     if compiled:
         compile_parts(network, torch.device("cpu"))
@@ -30,7 +30,7 @@ def learnt(compiled):
     return {"loss": loss, **{name: parameter.grad for name, parameter in network.named_parameters()}}
 
 
-eager, compiled = learnt(False), learnt(True)
+eager, compiled = compute_gradients(False), compute_gradients(True)
 assert eager.keys() == compiled.keys()
 for name, value in eager.items():
     torch.testing.assert_close(compiled[name], value, rtol=1e-5, atol=1e-5, msg=name)
@@ -51,10 +51,10 @@ for dtype in (torch.float32, torch.bfloat16):
     for sampling in (None, Sampling(), Sampling(2.5, excluded=3), Sampling(excluded=3, exclude_original_token=True)):
         untouched = given.clone()
         ours, theirs = compiled.block_forward(untouched, targets, sampling, u), plain.block_forward(given.clone(), targets, sampling, u)
-        assert torch.equal(untouched, given), "nothing is written back"
+        assert torch.equal(untouched, given), "the logits are not overwritten"
         torch.testing.assert_close(ours[:2], theirs[:2])
         torch.testing.assert_close(ours[3], theirs[3])
-        assert torch.equal(ours[2], theirs[2]), "the likeliest token"
+        assert torch.equal(ours[2], theirs[2]), "argmax"
         assert len(ours) == len(theirs) and (len(ours) == 4 or (ours[4] == theirs[4]).float().mean() > 0.97)
     normalizer = theirs[3]
     ours, theirs = (each.block_backward(given.clone(), normalizer, targets, gradient) for each in (compiled, plain))
@@ -84,7 +84,7 @@ for training in (True, False):
         loss, _ = network(examples, network.counts(examples))
         loss.backward()
         assert loss.isfinite()
-assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 8, "the limit without ours"
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 8, "more than the default limit"
 gradient = network.target.network.encoder.layers[0].ffn.up.weight.grad
 assert gradient.isfinite().all() and gradient.any()
 """
@@ -123,37 +123,37 @@ assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """In a process of its own: types are not checked there, and torch.compile cannot read what checks them."""
+    """Run Python in a separate process without type checks, which torch.compile cannot trace."""
     places = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | places | environment, check=False)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_parts_learn_the_same() -> None:
+def test_compiled_gradients_equal_eager_ones() -> None:
     done = python("-c", SAME)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_what_is_done_with_logits_is_the_same_compiled() -> None:
+def test_compiled_block_functions_equal_eager_ones() -> None:
     done = python("-c", LOGITS)
     assert done.returncode == 0, done.stderr
 
 
-def test_dropout_and_many_shapes_go_through_the_compiler() -> None:
-    """Batches with padding and without, in training and out of it; no C++ is written for this back end."""
+def test_many_shapes_with_dropout_compile() -> None:
+    """Batches with and without padding, in training and evaluation; this back end needs no C++ compiler."""
     done = python("-c", MANY)
     assert done.returncode == 0, done.stderr
 
 
-def test_compiled_parts_in_graphs() -> None:
-    """Three micro-batches a step, each of another shape."""
+def test_compiled_gradients_in_graphs_equal_eager_ones() -> None:
+    """Three micro-batches per step, each of another shape."""
     done = python("-c", GRAPHED)
     assert done.returncode == 0, done.stderr
 
 
-def test_without_a_compiler(text: Path, tmp_path: Path) -> None:
+def test_missing_compiler_raises_one_line(text: Path, tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(yaml.safe_dump(TINY_RUN | {"training": TINY_RUN["training"] | {"compile": True}}))
     places = {"CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

@@ -1,4 +1,4 @@
-"""Held-out metrics: always the same, and the frequency baseline means what it says."""
+"""Held-out metrics: deterministic, with a correct frequency baseline."""
 
 import math
 
@@ -14,19 +14,19 @@ CPU = Runtime(torch.device("cpu"), torch.float32)
 UNIGRAMS = torch.randint(1, 1000, (64,), generator=torch.Generator().manual_seed(3))
 
 
-def test_the_same_every_time_and_dropout_off() -> None:
+def test_evaluation_is_deterministic_and_without_dropout() -> None:
     electra = model()
     batches = [batch(seed=4), batch(seed=5)]
     first = evaluate(electra, batches, UNIGRAMS, CPU)
     torch.manual_seed(99)
     assert evaluate(electra, batches, UNIGRAMS, CPU) == first
-    assert electra.training, "the mode is given back"
+    assert electra.training, "the mode is restored"
     assert first.metrics["evaluated_tokens"] == 220
     assert first.metrics["replaced"] > 0.1
 
 
-def test_the_frequency_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the metric says is the AUC of log frequency over the very tokens that the discriminator saw."""
+def test_frequency_auc_equals_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metric is the AUC of log frequency over the discriminator's input."""
     electra, seen = model(), []
     run = electra.run
 
@@ -46,7 +46,7 @@ def test_the_frequency_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert evaluation.metrics["frequency_auc"] == pytest.approx(max(auc, 1 - auc), abs=2e-3)
 
 
-def test_an_mlm_has_neither_baseline_nor_sentences() -> None:
+def test_mlm_has_neither_frequency_auc_nor_samples() -> None:
     bert = model("mlm")
     evaluation = evaluate(bert, [batch()], UNIGRAMS, CPU)
     assert "frequency_auc" not in evaluation.metrics
@@ -54,7 +54,7 @@ def test_an_mlm_has_neither_baseline_nor_sentences() -> None:
     assert collect_samples(bert, batch(), [str(i) for i in range(64)], CPU) == []
 
 
-def test_sentences_show_what_was_replaced() -> None:
+def test_samples_have_replaced_and_original_tokens() -> None:
     inputs = batch(lengths=(40, 12))
     shown = collect_samples(model(), inputs, [f"w{i}" for i in range(64)], CPU)
     assert [len(sample.tokens) for sample in shown] == [40, 12]

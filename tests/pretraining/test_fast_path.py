@@ -1,4 +1,4 @@
-"""What is done for speed changes nothing that is computed: 50 updates by the quick way and by the plain one, from one seed."""
+"""Optimizations do not change results: 50 updates with the fast path and with a plain implementation, from one seed."""
 
 import math
 from dataclasses import replace
@@ -24,10 +24,10 @@ STEPS = 50
 QUICK = ("electra", "all-tokens-mlm", "mlm")
 
 
-def score_tokens_plainly(
+def score_tokens_plain(
     network: MaskedLM, hidden: Tensor, targets: Tensor, sampling: Sampling | None = None, u: Tensor | None = None
 ) -> TokenScores:
-    """All logits at once, torch's cross-entropy, argmax."""
+    """Compute all logits, torch's cross-entropy, and argmax."""
     logits = network.predict(hidden)
     nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
     sampled = None
@@ -38,8 +38,8 @@ def score_tokens_plainly(
     return TokenScores(nll, logits.argmax(-1) == targets, logits.logsumexp(-1), logits.amax(-1), sampled)
 
 
-def attend_plainly(qkv: Tensor, layout: Padded | Packed, head_size: int, dropout: float) -> Tensor:
-    """Attention as an equation."""
+def attend_plain(qkv: Tensor, layout: Padded | Packed, head_size: int, dropout: float) -> Tensor:
+    """Compute attention as in its equation."""
     q, k, v = layout.split_heads(qkv, 3, head_size)
     scores = torch.einsum("bnqd,bnld->bnql", q, k) / math.sqrt(head_size)
     if layout.mask is not None:
@@ -47,14 +47,14 @@ def attend_plainly(qkv: Tensor, layout: Padded | Packed, head_size: int, dropout
     return layout.merge_heads(torch.einsum("bnql,bnld->bnqd", scores.softmax(-1), v))
 
 
-def plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "attend", attend_plainly)
+def use_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "attend", attend_plain)
     monkeypatch.setattr(encoder, "choose_layout", lambda mask, min_padding: Padded(mask))
-    monkeypatch.setattr(MaskedLM, "score", score_tokens_plainly)
+    monkeypatch.setattr(MaskedLM, "score", score_tokens_plain)
 
 
-def trained(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:
-    """The losses of all steps, and the gradients of the first."""
+def train(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:
+    """Train; return the losses of all steps and the gradients of the first."""
     optimizer = torch.optim.AdamW(electra.parameters(), lr=2e-3)
     losses, first = [], {}
     for step in range(STEPS):
@@ -78,24 +78,24 @@ def assert_equal(quick: tuple[list[float], dict[str, Tensor]], plain: tuple[list
 
 
 @pytest.mark.parametrize("objective", QUICK)
-def test_losses_of_fifty_steps_and_gradients(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits in blocks, packed batches; without dropout, whose draws differ."""
+def test_packed_batches_and_blocks_train_as_the_plain_path(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of logits and packed batches; without dropout, whose random numbers differ."""
     sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
     monkeypatch.setattr(chunked_softmax, "BLOCK_SIZE", {"cpu": 5 * VOCAB})
-    monkeypatch.setattr(chunked_softmax, "MIN_BLOCK_ROWS", 5)  # several blocks, and a last one that is shorter
-    quick = trained(model(objective, encoder=sizes))
+    monkeypatch.setattr(chunked_softmax, "MIN_BLOCK_ROWS", 5)  # several blocks, the last one shorter
+    quick = train(model(objective, encoder=sizes))
     assert sum(quick[0][-10:]) < sum(quick[0][:10])
-    plain_path(monkeypatch)
-    assert_equal(quick, trained(model(objective, encoder=sizes)))
+    use_plain_path(monkeypatch)
+    assert_equal(quick, train(model(objective, encoder=sizes)))
 
 
 @pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
 @pytest.mark.parametrize("objective", QUICK)
-def test_attention_by_the_kernel(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without dropout; with it they are compared in `tests/model/test_cpu_attention.py`."""
+def test_cpu_kernels_train_as_the_plain_path(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without dropout; `tests/model/test_cpu_attention.py` compares them with dropout."""
     sizes = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
     electra = model(objective, encoder=sizes)
     assert enable_cpu_kernels(electra) is None
-    quick = trained(electra)
-    plain_path(monkeypatch)
-    assert_equal(quick, trained(model(objective, encoder=sizes)))
+    quick = train(electra)
+    use_plain_path(monkeypatch)
+    assert_equal(quick, train(model(objective, encoder=sizes)))

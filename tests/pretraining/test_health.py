@@ -1,4 +1,4 @@
-"""Planted illnesses are found, in plain words, and a healthy run is left alone."""
+"""Diagnostics find planted problems, and nothing in a healthy run."""
 
 import math
 
@@ -47,21 +47,21 @@ def problems(
         ({"sampled_accuracy": 0.01}, "too many replacements"),
     ],
 )
-def test_what_goes_wrong(changes: dict[str, float], problem: str) -> None:
+def test_problem_is_found(changes: dict[str, float], problem: str) -> None:
     assert problems(changes) == [problem]
 
 
-def test_a_bert_that_does_not_learn() -> None:
+def test_problem_is_found_in_a_masked_lm() -> None:
     assert problems({"mlm_loss": 10.0}, start=BERT) == ["the masked-LM loss does not fall"]
 
 
-def test_early_in_a_run_not_having_learnt_is_normal() -> None:
+def test_no_findings_early_in_a_run() -> None:
     for early in ({"done": 0.1}, {"step": PATIENCE - 50}):
         assert problems({"auc": 0.5, "sampled_accuracy": 0.0, "generator_loss": 10.3}, **early) == []
 
 
 @pytest.mark.parametrize("early", [{"done": 0.4}, {"step": GENERATOR_PATIENCE - 50}])
-def test_a_generator_may_guess_for_a_long_time(early: dict) -> None:
+def test_no_findings_for_low_generator_accuracy_early(early: dict) -> None:
     assert problems({"sampled_accuracy": 0.014}, **early) == []
 
 
@@ -76,13 +76,13 @@ LEARNT = {"auc": 0.753, "frequency_auc": 0.618, "recall": 0.14, "accuracy": 0.9,
         ({"recall": 0.001, "accuracy": 0.8901}, ["the discriminator calls nearly everything original"]),
     ],
 )
-def test_a_discriminator_that_has_not_learnt_is_named_at_the_end(changes: dict, expected: list[str]) -> None:
+def test_untrained_discriminator_is_found_at_the_end(changes: dict, expected: list[str]) -> None:
     findings = check_heldout(500, LEARNT | changes)
     assert [finding.problem for finding in findings] == expected
     assert all("train longer" in finding.advice and finding.step == 500 for finding in findings)
 
 
-def test_detection_over_all_tokens_is_not_held_against_who_was_scored_at_some() -> None:
+def test_objectives_scored_at_some_tokens_have_no_detection_findings() -> None:
     worst = LEARNT | {"auc": 0.5, "recall": 0.0}
     assert len(check_heldout(500, worst)) == 1
     assert check_heldout(500, worst, everywhere=False) == []
@@ -90,18 +90,18 @@ def test_detection_over_all_tokens_is_not_held_against_who_was_scored_at_some() 
     assert Health(30_522, everywhere=False).check(900, 0.5, HEALTHY | worst) == []
 
 
-def test_a_generator_that_may_not_say_the_original_is_not_blamed_for_it() -> None:
+def test_excluding_originals_gives_no_finding_on_replacements() -> None:
     never = HEALTHY | {"sampled_accuracy": 0.0}
     (blamed,) = Health(30_522).check(1000, 0.5, never)
     assert blamed.problem == "too many replacements"
     assert Health(30_522, samples_originals=False).check(1000, 0.5, never) == []
 
 
-def test_a_bert_has_no_discriminator_to_judge() -> None:
+def test_masked_lm_has_no_detection_findings() -> None:
     assert check_heldout(500, {"mlm_loss": 3.0}) == []
 
 
-def test_advice_says_what_to_try() -> None:
+def test_finding_has_step_and_advice() -> None:
     health = Health(vocab_size=30_522)
     (finding,) = health.check(5, 0.9, HEALTHY | {"loss": math.nan})
     assert finding.step == 5
@@ -117,7 +117,7 @@ def test_advice_says_what_to_try() -> None:
         (Coverage(1000, 1, 900, 500), "0.1% of the tokens are [UNK], 55.6% of the words are split into single characters. Words in"),
     ],
 )  # fmt: skip
-def test_a_vocabulary_that_does_not_fit_the_text(coverage: Coverage | None, advice: str | None) -> None:
+def test_low_coverage_is_found(coverage: Coverage | None, advice: str | None) -> None:
     findings = check_vocabulary(coverage)
     assert [finding.problem for finding in findings] == ["the vocabulary does not fit the text"] * (advice is not None)
     assert all(finding.advice.startswith(advice) for finding in findings)

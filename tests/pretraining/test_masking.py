@@ -1,4 +1,4 @@
-"""Which positions are chosen, and what is written there."""
+"""Masked positions, and the tokens written there."""
 
 import pytest
 import torch
@@ -32,15 +32,15 @@ from electra.seeding import Draw, uniform
         (8, 0.5, 4),
     ],
 )
-def test_how_many(length: int, fraction: float, number: int) -> None:
+def test_number_of_masked_positions(length: int, fraction: float, number: int) -> None:
     assert int(count_masked(torch.tensor([length]), fraction)) == number
 
 
-def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
+def test_no_special_token_or_padding_is_masked_and_no_position_twice() -> None:
     inputs = batch(lengths=(40, 33, 12, 7, 5, 4))
     for seed in range(50):
         chosen = choose(redraw(inputs, seed), MaskingConfig())
-        assert chosen.positions.shape == (6, 6), "as many slots as a full row needs"
+        assert chosen.positions.shape == (6, 6), "the number of slots of a full row"
         expected = count_masked(inputs.lengths, 0.15)
         assert torch.equal(chosen.used.sum(1), expected)
         for row in range(6):
@@ -49,7 +49,7 @@ def test_no_special_token_or_padding_is_chosen_and_no_position_twice() -> None:
             assert not set(inputs.input_ids[row, positions].tolist()) & {PAD, CLS, SEP, MASK}
 
 
-def test_positions_are_uniform_and_drawn_anew() -> None:
+def test_positions_are_uniform_and_depend_on_the_key() -> None:
     inputs = batch(lengths=(23,) * 400)
     chosen = choose(inputs, MaskingConfig())
     counts = torch.bincount(chosen.positions[chosen.used], minlength=23)
@@ -59,7 +59,7 @@ def test_positions_are_uniform_and_drawn_anew() -> None:
     assert not torch.equal(chosen.positions, again.positions)
 
 
-def test_with_replacement_some_positions_come_twice() -> None:
+def test_sampling_with_replacement_repeats_positions() -> None:
     inputs = batch(lengths=(60,) * 300)
     config = MaskingConfig(fraction=0.15, with_replacement=True)
     chosen = choose(inputs, config)
@@ -71,7 +71,7 @@ def test_with_replacement_some_positions_come_twice() -> None:
     assert expected < draws
 
 
-def test_a_position_chosen_twice_gets_the_floor_of_the_mean() -> None:
+def test_repeated_position_gets_the_floor_of_the_mean() -> None:
     ids = torch.tensor([[1, 10, 11, 12, 2]])
     chosen = MaskedPositions(torch.tensor([[1, 3, 1, 2]]), torch.tensor([[True, True, True, False]]))
     samples, config = torch.tensor([[20, 30, 23, 40]]), MaskingConfig(with_replacement=True)
@@ -79,7 +79,7 @@ def test_a_position_chosen_twice_gets_the_floor_of_the_mean() -> None:
     assert written.tolist() == [[1, 21, 11, 30, 2]]
 
 
-def test_where_nothing_is_written_the_ids_stay() -> None:
+def test_unused_slots_leave_ids_unchanged() -> None:
     ids = torch.tensor([[1, 10, 11, 12, 2], [1, 20, 21, 22, 2]])
     positions, where = torch.tensor([[1, 3], [2, 3]]), torch.tensor([[True, False], [True, True]])
     written = write_tokens(ids, positions, torch.tensor([[50, 51], [52, 53]]), where)
@@ -88,7 +88,7 @@ def test_where_nothing_is_written_the_ids_stay() -> None:
 
 
 @pytest.mark.parametrize("mask", ["generator", "bert", "bert with random tokens"])
-def test_a_position_drawn_twice_is_masked_if_either_draw_masks(mask: str) -> None:
+def test_repeated_position_is_masked_if_either_slot_masks(mask: str) -> None:
     """As in the original code (REFERENCE: pretrain_helpers.py:201-205): nothing but [MASK] and originals is written."""
     inputs = batch(lengths=(60,) * 300, vocab=50_000)
     random = 0.1 if mask == "bert with random tokens" else 0.0
@@ -101,37 +101,37 @@ def test_a_position_drawn_twice_is_masked_if_either_draw_masks(mask: str) -> Non
     masked = uniform(inputs.row_keys, Draw.MASKS, chosen.positions.shape[1]) < 0.5
     times = torch.zeros_like(inputs.input_ids).scatter_add(1, chosen.positions, chosen.used.long())
     times_masked = torch.zeros_like(times).scatter_add(1, chosen.positions, (chosen.used & masked).long())
-    assert ((times == 2) & (times_masked == 1)).any(), "the case is there"
+    assert ((times == 2) & (times_masked == 1)).any(), "the case occurs"
     assert torch.equal(corrupted == MASK, times_masked > 0)
     changed = (corrupted != inputs.input_ids) & (corrupted != MASK)
-    assert bool(changed.any()) == (random > 0), "no other token is written, unless random ones are asked for"
+    assert bool(changed.any()) == (random > 0), "no other token is written, except configured random ones"
 
 
-def shares(corrupted: torch.Tensor, inputs, chosen: MaskedPositions) -> dict[str, float]:
+def compute_shares(corrupted: torch.Tensor, inputs, chosen: MaskedPositions) -> dict[str, float]:
     at = corrupted.gather(1, chosen.positions)[chosen.used]
     original = inputs.input_ids.gather(1, chosen.positions)[chosen.used]
     outside = torch.ones_like(corrupted, dtype=torch.bool).scatter(1, chosen.positions, ~chosen.used)
-    assert torch.equal(corrupted[outside], inputs.input_ids[outside]), "nothing else is touched"
+    assert torch.equal(corrupted[outside], inputs.input_ids[outside]), "other positions are unchanged"
     return {
         "mask": float((at == MASK).double().mean()),
         "kept": float((at == original).double().mean()),
     }
 
 
-def test_the_generator_sees_85_15() -> None:
+def test_generator_input_has_85_percent_masks() -> None:
     inputs = batch(lengths=(60,) * 600)
     chosen = choose(inputs, MaskingConfig())
-    found = shares(mask_for_generator(inputs, chosen, MASK, MaskingConfig()), inputs, chosen)
+    found = compute_shares(mask_for_generator(inputs, chosen, MASK, MaskingConfig()), inputs, chosen)
     assert found["mask"] == pytest.approx(0.85, abs=0.015)
     assert found["mask"] + found["kept"] == 1.0, "never a random token"
 
 
 @pytest.mark.parametrize(("mask", "random"), [(0.8, 0.1), (0.85, 0.0), (0.5, 0.5)])
-def test_bert_sees_80_10_10(mask: float, random: float) -> None:
+def test_bert_input_has_80_10_10_percent(mask: float, random: float) -> None:
     inputs = batch(lengths=(60,) * 600)
     config = MaskingConfig(mlm_mask=mask, mlm_random=random)
     chosen = choose(inputs, config)
-    found = shares(mask_like_bert(inputs, chosen, MASK, 64, config), inputs, chosen)
+    found = compute_shares(mask_like_bert(inputs, chosen, MASK, 64, config), inputs, chosen)
     by_chance = random / 64  # a random token may be [MASK] or the original
     assert found["mask"] == pytest.approx(mask + by_chance, abs=0.015)
     assert found["kept"] == pytest.approx(1 - mask - random + by_chance, abs=0.015)
@@ -146,6 +146,6 @@ def test_bert_sees_80_10_10(mask: float, random: float) -> None:
         ({"mlm_mask": 0.9, "mlm_random": 0.2}, "exceed 1"),
     ],
 )
-def test_shares_that_are_none(options: dict, message: str) -> None:
+def test_invalid_shares_raise(options: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         MaskingConfig(**options)

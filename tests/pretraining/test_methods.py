@@ -1,4 +1,4 @@
-"""Every method of the paper beside its own: what makes it different, and that its option turns it on."""
+"""The paper's other objectives and options: their losses and behavior."""
 
 import math
 from dataclasses import replace
@@ -16,8 +16,8 @@ from electra.pretraining.objectives.networks import GeneratorConfig, compute_gen
 from electra.pretraining.objectives.targets import AllTokensPrediction, ContrastConfig, compute_copy_log_p
 
 
-def seeded(electra: PretrainingModel, inputs) -> tuple[ForwardOutput, torch.Tensor]:
-    """One pass, and the loss of the same pass."""
+def run_seeded(electra: PretrainingModel, inputs) -> tuple[ForwardOutput, torch.Tensor]:
+    """Run a forward pass; return its output and its loss."""
     torch.manual_seed(3)
     done = electra.run(inputs)
     torch.manual_seed(3)
@@ -35,33 +35,33 @@ def tokens_at(inputs, chosen) -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_electra_15_is_scored_where_tokens_were_chosen() -> None:
+def test_electra_15_is_scored_at_masked_positions() -> None:
     electra, inputs = model("electra-15").eval(), batch(lengths=(40, 40, 23, 33))
-    done, loss = seeded(electra, inputs)
+    done, loss = run_seeded(electra, inputs)
     expected = done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"]
     torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, tokens_at(inputs, done.masked)))
 
 
 @torch.no_grad()
-def test_the_variant_of_footnote_7_is_scored_at_tokens_drawn_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_electra_other_15_is_scored_at_independent_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     electra, inputs = model("electra-other-15").eval(), batch(lengths=(60,) * 50)
     seen = []
-    speak = electra.target.forward
-    monkeypatch.setattr(electra.target, "forward", lambda b, c, at: seen.append(at) or speak(b, c, at))
-    done, loss = seeded(electra, inputs)
+    forward = electra.target.forward
+    monkeypatch.setattr(electra.target, "forward", lambda b, c, at: seen.append(at) or forward(b, c, at))
+    done, loss = run_seeded(electra, inputs)
     others, chosen = tokens_at(inputs, seen[0]), tokens_at(inputs, done.masked)
     assert not torch.isin(inputs.input_ids[others], torch.tensor(SPECIAL)).any()
     assert others.sum() == electra.counts(inputs)["others"] == 50 * 9
     share = float((others & chosen).sum() / others.sum())
-    assert share == pytest.approx(9 / 57, abs=0.05), "some of them were chosen, as chance has it: both answers occur"
+    assert share == pytest.approx(9 / 57, abs=0.05), "some are masked by chance, so both classes occur"
     expected = done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"]
     torch.testing.assert_close(loss, expected + 50 * bce(done, inputs, others))
 
 
 @torch.no_grad()
-def test_replace_mlm_predicts_from_samples_and_never_sees_a_mask() -> None:
+def test_replace_mlm_reads_samples_without_masks() -> None:
     electra, inputs = model("replace-mlm").eval(), batch()
-    done, loss = seeded(electra, inputs)
+    done, loss = run_seeded(electra, inputs)
     assert not (done.corrupted.input_ids == MASK).any()
     original = inputs.input_ids.gather(1, done.masked.positions)
     main = electra.target.network(
@@ -75,7 +75,7 @@ def test_replace_mlm_predicts_from_samples_and_never_sees_a_mask() -> None:
 def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
     electra, inputs = model("all-tokens-mlm").eval(), batch()
     assert isinstance(electra.target, AllTokensPrediction)
-    done, loss = seeded(electra, inputs)
+    done, loss = run_seeded(electra, inputs)
     hidden = electra.target.network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
     copy = torch.sigmoid(electra.target.copy(hidden))
     read = F.one_hot(done.corrupted.input_ids, VOCAB)
@@ -92,9 +92,9 @@ def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
 
 
 @torch.no_grad()
-def test_all_tokens_mlm_without_copying_is_a_softmax_everywhere() -> None:
+def test_all_tokens_mlm_without_copy_is_a_softmax_at_all_tokens() -> None:
     electra, inputs = model("all-tokens-mlm", copies=False).eval(), batch()
-    done, loss = seeded(electra, inputs)
+    done, loss = run_seeded(electra, inputs)
     real = inputs.input_ids != PAD
     network = electra.target.network
     hidden = network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
@@ -104,7 +104,7 @@ def test_all_tokens_mlm_without_copying_is_a_softmax_everywhere() -> None:
     )
 
 
-def test_a_sure_copy_costs_nothing_and_stays_finite() -> None:
+def test_certain_copy_has_loss_zero_and_finite_gradients() -> None:
     log_p = torch.tensor([[-80.0, -80.0]], requires_grad=True)
     loss = -compute_copy_log_p(log_p, torch.tensor([[60.0, 60.0]]), torch.tensor([[True, False]]))
     assert loss.tolist() == [pytest.approx([0.0, 140.0], abs=1e-5)]
@@ -112,7 +112,7 @@ def test_a_sure_copy_costs_nothing_and_stays_finite() -> None:
     assert log_p.grad.isfinite().all()
 
 
-def test_a_generator_has_its_own_multipliers() -> None:
+def test_generator_sizes_follow_their_multipliers() -> None:
     main = EncoderConfig(embedding_size=128, hidden_size=256, num_layers=12, num_heads=4, ffn_size=1024)
     sizes = compute_generator_sizes(main, GeneratorConfig(size=0.5, depth=0.25, heads=1.0, ffn=0.125))
     assert (sizes.hidden_size, sizes.num_layers, sizes.num_heads, sizes.ffn_size) == (128, 3, 4, 128)
@@ -124,7 +124,7 @@ def test_a_generator_has_its_own_multipliers() -> None:
 
 
 @pytest.mark.parametrize(("kind", "temperature"), [("unigram", 1.0), ("unigram", 2.0), ("uniform", 1.0)])
-def test_samples_without_a_network_follow_their_distribution(kind: str, temperature: float) -> None:
+def test_frequency_samples_follow_their_distribution(kind: str, temperature: float) -> None:
     electra = model(generator=GeneratorConfig(kind=kind, temperature=temperature))
     inputs = batch(lengths=(60,) * 300)
     done = electra.run(inputs)
@@ -149,12 +149,12 @@ def test_samples_without_a_network_follow_their_distribution(kind: str, temperat
 
 
 def own_parameters(electra: PretrainingModel) -> set[str]:
-    """Parameters that the generator does not share."""
+    """Return the names of parameters that the generator does not share."""
     shared = {id(p) for p in electra.target.network.parameters()}
     return {name for name, p in electra.generator.named_parameters() if id(p) not in shared}
 
 
-def test_tying() -> None:
+def test_tying_shares_the_configured_parameters() -> None:
     none, embeddings, everything = (
         own_parameters(model(generator=GeneratorConfig(size=1.0, tying=tying)))
         for tying in ("none", "embeddings", "all")
@@ -166,7 +166,7 @@ def test_tying() -> None:
 
 
 @torch.no_grad()
-def test_never_the_original() -> None:
+def test_exclude_original_token_never_samples_the_original() -> None:
     inputs = batch(lengths=(60,) * 20)
     for kind in ("masked-lm", "unigram"):
         electra = model(generator=GeneratorConfig(kind=kind, exclude_original_token=True))
@@ -177,7 +177,7 @@ def test_never_the_original() -> None:
             assert bool(changed[done.masked.used].all()) == (network is electra)
 
 
-def test_a_generator_that_learns_no_more() -> None:
+def test_frozen_generator_has_no_gradients() -> None:
     electra, inputs = model(generator=GeneratorConfig(tying="none", training="frozen")), batch()
     loss, _ = electra(inputs, electra.counts(inputs))
     loss.backward()
@@ -187,10 +187,10 @@ def test_a_generator_that_learns_no_more() -> None:
     assert electra.corruption.cost(40, 6).flops == learning.corruption.cost(40, 6).flops / 2
     metrics = electra.metrics(electra.run(inputs).sums)
     assert metrics["loss"] == metrics["weighted_loss"]
-    assert metrics["generator_loss"] == pytest.approx(math.log(VOCAB), rel=0.05), "it is watched all the same"
+    assert metrics["generator_loss"] == pytest.approx(math.log(VOCAB), rel=0.05), "the metric is still reported"
 
 
-def test_a_generators_own_initial_deviation() -> None:
+def test_generator_has_its_own_initializer_range() -> None:
     wide = model(generator=GeneratorConfig(initializer_range=0.5, size=1.0))
     ours, theirs = (network.encoder.layers[0].ffn.up.weight.std() for network in (wide.target.network, wide.generator))
     assert float(ours.detach()) < 0.03
@@ -198,7 +198,7 @@ def test_a_generators_own_initial_deviation() -> None:
     assert float(wide.generator.encoder.embeddings.word.weight.std().detach()) < 0.03
 
 
-def test_embeddings_own_initial_deviation() -> None:
+def test_embeddings_have_their_own_initializer_range() -> None:
     encoder = replace(ENCODER, initializer_range=0.2, embedding_initializer_range=0.01)
     for generator in (GeneratorConfig(), GeneratorConfig(tying="none")):
         electra = model(encoder=encoder, generator=generator)
@@ -207,7 +207,7 @@ def test_embeddings_own_initial_deviation() -> None:
             assert float(network.encoder.layers[0].ffn.up.weight.std().detach()) > 0.1
 
 
-def test_the_sentence_task() -> None:
+def test_sentence_task_has_loss_and_uncorrupted_rows() -> None:
     contrast = ContrastConfig(weight=2.0, unchanged=0.25)
     electra, inputs = model(contrast=contrast), batch(lengths=(40,) * 400)
     done = electra.train().run(inputs)
@@ -222,14 +222,14 @@ def test_the_sentence_task() -> None:
     with torch.no_grad():
         held_out = electra.eval().run(inputs)
     changed = (held_out.corrupted.input_ids != inputs.input_ids).any(1)
-    assert float(changed.double().mean()) > 0.99, "held-out text is corrupted whole"
+    assert float(changed.double().mean()) > 0.99, "all held-out rows are corrupted"
     assert "sentence_loss" not in held_out.losses
     assert "sentence_loss" not in electra.metrics(held_out.sums)
     assert model().target.sentence is None
 
 
-def test_flops_of_the_methods() -> None:
-    """Each counts what it adds, and what it saves."""
+def test_flops_of_objectives_and_options() -> None:
+    """Each option counts what it adds and what it saves."""
     electra, mlm = model(), model("mlm")
     assert model("replace-mlm").row_flops(40) == mlm.row_flops(40) + electra.corruption.cost(40, 6).flops
     assert model("electra-15").row_flops(40) == electra.row_flops(40)
@@ -243,7 +243,7 @@ def test_flops_of_the_methods() -> None:
     adversary = model(generator=GeneratorConfig(training="adversarial")).row_flops(40)
     assert adversary - electra.row_flops(40) == 6 * 4 * 8
     hard = model(masking=MaskingConfig(strategy="hard"))
-    looked_up = 40 * 2 * 16 * VOCAB  # forward alone: it does not change the embeddings
+    looked_up = 40 * 2 * 16 * VOCAB  # forward only: the embeddings are not trained
     assert hard.row_flops(40) - electra.row_flops(40) == 40 * 4 * (16 * 5 * 64 + 64) + looked_up
     sentence = model(contrast=ContrastConfig(weight=1.0)).row_flops(40) - electra.row_flops(40)
     assert sentence == 4 * ENCODER.hidden_size

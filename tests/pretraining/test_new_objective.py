@@ -1,4 +1,4 @@
-"""A new objective is added from outside the package: a corruption, a target and a row of each table."""
+"""A new objective from outside the package: a corruption, a target and an entry in each registry."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class RepeatPrevious(Corruption):
 
 
 class RepetitionDetection(Target):
-    """Whether a token repeats the one before it, and with a second loss how many of a sequence do."""
+    """Predict whether a token repeats the previous one, and with a second loss how many of a sequence do."""
 
     architecture = "ElectraForPreTraining"
     network: Discriminator
@@ -69,7 +69,7 @@ METRICS = {
 }
 
 
-def test_an_objective_from_outside_the_package_is_trained_and_reported(
+def test_objective_from_outside_the_package_is_trained_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CORRUPTIONS, "repeat", lambda spec, main: RepeatPrevious())

@@ -1,4 +1,4 @@
-"""Objectives: what an untrained one costs, that means are global, that every row of the table is whole."""
+"""Objectives: untrained losses, global means, complete registries."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ def rows_of(inputs: Batch, rows: slice) -> Batch:
 
 
 @torch.no_grad()
-def test_the_untrained_loss_is_ln_v_plus_50_ln_2() -> None:
+def test_untrained_loss_is_ln_v_plus_50_ln_2() -> None:
     vocab = 30_522
     electra = model(encoder=EncoderConfig(vocab_size=vocab, num_layers=2)).eval()
     inputs = batch(lengths=(128,) * 8, vocab=vocab)
@@ -39,7 +39,7 @@ def test_the_untrained_loss_is_ln_v_plus_50_ln_2() -> None:
 
 
 @torch.no_grad()
-def test_the_untrained_masked_lm_loss_is_ln_v() -> None:
+def test_untrained_masked_lm_loss_is_ln_v() -> None:
     bert, inputs = model("mlm").eval(), batch()
     loss, sums = bert(inputs, bert.counts(inputs))
     assert float(loss) == pytest.approx(math.log(64), rel=0.02)
@@ -50,24 +50,24 @@ def test_the_untrained_masked_lm_loss_is_ln_v() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("with_replacement", [False, True])
-def test_a_row_reads_the_same_whatever_its_micro_batch(objective: str, with_replacement: bool) -> None:
-    """Positions, masks and samples depend on the row's key alone: not on the other rows, nor on how far they are padded."""
+def test_corruption_of_a_row_does_not_depend_on_its_micro_batch(objective: str, with_replacement: bool) -> None:
+    """Positions, masks and samples depend only on the row's key, not on other rows or on padding."""
     network = model(objective, masking=MaskingConfig(with_replacement=with_replacement)).eval()
     inputs = batch(lengths=(40, 23, 23, 7))
-    whole = network.run(inputs)
+    full = network.run(inputs)
     for rows in (slice(0, 1), slice(1, 3), slice(3, 4)):
         length = int(inputs.lengths[rows].max())
         part = rows_of(inputs, rows)
         shorter = ("input_ids", "token_type_ids", "attention_mask")
         alone = network.run(replace(part, **{name: getattr(part, name)[:, :length] for name in shorter}))
-        used = whole.masked.used[rows]
-        assert torch.equal(alone.masked.positions[alone.masked.used], whole.masked.positions[rows][used])
-        assert torch.equal(alone.corrupted.input_ids, whole.corrupted.input_ids[rows, :length])
+        used = full.masked.used[rows]
+        assert torch.equal(alone.masked.positions[alone.masked.used], full.masked.positions[rows][used])
+        assert torch.equal(alone.corrupted.input_ids, full.corrupted.input_ids[rows, :length])
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_micro_batches_sum_to_the_global_loss(objective: str) -> None:
-    """Shares divided by global counts sum to the loss of the whole batch; means of means do not (rows differ in length)."""
+    """Micro-batch losses divided by global counts sum to the global loss; means of means do not (row lengths differ)."""
     network, inputs = model(objective).eval(), batch(lengths=(40, 40, 9, 7))
     halves = [rows_of(inputs, slice(0, 2)), rows_of(inputs, slice(2, 4))]
     counts = network.counts(inputs)
@@ -81,11 +81,11 @@ def test_micro_batches_sum_to_the_global_loss(objective: str) -> None:
     total = float(pieces[0][0] + pieces[1][0])
     assert network.metrics(sums)["loss"] == pytest.approx(total, rel=1e-5)
     assert float(sums["masked"]) == counts["masked"]
-    assert abs(float(sum(means)) / 2 - total) > 1e-5, "a mean of means is another number"
+    assert abs(float(sum(means)) / 2 - total) > 1e-5, "a mean of means differs"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_parameter_learns_and_every_row_is_known(objective: str) -> None:
+def test_every_parameter_has_a_gradient(objective: str) -> None:
     row = OBJECTIVES[objective]
     assert row.corruption in CORRUPTIONS
     assert row.target in TARGETS
@@ -96,25 +96,25 @@ def test_every_parameter_learns_and_every_row_is_known(objective: str) -> None:
     assert [name for name, p in network.named_parameters() if p.grad is None] == []
 
 
-def test_the_table_uses_all_its_parts() -> None:
+def test_objectives_use_all_corruptions_and_targets() -> None:
     rows = OBJECTIVES.values()
     assert {row.corruption for row in rows} == set(CORRUPTIONS)
     assert {row.target for row in rows} == set(TARGETS)
 
 
-def test_where_an_objective_is_scored() -> None:
+def test_objectives_scored_at_all_tokens() -> None:
     scored = {name: model(name).scores_all_tokens for name in OBJECTIVES}
     assert [name for name in scored if scored[name]] == ["electra", "all-tokens-mlm"]
 
 
-def test_what_is_configured_arrives() -> None:
+def test_configuration_reaches_the_model() -> None:
     def built(**settings: object) -> PretrainingModel:
         return build_meta_model(replace(tiny(), **settings))
 
     assert built().spec.objective.weight == 5.0
     assert built(loss_weight=7.0).spec.objective.weight == 7.0
     assert built(loss_weight=None).spec.objective.weight == 50.0
-    assert built(objective="mlm", loss_weight=7.0).spec.objective.weight == 1.0, "there is nothing to weigh against"
+    assert built(objective="mlm", loss_weight=7.0).spec.objective.weight == 1.0, "a single loss has no weight"
     every = {copy: built(objective="all-tokens-mlm", loss_weight=None, copy=copy) for copy in (None, True, False)}
     assert [model.target.copy is None for model in every.values()] == [False, False, True]
     assert built(masking=MaskingConfig(fraction=0.4)).spec.masking.fraction == 0.4
@@ -123,7 +123,7 @@ def test_what_is_configured_arrives() -> None:
 
 
 @torch.no_grad()
-def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
+def test_options_reach_the_loss() -> None:
     inputs = batch(lengths=(40,) * 50)
     torch.manual_seed(0)
     electra = model()
@@ -149,7 +149,7 @@ def test_loss_weight_and_temperature_and_fraction_arrive() -> None:
     assert shares[100.0] < 0.1
 
 
-def test_generator_sizes() -> None:
+def test_generator_sizes_and_conflicts() -> None:
     base = EncoderConfig(embedding_size=768, hidden_size=768, num_heads=12, ffn_size=3072)
     third = compute_generator_sizes(base, GeneratorConfig(size=1 / 3))
     assert (third.hidden_size, third.num_heads, third.ffn_size, third.num_layers) == (256, 4, 1024, 12)
@@ -167,7 +167,7 @@ def parameters(*networks: torch.nn.Module) -> float:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values()) / 1e6
 
 
-def test_parameters_of_the_papers_small() -> None:
+def test_small_has_as_many_parameters_as_in_the_paper() -> None:
     main = Discriminator(EncoderConfig())
     assert parameters(main) == pytest.approx(13.483 + 0.066, abs=0.001)
     both = MaskedLM(compute_generator_sizes(EncoderConfig(), GeneratorConfig(size=0.25)), main.encoder.embeddings)
@@ -175,7 +175,7 @@ def test_parameters_of_the_papers_small() -> None:
     assert own == pytest.approx(0.647, abs=0.001)
 
 
-def test_flops_are_those_of_the_shapes_that_are_computed() -> None:
+def test_flops_follow_the_computed_shapes() -> None:
     electra, inputs = model(), batch(lengths=(40, 23))
     expected = 2 * (discriminator_step_flops(ENCODER, 40) + masked_lm_step_flops(electra.generator.config, 40, 6))
     assert electra.flops(inputs) == expected

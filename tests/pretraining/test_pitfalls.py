@@ -1,6 +1,6 @@
-"""Every known mistake with this method, planted: each check passes on the code and fails on a mutant that makes the mistake.
+"""Known mistakes of ELECTRA implementations: each check passes on the code and fails on a mutant with the mistake.
 
-The mistakes are those of other people's ports, and one for each number of the design that a port can get wrong.
+The mistakes are those of other ports, and one for each number of the design that a port can get wrong.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
 def discriminator_inputs(electra: PretrainingModel, inputs, times: int = 20) -> list[torch.Tensor]:
-    """What the discriminator reads in several steps."""
+    """Return the discriminator's inputs in several steps."""
     seen: list[torch.Tensor] = []
     hook = electra.target.network.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
     for step in range(times):
@@ -52,7 +52,7 @@ def mutant_discriminator_reads_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_a_correct_sample_is_original() -> None:
-    """With a generator that is always right nothing is replaced."""
+    """With a generator that always samples the original token, nothing is replaced."""
     electra, inputs = model(), batch()
     right = pytest.MonkeyPatch()
     original = MaskedLM.score
@@ -74,8 +74,8 @@ def check_a_correct_sample_is_original() -> None:
     assert metrics["discriminator_loss"] == pytest.approx(float(all_original), rel=1e-5)
 
 
-def sampled_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
-    """Where tokens were sampled in the last pass, whether or not they came out as the original."""
+def record_sampled_positions(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """Record where tokens were sampled in the last pass, including samples equal to the original."""
     original, last = GeneratorSamples.forward, []
 
     def forward(self, inputs, chosen):
@@ -88,7 +88,7 @@ def sampled_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
 
 def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, sampled = targets.ReplacedTokenDetection.forward, sampled_everywhere(monkeypatch)
+    original, sampled = targets.ReplacedTokenDetection.forward, record_sampled_positions(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
         prediction = original(self, inputs, corrupted, at)
@@ -101,7 +101,7 @@ def mutant_the_loss_alone_counts_every_sample(monkeypatch: pytest.MonkeyPatch) -
 
 
 def mutant_every_sample_counts_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, sampled = targets.ReplacedTokenDetection.forward, sampled_everywhere(monkeypatch)
+    original, sampled = targets.ReplacedTokenDetection.forward, record_sampled_positions(monkeypatch)
 
     def forward(self, inputs, corrupted, at):
         prediction = original(self, inputs, corrupted, at)
@@ -129,7 +129,7 @@ def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     original = MaskedLM.score
 
     def score_tokens(network, hidden, targets, sampling, u):
-        """As many times as there are tokens for each that was chosen."""
+        """Compute seven times as many logits as there are masked positions."""
         hidden, targets, u = (each.repeat_interleave(7, dim=1) for each in (hidden, targets, u))
         scores = original(network, hidden, targets, sampling, u)
         return TokenScores(*(each[:, ::7] for each in scores))
@@ -137,13 +137,14 @@ def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MaskedLM, "score", score_tokens)
 
 
-def check_the_whole_embedding_block_is_tied() -> None:
+def check_the_embedding_block_is_tied() -> None:
     electra = model()
     ours = dict(electra.target.network.encoder.embeddings.named_parameters())
     theirs = dict(electra.generator.encoder.embeddings.named_parameters())
     assert ours.keys() == {"word.weight", "position.weight", "token_type.weight", "norm.weight", "norm.bias"}
     assert all(ours[name] is theirs[name] for name in ours)
-    # Each projects them by itself, and the generator's output layer is the word embeddings: no other matrix has V rows.
+    # Each network has its own projection, and the generator's output embedding is the input embedding: only one matrix has V
+    # rows.
     assert electra.target.network.encoder.project.weight is not electra.generator.encoder.project.weight
     with_v_rows = [name for name, p in electra.named_parameters() if p.dim() == 2 and len(p) == 64 and "word" in name]
     assert len(with_v_rows) == 1
@@ -238,7 +239,7 @@ def mutant_unused_slots_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_kept_tokens_are_sampled_again() -> None:
-    """The 15 % that the generator sees unmasked are prediction and sampled like the others."""
+    """The 15 % that the generator sees unmasked are predicted and sampled like the others."""
     electra, inputs = model(), batch(lengths=(60,) * 40)
     replaced_kept = 0
     for step in range(5):
@@ -268,7 +269,7 @@ def mutant_only_masks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_samples_come_from_the_pass_that_is_trained() -> None:
-    """One forward of the generator a step, in training mode: its dropout is on when it is sampled from."""
+    """The generator has one forward pass per step, in training mode, so sampling is with dropout."""
     electra, inputs = model(), batch()
     modes = []
     electra.generator.encoder.register_forward_pre_hook(lambda module, _: modes.append(module.training))
@@ -294,10 +295,10 @@ def check_positions_change_from_step_to_step() -> None:
 
 
 def mutant_static_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def choose(candidates, number, masking, keys, *others):
+    def sample(candidates, number, masking, keys, *others):
         return sample_positions(candidates, number, masking, torch.arange(len(keys)), *others)
 
-    monkeypatch.setattr(objectives, "sample_positions", choose)
+    monkeypatch.setattr(objectives, "sample_positions", sample)
 
 
 PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
@@ -305,7 +306,7 @@ PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
     (check_a_correct_sample_is_original, mutant_every_sample_counts_as_replaced),
     (check_a_correct_sample_is_original, mutant_the_loss_alone_counts_every_sample),
     (check_the_vocabulary_head_runs_at_masked_positions_only, mutant_logits_everywhere),
-    (check_the_whole_embedding_block_is_tied, mutant_only_word_embeddings_tied),
+    (check_the_embedding_block_is_tied, mutant_only_word_embeddings_tied),
     (check_no_gradient_from_discriminator_to_generator, mutant_discriminators_loss_reaches_the_generator),
     (check_the_loss_is_over_every_token_but_padding, mutant_loss_without_special_tokens),
     (check_the_loss_is_over_every_token_but_padding, mutant_loss_over_padding),

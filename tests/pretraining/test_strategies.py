@@ -1,4 +1,4 @@
-"""Which tokens are chosen (Appendix H): by their rarity, or by how hard a small network expects them to be."""
+"""Masking strategies (Appendix H): rare tokens, and tokens with a high expected loss."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_weighted_positions_follow_their_weights() -> None:
     assert chisquare(counts[:4].numpy(), (weights[:4].double() / 15 * rows).numpy()).pvalue > 1e-3
 
 
-def test_rarer_tokens_are_chosen_more_often() -> None:
+def test_rare_tokens_are_masked_more_often() -> None:
     inputs = batch(lengths=(60,) * 200)
     shares = {}
     for strategy in ("uniform", "rare"):
@@ -35,15 +35,15 @@ def test_rarer_tokens_are_chosen_more_often() -> None:
     with torch.no_grad():
         held_out = model(masking=MaskingConfig(strategy="rare", rarity=1.0)).eval().run(inputs).masked
     tokens = inputs.input_ids.gather(1, held_out.positions)[held_out.used]
-    assert float((tokens < 12).double().mean()) < 1.5 * shares["uniform"], "held-out scores are over all tokens alike"
+    assert float((tokens < 12).double().mean()) < 1.5 * shares["uniform"], "held-out positions are uniform"
 
 
 @pytest.mark.parametrize("objective", ["mlm", "electra"])
-def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
+def test_hard_token_masking_learns_from_the_losses(objective: str) -> None:
     electra, inputs = model(objective, masking=MaskingConfig(strategy="hard")).train(), batch(lengths=(60,) * 8)
     word = electra.target.network.encoder.embeddings.word
     optimizer = torch.optim.Adam(electra.strategy.parameters(), lr=1e-2)
-    for step in range(150):  # as if ids from 40 on cost 6 nats and the others none
+    for step in range(150):  # ids from 40 on have a loss of 6, the others 0
         weights = electra.strategy(inputs.input_ids, word)
         keys = redraw(inputs, step).row_keys
         chosen = sample_positions(inputs.input_ids > MASK, inputs.lengths // 7, MaskingConfig(), keys, weights.detach())
@@ -53,7 +53,7 @@ def test_hard_tokens_are_learnt_from_the_losses(objective: str) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert word.weight.grad is None, "the embeddings are another network's"
+    assert word.weight.grad is None, "the strategy does not train the embeddings"
     hard = (inputs.input_ids >= 40).double()
     expected = electra.strategy(inputs.input_ids, word).detach()
     assert float((expected * hard).sum() / hard.sum()) > 3

@@ -1,4 +1,4 @@
-"""GLUE's folder, and one study that was run to its end."""
+"""Fixtures: GLUE's folder, and a finished study."""
 
 import shutil
 from pathlib import Path
@@ -18,18 +18,18 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def data(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The text, prepared for the toy scale."""
+    """Prepare the text for the toy scale."""
     return Path(prepare_shared_data(toy_scale(), str(text), tmp_path_factory.mktemp("data")))
 
 
 @pytest.fixture(scope="session")
 def done(data: Path, glue: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """The toy study without its control, with two seeds, two runs at a time."""
+    """Run the toy study without its control, with two seeds, two runs at a time."""
     out = tmp_path_factory.mktemp("studies") / "done"
     return out, run_study(study_config(data, glue, out, seeds=2, workers=2, variants=("electra", "mlm", "broken")))
 
 
 @pytest.fixture
 def own(done: tuple[Path, dict], tmp_path: Path) -> Path:
-    """A copy of that study, for a test that goes on with it: what one adds no other sees, in whichever order they run."""
+    """Copy the finished study for a test that continues it, so tests do not affect each other."""
     return Path(shutil.copytree(done[0], tmp_path / "own"))

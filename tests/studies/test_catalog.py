@@ -1,4 +1,4 @@
-"""The studies as data: what they compare, and with what compute, against the paper's own figures."""
+"""The variants and budgets of the studies, compared with the paper."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,46 +29,46 @@ def differences(config: PretrainConfig, base: PretrainConfig) -> dict[str, Any]:
 
 @pytest.mark.parametrize("scale", [scale for scale in SCALES if scale != "toy"])
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
-def test_every_study_is_whole_at_every_scale(name: str, scale: str) -> None:
-    whole = study(name, scale)
-    assert whole.name == name
-    names = [variant.name for variant in whole.variants]
+def test_every_study_is_valid_at_every_scale(name: str, scale: str) -> None:
+    grid = study(name, scale)
+    assert grid.name == name
+    names = [variant.name for variant in grid.variants]
     assert len(set(names)) == len(names) > 1
     assert all("/" not in each and " " not in each for each in names), "they are directories"
-    assert whole.budget > 0
-    for variant in whole.variants:
-        config = whole.build_config(variant)
+    assert grid.budget > 0
+    for variant in grid.variants:
+        config = grid.build_config(variant)
         given = [config.steps, config.flops]
         assert given.count(None) == 1
         if variant.share == 0:
             assert config.steps == 1
-        elif whole.equal == "flops":
-            assert config.flops == variant.share * whole.budget
+        elif grid.equal == "flops":
+            assert config.flops == variant.share * grid.budget
         else:
-            assert config.steps == round(whole.budget)
-        if whole.axis is not None and not whole.axis.flops:
+            assert config.steps == round(grid.budget)
+        if grid.axis is not None and not grid.axis.flops:
             assert variant.x is not None
             assert variant.line
-        if whole.axis is not None and whole.axis.ticks:
-            assert variant.x in range(len(whole.axis.ticks))
+        if grid.axis is not None and grid.axis.ticks:
+            assert variant.x in range(len(grid.axis.ticks))
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
-def test_short_sequences_have_the_same_share_of_every_run(name: str) -> None:
-    whole = study(name, "mini")
+def test_length_warmup_has_the_same_share_of_every_run(name: str) -> None:
+    grid = study(name, "mini")
     scale = SCALES["mini"]().config
     share = scale.length_warmup.steps / scale.steps
     assert 0 < share < 1
-    for variant in whole.variants:
-        config = whole.build_config(variant)
+    for variant in grid.variants:
+        config = grid.build_config(variant)
         if variant.share:
             updates = config.steps or config.flops / compute_step_flops(config)
             assert config.length_warmup.steps == pytest.approx(share * updates, abs=1), variant.name
 
 
 @pytest.mark.parametrize("scale", ["base", "large"])
-def test_objectives_differ_in_their_objective_alone(scale: str) -> None:
-    """Not in the share that is masked either, which is 25 % at large: "the same hyperparameters" (section 3.4)."""
+def test_objectives_differ_only_in_their_objective(scale: str) -> None:
+    """The masked share, 25 % at large, is equal too: "the same hyperparameters" (section 3.4)."""
     base = SCALES[scale]().config
     rows = {variant.name: differences(variant.config, base) for variant in study("objectives", scale).variants}
     assert rows.pop("untrained") == rows.pop("electra") == {}
@@ -77,36 +77,36 @@ def test_objectives_differ_in_their_objective_alone(scale: str) -> None:
     assert set(rows) == {"all-tokens-mlm", "replace-mlm", "electra-15", "electra-other-15", "mlm"}
 
 
-def test_a_discriminators_loss_weight_is_not_a_token_predictions() -> None:
+def test_loss_weight_applies_to_discriminators_only() -> None:
     weights = {variant.name: variant.config.loss_weight for variant in study("objectives", "tiny").variants}
     assert weights["electra"] == weights["electra-15"] == 5.0
     assert weights["replace-mlm"] is weights["all-tokens-mlm"] is weights["mlm"] is None
 
 
-def test_budgets_are_the_papers() -> None:
+def test_budgets_equal_the_papers() -> None:
     assert study("objectives", "base").budget == pytest.approx(6.4e19, rel=0.01), "Table 1"
     assert study("efficiency").budget == pytest.approx(1.29e18, rel=0.01), "Table 1, with the released generator"
     for name in ("generator-size", "tying"):
         assert (study(name, "base").equal, study(name, "base").budget) == ("steps", 500_000), "section 3.2"
 
 
-def test_warm_up_is_the_papers() -> None:
+def test_warmup_equals_the_papers() -> None:
     config = study("objectives", "base").build_config(study("objectives", "base").variants[0])
     assert config.schedule.warmup(config.steps) == pytest.approx(10_000 / 766_000)
-    whole = study("generator-size", "base")
-    config = whole.build_config(whole.variants[0])
+    grid = study("generator-size", "base")
+    config = grid.build_config(grid.variants[0])
     assert config.schedule.warmup(config.steps) * config.steps == pytest.approx(10_000), "and at equal steps"
 
 
 SMALL = [74.1, 76.0, 77.7, 79.0, 79.9]
 
 
-def test_efficiency_has_table_1() -> None:
-    whole = study("efficiency")
-    electra = [variant for variant in whole.variants if variant.line == "ELECTRA"]
+def test_efficiency_has_the_scores_of_table_1() -> None:
+    grid = study("efficiency")
+    electra = [variant for variant in grid.variants if variant.line == "ELECTRA"]
     assert [variant.share for variant in electra] == [0.0625, 0.125, 0.25, 0.5, 1.0]
     assert [variant.published for variant in electra] == SMALL
-    bert = {variant.share: variant for variant in whole.variants if variant.line == "BERT"}
+    bert = {variant.share: variant for variant in grid.variants if variant.line == "BERT"}
     assert set(bert) == {variant.share for variant in electra}
     assert bert[1.0].published == 75.1
     assert all(variant.config.objective == "mlm" for variant in bert.values())
@@ -116,11 +116,11 @@ def test_efficiency_has_table_1() -> None:
     assert {variant.published for variant in study("efficiency", "tiny").variants} - {None} == {*SMALL, 75.1}
 
 
-def test_model_sizes_are_figure_4s_and_both_sides_of_a_width_spend_the_same() -> None:
-    whole = study("model-size", "base")
-    assert sorted({variant.x for variant in whole.variants}) == [128, 256, 384, 512, 768]
+def test_model_sizes_are_those_of_figure_4_at_equal_compute() -> None:
+    grid = study("model-size", "base")
+    assert sorted({variant.x for variant in grid.variants}) == [128, 256, 384, 512, 768]
     pairs: dict[float, set[float]] = {}
-    for variant in whole.variants:
+    for variant in grid.variants:
         assert variant.config.model.hidden_size == variant.x
         assert variant.config.model.hidden_size // variant.config.model.num_heads == 64
         pairs.setdefault(variant.x, set()).add(variant.share)
@@ -130,7 +130,7 @@ def test_model_sizes_are_figure_4s_and_both_sides_of_a_width_spend_the_same() ->
     assert small < 0.5
 
 
-def test_narrow_models_get_kernels_of_their_width() -> None:
+def test_initializer_range_scales_with_the_width() -> None:
     tiny, base = SCALES["tiny"]().config, SCALES["base"]().config
     width = tiny.model.hidden_size
     assert scale_width(tiny, width // 4).model.initializer_range == pytest.approx(2 * tiny.model.initializer_range)
@@ -139,11 +139,11 @@ def test_narrow_models_get_kernels_of_their_width() -> None:
 
 
 @pytest.mark.parametrize("scale", ["tiny", "mini", "base"])
-def test_generators_of_narrow_models_get_kernels_of_their_width(scale: str) -> None:
-    """As fitted as at the scale's own width: otherwise ELECTRA alone would suffer from another one."""
-    whole, reference = study("model-size", scale), SCALES[scale]().config
+def test_generator_initializer_range_scales_with_the_width(scale: str) -> None:
+    """Without scaling, other widths would be a disadvantage for ELECTRA only."""
+    grid, reference = study("model-size", scale), SCALES[scale]().config
     fitted = reference.generator.initializer_range
-    for variant in whole.variants:
+    for variant in grid.variants:
         model, kernels = variant.config.model, variant.config.generator.initializer_range
         if fitted is None:
             assert kernels is None
@@ -151,25 +151,25 @@ def test_generators_of_narrow_models_get_kernels_of_their_width(scale: str) -> N
             assert kernels == pytest.approx(fitted * (reference.model.hidden_size / model.hidden_size) ** 0.5)
 
 
-def test_generators() -> None:
-    whole = study("generator-size", "base")
-    assert whole.axis is not None
-    assert whole.axis.ticks[:2] == ("uniform", "unigram")
-    kinds = {variant.name: variant.config.generator for variant in whole.variants}
+def test_generator_sizes_of_figure_3() -> None:
+    grid = study("generator-size", "base")
+    assert grid.axis is not None
+    assert grid.axis.ticks[:2] == ("uniform", "unigram")
+    kinds = {variant.name: variant.config.generator for variant in grid.variants}
     assert kinds["d768-gunigram"].kind == "unigram"
     assert kinds["d768-g256"].size == pytest.approx(1 / 3)
     assert kinds["d256-g512"].size == 2.0
     assert kinds["d768-g256"].initializer_range == 0.02
     tiny = {variant.name: variant.config for variant in study("generator-size", "tiny").variants}
     kernels = [tiny[f"d64-g{hidden}"].generator.initializer_range for hidden in (16, 64, 128)]
-    assert kernels == pytest.approx([0.24, 0.12, 0.12 / 2**0.5]), "fitted to the generator's own width"
+    assert kernels == pytest.approx([0.24, 0.12, 0.12 / 2**0.5]), "scaled to the generator's width"
     costs = {
-        variant.name: compute_step_flops(variant.config) for variant in whole.variants if variant.line.endswith("256")
+        variant.name: compute_step_flops(variant.config) for variant in grid.variants if variant.line.endswith("256")
     }
     assert costs["d256-gunigram"] < costs["d256-g64"] < costs["d256-g256"] < costs["d256-g768"]
 
 
-def test_training_algorithms_and_tying_and_negative_results() -> None:
+def test_variants_of_training_algorithms_tying_and_negative_results() -> None:
     base = SCALES["base"]().config
     rows = {
         variant.name: differences(variant.config, base) for variant in study("training-algorithms", "base").variants
@@ -190,7 +190,7 @@ def test_training_algorithms_and_tying_and_negative_results() -> None:
     assert negative["contrast"] == {"contrast.weight": 1.0}
 
 
-def test_learning_rates_are_searched_for_both_sides_alike() -> None:
+def test_learning_rate_search_is_equal_for_electra_and_bert() -> None:
     rates: dict[str, list[float]] = {}
     for variant in study("learning-rate").variants:
         rates.setdefault(variant.line, []).append(variant.config.optimizer.learning_rate)
@@ -202,21 +202,21 @@ def published_points() -> Iterator[tuple[float, float]]:
         yield from points
 
 
-def test_published_numbers_are_the_papers() -> None:
+def test_published_scores_equal_the_papers() -> None:
     assert list(glue_scores.OBJECTIVES.values()) == [85.0, 84.3, 82.4, 82.4, 82.2]
     assert list(glue_scores.TYING.values()) == [83.6, 84.3, 84.4]
     assert {(1.4e18, 79.9), (1.4e18, 75.1), (6.4e19, 85.1), (6.4e19, 82.2), (3.1e21, 89.5)} <= set(published_points())
 
 
-def test_choosing_variants() -> None:
-    whole = study("tying")
-    assert select_variants(whole, ()) == whole.variants
-    assert [variant.name for variant in select_variants(whole, ("all", "none", "all"))] == ["all", "none"]
+def test_variants_are_selected_by_name() -> None:
+    grid = study("tying")
+    assert select_variants(grid, ()) == grid.variants
+    assert [variant.name for variant in select_variants(grid, ("all", "none", "all"))] == ["all", "none"]
     with pytest.raises(UsageError, match="tying has no variant 'some'; there are none, embeddings, all"):
-        select_variants(whole, ("some",))
+        select_variants(grid, ("some",))
 
 
-def test_a_rate_of_electra_is_that_of_its_stepping_stones() -> None:
+def test_electras_rate_applies_to_objectives_with_a_generator() -> None:
     def rates(**given: float) -> dict[str, float]:
         found = set_learning_rates(
             study("objectives", "mini"), {name.replace("_", "-"): rate for name, rate in given.items()}

@@ -39,13 +39,13 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("model", ORIGINAL)
-def test_the_original_scripts_figures(model: str) -> None:
+def test_flops_equal_the_original_script(model: str) -> None:
     digit = 10 ** (math.floor(math.log10(ORIGINAL[model])) - 3)
     assert ORIGINAL[model] <= compute_train_flops(MODELS[model]) * (1 + 1e-12) < ORIGINAL[model] + digit
 
 
 @pytest.mark.parametrize("number", TABLES)
-def test_every_figure_agrees_or_says_why(number: int) -> None:
+def test_every_figure_agrees_or_has_a_reason(number: int) -> None:
     different = {}
     for row in paper_table(number)["rows"]:
         states = {name: figure["agrees"] for name, figure in row["figures"].items()}
@@ -63,8 +63,8 @@ def test_every_model_is_in_a_table() -> None:
     assert not set(MODELS) & set(NOT_COVERED)
 
 
-def test_the_printed_speed_ups_are_those_of_a_generator_of_half_the_size() -> None:
-    """Why ELECTRA-Small is printed as 1.4e18: to all the digits printed, which BERT-Small's 1.42e18 would not give."""
+def test_printed_speedups_match_a_generator_of_half_the_size() -> None:
+    """The reason for ELECTRA-Small's printed 1.4e18: all printed digits match, unlike with BERT-Small's 1.42e18."""
     base, half, bert = (
         compute_train_flops(MODELS[name]) for name in ("BERT-Base", "ELECTRA-Small, generator 1/2", "BERT-Small")
     )
@@ -94,11 +94,11 @@ def test_the_printed_speed_ups_are_those_of_a_generator_of_half_the_size() -> No
         (2140, "2200x", False),
     ],
 )
-def test_two_digits(computed: float | int, printed: str, same: bool) -> None:
+def test_figures_agree_to_two_digits(computed: float | int, printed: str, same: bool) -> None:
     assert agrees(computed, printed) is same
 
 
-def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
+def test_printed_output(capsys: pytest.CaptureFixture) -> None:
     cli.main(["paper-table", "8"])
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Table 8: GLUE test set; multiples of ELECTRA-Small, generator 1/2"

@@ -1,4 +1,4 @@
-"""What a study will cost, and the budget that fits into some hours."""
+"""Estimated cost of a study, and the budget for a number of hours."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from electra.studies.run import run_study
 
 
 class SetWatch(StepTimer):
-    """A watch that always says the same."""
+    """A timer with constant results."""
 
     def step(self, config) -> Step:
         return Step(compute_step_flops(config), 0.01 if config.objective == "electra" else 0.005)
@@ -42,7 +42,7 @@ def plan_study(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_see
     return make_plan(study, runs, tasks, finetune_seeds, workers, SetWatch(RuntimeConfig("cpu")))
 
 
-def test_flops_are_those_of_the_formula() -> None:
+def test_step_flops_equal_the_formula() -> None:
     config = replace(toy_scale().config, seq_len=24)
     k = int(count_masked(torch.tensor([24]), config.masking.fraction))
     generator = masked_lm_step_flops(compute_generator_sizes(config.model, config.generator), 24, k)
@@ -57,7 +57,7 @@ def test_look_ups_are_a_share_of_the_flops() -> None:
     assert compute_look_up_share(config) == pytest.approx(2 * look_up / masked_lm_step_flops(config.model, 24, k))
 
 
-def test_a_measured_step_takes_time() -> None:
+def test_measured_step_takes_time() -> None:
     config = replace(toy_scale().config, runtime=RuntimeConfig("cpu", threads=1))
     step = measure_step(config)
     assert step.flops == compute_step_flops(config)
@@ -65,14 +65,14 @@ def test_a_measured_step_takes_time() -> None:
     assert measure_finetuning_step(config.model, 16, 32, config.runtime) > 0
 
 
-def test_a_gpu_is_timed_on_whole_batches_and_a_cpu_on_what_it_does_in_seconds() -> None:
+def test_timed_rows_are_limited_on_a_cpu() -> None:
     cpu, gpu = (Runtime(torch.device(name), torch.float32) for name in ("cpu", "cuda"))
     assert count_timed_rows(128, MAX_TIMED_FLOPS / 9, cpu) == 9
     assert count_timed_rows(128, 2 * MAX_TIMED_FLOPS, cpu) == 1
     assert count_timed_rows(128, MAX_TIMED_FLOPS / 9, gpu) == 128
 
 
-def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
+def test_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
     study = replace(toy_study(toy_scale()), budget=1e9)
     plan = plan_study(study, glue, finetune_seeds=2)
     rows = {row.variant.name: row for row in plan.rows}
@@ -88,7 +88,7 @@ def test_a_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
 
 
 @pytest.mark.parametrize("equal", ["flops", "steps"])
-def test_hours_are_divided(equal, glue: Path) -> None:
+def test_budget_fits_into_the_hours(equal, glue: Path) -> None:
     study = replace(toy_study(toy_scale()), budget=1e9 if equal == "flops" else 1e3, equal=equal)
     plan = plan_study(study, glue)
     fitting = replace(study, budget=compute_budget(plan, 2.0))
@@ -98,7 +98,7 @@ def test_hours_are_divided(equal, glue: Path) -> None:
         compute_budget(plan, 0.001)
 
 
-def test_a_budget_by_hours_stays_that_of_the_first_call(text: Path, glue: Path, tmp_path: Path) -> None:
+def test_budget_by_hours_is_computed_once(text: Path, glue: Path, tmp_path: Path) -> None:
     out, words = tmp_path / "study", {"variants": ("untrained",), "tasks": ("sst2",)}
     out.mkdir()
     (out / ".study.json.123.partial").write_text("{")  # of a call that was killed
@@ -107,7 +107,7 @@ def test_a_budget_by_hours_stays_that_of_the_first_call(text: Path, glue: Path, 
         assert run_study(study_config(text, glue, out, hours=hours, **words))["budget"] == first["budget"]
 
 
-def test_a_dry_run_runs_nothing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_dry_run_writes_nothing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "study"
     plan = run_study(study_config(text, glue, out, hours=0.5, variants=("electra", "mlm")), dry_run=True)
     assert not out.exists()

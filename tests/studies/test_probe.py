@@ -1,4 +1,4 @@
-"""The linear probe: what it sees against Hugging Face's hidden states, and that it finds what is there and nothing else."""
+"""The linear probe: its features equal Hugging Face's hidden states, and it finds only existing information."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
     np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
 
 
-def test_it_finds_what_words_tell(model: Path, tmp_path: Path) -> None:
+def test_probe_finds_information_in_the_words(model: Path, tmp_path: Path) -> None:
     glue = str(write_glue(tmp_path, rows=160))
     settings = {"max_length": 24, "max_examples": 5_000, "device": RuntimeConfig("cpu")}
     sentiment = probe(model, glue, "sst2", **settings)
@@ -63,7 +63,7 @@ def test_it_finds_what_words_tell(model: Path, tmp_path: Path) -> None:
     assert again == sentiment
 
 
-def test_it_finds_nothing_where_nothing_is(model: Path, tmp_path: Path) -> None:
+def test_probe_of_random_labels_is_at_chance(model: Path, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for split, number in (("train", 200), ("dev", 400)):
         rows = [f"the cat is {draw.choice(['good', 'bad'])} .\t{draw.integers(2)}" for _ in range(number)]
@@ -72,31 +72,31 @@ def test_it_finds_nothing_where_nothing_is(model: Path, tmp_path: Path) -> None:
     assert found.best == pytest.approx(50, abs=8)
 
 
-def test_it_takes_the_same_examples_for_every_model(tmp_path: Path) -> None:
+def test_subset_is_deterministic(tmp_path: Path) -> None:
     task = load_glue_task("mrpc", str(write_glue(tmp_path)), load_tokenizer(save_model(tmp_path / "model")))
-    whole = task.read("train")
-    some = select_subset(whole, 10)
+    full = task.read("train")
+    some = select_subset(full, 10)
     assert len(some) == 10
     assert some.labels is not None
-    assert whole.second is not None
-    pairs = list(zip(whole.first, whole.second, whole.labels, strict=True))
+    assert full.second is not None
+    pairs = list(zip(full.first, full.second, full.labels, strict=True))
     assert all(row in pairs for row in zip(some.first, some.second or (), some.labels, strict=True))
-    assert select_subset(whole, 10).first == some.first
-    assert select_subset(whole, len(whole)) is whole
+    assert select_subset(full, 10).first == some.first
+    assert select_subset(full, len(full)) is full
 
 
-def test_matthews_correlation_is_asked_of_balanced_classes(tmp_path: Path) -> None:
-    """A weak sign of the rarer class: whoever weighs examples alike never says it."""
+def test_classes_are_balanced_for_matthews_correlation(tmp_path: Path) -> None:
+    """With a weak feature and equal example weights, the rarer class would never be predicted."""
     draw = np.random.default_rng(0)
     labels = (draw.random(600) < 0.85).astype(np.int64)
     columns = (labels + 2.0 * draw.standard_normal(600))[:, None]
     task = load_glue_task("cola", str(tmp_path), load_tokenizer(save_model(tmp_path / "model")))
     balanced = build_search(task, PENALTIES).fit(columns, labels)
-    alike = build_search(replace(task, metrics=("accuracy",)), PENALTIES).fit(columns, labels)
+    unbalanced = build_search(replace(task, metrics=("accuracy",)), PENALTIES).fit(columns, labels)
     assert (balanced.predict(columns) == 0).mean() > 0.2
-    assert (alike.predict(columns) == 0).mean() < 0.02
+    assert (unbalanced.predict(columns) == 0).mean() < 0.02
 
 
-def test_a_missing_task(model: Path, tmp_path: Path) -> None:
+def test_missing_task_raises(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no CoLA/train.tsv here"):
         probe(model, str(tmp_path), "cola", max_length=24, max_examples=10, device=RuntimeConfig("cpu"))

@@ -1,4 +1,4 @@
-"""Rows, tables and figures from records: spreads, gaps, unequal compute, the paper beside."""
+"""Rows, tables and figures from records: spreads, missing runs, unequal compute, the paper's scores."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ def record(score: float, flops: float, seed: int) -> dict:
 
 
 def results_of(name: str, out: Path, scores, seeds: int = 2) -> Results:
-    """A study of the toy scale with made-up records; `scores` gives a variant's and seed's record, its failure, or None."""
+    """Build a toy study with given records; `scores` returns the record or failure of a variant and seed, or None."""
     study: Study = STUDIES[name](replace(toy_scale(), name="tiny"))  # whose neighbors the paper has numbers of
     config = study_config(Path("text"), Path("glue"), out)
     trials = {
@@ -53,12 +53,12 @@ def results_of(name: str, out: Path, scores, seeds: int = 2) -> Results:
 
 
 def good(study: Study, variant, seed: int) -> dict:
-    """ELECTRA is better than BERT by ten points, and better the more it spends."""
+    """Return scores that are ten points higher for ELECTRA than for BERT and rise with compute."""
     flops = study.target(variant) or 1.0
     return record((60.0 if variant.line == "ELECTRA" else 50.0) + 4 * variant.share + seed, flops, seed)
 
 
-def test_unequal_compute_is_named(tmp_path: Path) -> None:
+def test_unequal_compute_is_reported(tmp_path: Path) -> None:
     def scores(study, variant, seed):
         spent = 1.02 if (variant.name, seed) == ("mlm-1", 1) else 1.005
         return record(50.0, spent * study.target(variant), seed)
@@ -71,7 +71,7 @@ def test_unequal_compute_is_named(tmp_path: Path) -> None:
     assert "Every run used its share of the budget within 1%." in to_markdown(equal)
 
 
-def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
+def test_budget_in_steps_is_reported_as_updates(tmp_path: Path) -> None:
     def scores(study, variant, seed):
         return {**record(50.0, 1e9, seed), "step": 500 + 20 * (variant.name == "all")}
 
@@ -82,8 +82,8 @@ def test_equal_steps_are_said_to_be_steps(tmp_path: Path) -> None:
     assert "| Train FLOPs | 1e+09 | 1e+09 | 1e+09 |" in page
 
 
-def test_the_summary_counts_the_model_as_the_training_loop_does(tmp_path: Path) -> None:
-    """Table 1's inference FLOPs and parameters are those of the main encoder, whatever stands beside it."""
+def test_summary_counts_the_main_encoder(tmp_path: Path) -> None:
+    """Table 1's inference FLOPs and parameters are those of the main encoder, without other networks."""
     results = results_of("tying", tmp_path, good)
     config = results.study.variants[0].config
     counted = count_costs(config)
@@ -93,7 +93,7 @@ def test_the_summary_counts_the_model_as_the_training_loop_does(tmp_path: Path) 
     assert rows["Params"].split(" | ") == [size] * 3
 
 
-def test_the_adversarial_generators_accuracy_stands_beside_the_others(tmp_path: Path) -> None:
+def test_heldout_table_has_the_generators_accuracies(tmp_path: Path) -> None:
     """Appendix F: 58 % against 65 %."""
 
     def scores(study: Study, variant, seed: int) -> dict:
@@ -109,7 +109,7 @@ def test_the_adversarial_generators_accuracy_stands_beside_the_others(tmp_path: 
     assert found["adversarial, 1 of the budget"] == "0.580"
 
 
-def test_spreads_and_gaps(tmp_path: Path) -> None:
+def test_spreads_failures_and_missing_runs(tmp_path: Path) -> None:
     def scores(study, variant, seed):
         if variant.name == "mlm-0.25":
             return {"failed": "step 7: the gradients are not finite | numbers"} if seed else None
@@ -133,7 +133,7 @@ def test_spreads_and_gaps(tmp_path: Path) -> None:
 
 
 def tuned(values: list[float]):
-    """Records whose every task was fine-tuned so often; BERT's always once."""
+    """Return records with that many fine-tuning runs per task, for BERT always one."""
 
     def scores(study: Study, variant, seed: int) -> dict:
         score = {"metric": "accuracy", "median": statistics.median(values), "values": values}
@@ -143,7 +143,7 @@ def tuned(values: list[float]):
     return scores
 
 
-def test_fine_tuning_runs_are_counted_and_their_spread_is_shown(tmp_path: Path) -> None:
+def test_fine_tuning_runs_and_their_spread_are_reported(tmp_path: Path) -> None:
     equal = to_markdown(results_of("convergence", tmp_path / "equal", good))
     assert "- A fine-tuned score is of one run." in equal
     assert "over the fine-tuning runs of one encoder" not in equal
@@ -157,7 +157,7 @@ def test_fine_tuning_runs_are_counted_and_their_spread_is_shown(tmp_path: Path) 
     assert float(row["finetuning_std_sst2"]) == pytest.approx(statistics.stdev([50, 60, 61]))
 
 
-def test_tags(tmp_path: Path) -> None:
+def test_tag_probe_is_reported(tmp_path: Path) -> None:
     def tagged(study: Study, variant, seed: int) -> dict:
         found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "folder": "/data/chunks", "split": "test"}
         known = good(study, variant, seed)
@@ -178,12 +178,12 @@ def test_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "shown"), [(1, "2"), (2, "2.0 ± 0.0")])
-def test_one_seeds_best_layer_is_a_layer(seeds: int, shown: str, tmp_path: Path) -> None:
+def test_best_layer_of_one_seed_is_an_integer(seeds: int, shown: str, tmp_path: Path) -> None:
     page = to_markdown(results_of("convergence", tmp_path, good, seeds))
     assert f"| ELECTRA, 4 of the budget | {' | '.join([shown] * len(TASKS))} |" in page.split("Best layer (0")[1]
 
 
-def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
+def test_failure_keeps_existing_scores(tmp_path: Path) -> None:
     results_of("tying", tmp_path, good, seeds=1)
     study = STUDIES["tying"](toy_scale())
     trials = {
@@ -200,7 +200,7 @@ def test_a_failure_takes_no_score_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
-def test_every_study_has_its_figure(name: str, tmp_path: Path) -> None:
+def test_every_study_has_a_figure(name: str, tmp_path: Path) -> None:
     results = results_of(name, tmp_path, good)
     write_figures(results, tmp_path)
     assert (tmp_path / "figure.png").stat().st_size > 10_000
@@ -215,7 +215,7 @@ def test_every_study_has_its_figure(name: str, tmp_path: Path) -> None:
     assert ("the paper: " in drawing) == bool(study.published.lines or study.variants[0].published)
 
 
-def test_the_same_results_make_the_same_file(tmp_path: Path) -> None:
+def test_equal_results_give_equal_files(tmp_path: Path) -> None:
     results = results_of("tying", tmp_path, good)
     drawings = []
     for _ in range(2):
@@ -224,7 +224,7 @@ def test_the_same_results_make_the_same_file(tmp_path: Path) -> None:
     assert drawings[0] == drawings[1]
 
 
-def test_what_a_figure_shows(tmp_path: Path) -> None:
+def test_figure_has_scores_and_differences(tmp_path: Path) -> None:
     figure = draw(results_of("model-size", tmp_path, good))
     tuned, best, last, difference, paper = figure.axes
     assert [axes.get_title() for axes in figure.axes[:4]] == [
@@ -238,7 +238,7 @@ def test_what_a_figure_shows(tmp_path: Path) -> None:
     assert "Figure 4" in paper.get_title()
 
 
-def test_a_line_has_a_gap_where_nothing_was_run(tmp_path: Path) -> None:
+def test_line_has_a_gap_at_missing_runs(tmp_path: Path) -> None:
     def scores(study: Study, variant, seed: int) -> dict | None:
         return None if variant.name == "d16-gunigram" else good(study, variant, seed)
 
@@ -247,18 +247,18 @@ def test_a_line_has_a_gap_where_nothing_was_run(tmp_path: Path) -> None:
     assert [math.isnan(value) for value in drawn] == [False, True, False, False]
 
 
-def test_the_table_names_variants_as_the_command_line_does(tmp_path: Path) -> None:
+def test_table_has_the_variant_names_of_the_command_line(tmp_path: Path) -> None:
     page = to_markdown(results_of("tying", tmp_path, good))
     assert "- For `--variants`: no tying `none`, embeddings tied `embeddings`, all weights tied `all`." in page
 
 
-def test_without_fine_tuning_there_is_no_column_for_it(tmp_path: Path) -> None:
+def test_table_without_fine_tuning_has_no_column_for_it(tmp_path: Path) -> None:
     page = to_markdown(results_of("tying", tmp_path, lambda *about: good(*about) | {"finetuned": {}}))
     assert "| Probe avg. |" in page
     assert "GLUE avg. |" not in page
 
 
-def test_nothing_yet(tmp_path: Path) -> None:
+def test_results_without_records(tmp_path: Path) -> None:
     for name in ("objectives", "model-size"):
         results = results_of(name, tmp_path / name, lambda *_: None)
         write_figures(results, tmp_path)

@@ -1,4 +1,4 @@
-"""A study as a user runs it: what it leaves, that a failing variant takes none along, that a killed one goes on."""
+"""Running a study: its files, failing variants, and interruptions."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ from electra import cli
 from electra.errors import DataError, RunError, UsageError
 from electra.runtime.setup import RuntimeConfig
 from electra.studies import run as run_module
-from electra.studies import trial as cell_module
+from electra.studies import trial as trial_module
 from electra.studies.catalog import STUDIES
 from electra.studies.compute import compute_step_flops
 from electra.studies.inputs import fit_scale_to_data
@@ -60,7 +60,7 @@ def test_every_variant_and_seed_has_a_row(done) -> None:
     assert rows["electra", 0]["heldout_loss"] != rows["electra", 1]["heldout_loss"], "seeds differ"
 
 
-def test_compute_is_equal(done) -> None:
+def test_runs_have_equal_compute(done) -> None:
     out, _ = done
     rows = rows_of(out)
     spent = [float(rows[name, seed]["flops"]) for name in ("electra", "mlm") for seed in (0, 1)]
@@ -70,7 +70,7 @@ def test_compute_is_equal(done) -> None:
     assert "Every run used its share of the budget within 1%." in (out / "table.md").read_text()
 
 
-def test_a_variant_that_fails_is_told_and_takes_none_along(done) -> None:
+def test_failed_variant_is_reported_and_others_continue(done) -> None:
     out, _ = done
     row = rows_of(out)["broken", 0]
     assert row["status"].startswith("failed: ")
@@ -81,10 +81,10 @@ def test_a_variant_that_fails_is_told_and_takes_none_along(done) -> None:
     assert "| 0 (2 failed) |" in table
 
 
-def test_the_table(done) -> None:
+def test_table_has_all_variants_and_scores(done) -> None:
     out, _ = done
     rows, table = rows_of(out), (out / "table.md").read_text()
-    assert "| Model | ELECTRA | BERT | uneven batches | one update |" in table, "across, as Table 5"
+    assert "| Model | ELECTRA | BERT | uneven batches | one update |" in table, "transposed as in Table 5"
     assert "| GLUE in the paper | 85.0 | 82.2 |  |  |" in table
     values = [float(rows["electra", seed]["sst2"]) for seed in (0, 1)]
     line = next(line for line in table.split("## Fine-tuned")[1].splitlines() if line.startswith("| ELECTRA |"))
@@ -93,7 +93,7 @@ def test_the_table(done) -> None:
     assert "| SST | STS | Avg. |" in table
 
 
-def test_the_figure(done) -> None:
+def test_figure_is_written(done) -> None:
     out, _ = done
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
     drawing = (out / "figure.svg").read_text()
@@ -101,7 +101,7 @@ def test_the_figure(done) -> None:
         assert words in drawing
 
 
-def test_fine_tuning_reads_as_much_as_there_are_positions(done, data: Path) -> None:
+def test_fine_tuning_length_is_limited_by_positions(done, data: Path) -> None:
     out, _ = done
     config = yaml.safe_load((out / "finetuned/electra/seed-1/sst2/seed-1/config.yaml").read_text())
     pretrained = yaml.safe_load((out / "runs/electra/seed-1/config.yaml").read_text())
@@ -113,7 +113,7 @@ def test_fine_tuning_reads_as_much_as_there_are_positions(done, data: Path) -> N
     assert "the probe 24 tokens of a sentence. Fine-tuning reads 64 tokens of an example at most" in table
 
 
-def test_scores_stay_and_large_models_go(done) -> None:
+def test_finetuned_models_are_deleted_and_scores_kept(done) -> None:
     out, _ = done
     seed = out / "finetuned/electra/seed-1/sst2/seed-1"
     assert (seed / "predictions-dev.jsonl").exists()
@@ -121,7 +121,7 @@ def test_scores_stay_and_large_models_go(done) -> None:
     assert (out / "runs/electra/seed-1/discriminator/config.json").exists()
 
 
-def test_run_again_it_does_only_what_is_new(own: Path, data: Path, glue: Path) -> None:
+def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) -> None:
     out = own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
     returned = run_study(study_config(data, glue, out, seeds=2, tasks=("sst2", "stsb", "rte"), variants=("mlm",)))
@@ -143,7 +143,7 @@ def test_run_again_it_does_only_what_is_new(own: Path, data: Path, glue: Path) -
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
 
 
-def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
+def test_tag_probe_runs_with_tags(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     out = own
     for split in ("train", "dev"):
         write_neighbors(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
@@ -167,7 +167,7 @@ def test_tags_are_probed_where_they_are_asked_for(own: Path, data: Path, glue: P
         run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
-def test_a_task_that_fails_takes_no_other_along(
+def test_failed_task_does_not_stop_other_tasks(
     text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "study"
@@ -180,9 +180,9 @@ def test_a_task_that_fails_takes_no_other_along(
             raise UsageError("no luck")
         return finetune_trial(trial, task)
 
-    monkeypatch.setattr(cell_module, "finetune_trial", failing)
+    monkeypatch.setattr(trial_module, "finetune_trial", failing)
     with pytest.raises(UsageError, match="no luck"):
-        cell_module.run_trial(trial)
+        trial_module.run_trial(trial)
     record = trial.record()
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb"}
     assert not trial.is_finished()
@@ -209,7 +209,7 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert "fine-tuned" in (tmp_path / "study/figure.svg").read_text()
 
 
-def test_a_dry_run_counts_what_is_left(done, data: Path, glue: Path, capsys: pytest.CaptureFixture) -> None:
+def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, capsys: pytest.CaptureFixture) -> None:
     out, _ = done
     words = {"variants": ("electra", "mlm"), "tasks": TASKS}
     plan = run_study(study_config(data, glue, out, seeds=3, **words), dry_run=True)
@@ -218,10 +218,10 @@ def test_a_dry_run_counts_what_is_left(done, data: Path, glue: Path, capsys: pyt
     assert "A toy study: all runs are done" in capsys.readouterr().out
 
 
-def test_a_run_that_was_stopped_is_not_done(
+def test_stopped_run_is_not_finished(
     own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """As somebody's SIGTERM to one process leaves it: nothing is recorded, neither scores nor a failure."""
+    """After SIGTERM to one trial process, neither scores nor a failure are recorded."""
     monkeypatch.setattr(
         run_module, "run_trials", lambda trials, workers, started, ended: [ended(trial) for trial in trials]
     )
@@ -230,7 +230,7 @@ def test_a_run_that_was_stopped_is_not_done(
     assert "mlm-seed-2 was stopped before its end" in capsys.readouterr().out
 
 
-def test_another_study_does_not_fit_in(done, data: Path, glue: Path, tmp_path: Path) -> None:
+def test_directory_of_another_study_raises(done, data: Path, glue: Path, tmp_path: Path) -> None:
     out, _ = done
     (tmp_path / "other.txt").write_text("the cat sees mice .\n")
     with pytest.raises(RunError, match="its data is .*, not .*other.txt; choose another --out"):
@@ -246,9 +246,7 @@ def test_another_study_does_not_fit_in(done, data: Path, glue: Path, tmp_path: P
         run_study(study_config(data, glue, tmp_path))
 
 
-def test_runs_of_another_configuration_are_not_taken_for_these(
-    done, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_another_configuration_raise(done, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = done
 
     def changed(scale: Scale) -> Study:
@@ -261,7 +259,7 @@ def test_runs_of_another_configuration_are_not_taken_for_these(
         run_study(study_config(data, glue, out))
 
 
-def test_data_as_short_as_the_pieces_is_read_whole(text: Path, tmp_path: Path) -> None:
+def test_short_data_has_no_length_warmup(text: Path, tmp_path: Path) -> None:
     tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "tokenizer"), vocab_size=160)
     for length, steps in {8: 0, 12: 10}.items():
         data = electra.prepare(str(text), tokenizer=str(tokenizer), out=str(tmp_path / f"{length}"), seq_len=length)
@@ -269,7 +267,7 @@ def test_data_as_short_as_the_pieces_is_read_whole(text: Path, tmp_path: Path) -
         assert (config.seq_len, config.length_warmup.steps) == (length, steps)
 
 
-def test_each_side_learns_at_its_rate(text: Path, glue: Path, tmp_path: Path) -> None:
+def test_rates_apply_by_objective(text: Path, glue: Path, tmp_path: Path) -> None:
     words = {"rates": {"mlm": 1e-3}, "variants": ("untrained", "mlm"), "tasks": ("sst2",)}
     returned = run_study(study_config(text, glue, tmp_path / "study", **words))
     rates = {
@@ -284,7 +282,7 @@ def test_each_side_learns_at_its_rate(text: Path, glue: Path, tmp_path: Path) ->
     assert returned["failed"] == []
 
 
-def test_a_command_whose_run_fails_says_so(
+def test_command_with_a_failed_run_reports_it(
     text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     words = f"study toy --scale toy --data {text} --glue {glue} --out {tmp_path / 'study'} --seeds 1 --variants broken".split()
@@ -297,7 +295,7 @@ def test_a_command_whose_run_fails_says_so(
     assert f"{tmp_path / 'study'}/table.md" in said.replace("\n", "")
 
 
-def test_exit_reasons_of_trial_processes(done, data: Path, glue: Path) -> None:
+def test_exit_codes_of_trial_processes_are_described(done, data: Path, glue: Path) -> None:
     study = toy_study(toy_scale())
     config = study_config(data, glue, done[0])
     trial = build_trial(study, study.variants[0], 0, config, "data", EvalConfig("glue", TASKS))
@@ -306,7 +304,7 @@ def test_exit_reasons_of_trial_processes(done, data: Path, glue: Path) -> None:
     assert [describe_exit(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or stopped by a signal"
 
 
-def test_runtime_of_trials(
+def test_trials_have_the_configured_runtime(
     data: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
@@ -344,7 +342,7 @@ def wait_until(condition, seconds: float = 120) -> None:
 
 
 def alive(group: int) -> list[str]:
-    """The processes of a group that are no zombies, which nobody may have reaped."""
+    """List the processes of a group except zombies, which may not have been reaped."""
     stats = [text_of(path) for path in Path("/proc").glob("[0-9]*/stat")]
     fields = [stat.rpartition(") ")[2].split() for stat in stats if stat]
     return [state for state, _, of, *_ in fields if int(of) == group and state != "Z"]
@@ -353,13 +351,13 @@ def alive(group: int) -> list[str]:
 def text_of(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended
         return ""
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_who_may_read_a_study(private: bool, text: Path, glue: Path, tmp_path: Path) -> None:
-    """Its runs are processes of their own, which inherit the umask."""
+def test_file_permissions_follow_the_umask(private: bool, text: Path, glue: Path, tmp_path: Path) -> None:
+    """Trials are separate processes, which inherit the umask."""
     words = f"study toy --scale toy --data {text} --glue {glue} --out {tmp_path / 'study'} --seeds 1 --tasks sst2"
     before = os.umask(0o027)
     try:
@@ -372,7 +370,7 @@ def test_who_may_read_a_study(private: bool, text: Path, glue: Path, tmp_path: P
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Path, tmp_path: Path) -> None:
+def test_stopped_study_continues(how: int, text: Path, glue: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     words = f"study toy --scale toy --data {text} --glue {glue} --out {out} --seeds 1 --variants electra mlm".split()
     process = started(words, stdout=subprocess.DEVNULL)
@@ -382,10 +380,12 @@ def test_stopped_it_loses_at_most_the_run_in_hand(how: int, text: Path, glue: Pa
     process.wait()
     assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
     first = (out / "trials/electra-seed-0.json").stat().st_mtime_ns
-    # At once, though after a SIGKILL the run in hand has an orphan that still saves: the new process waits for it.
+    # After SIGKILL an orphaned trial process is still saving; the new one waits for it.
     run_study(study_config(text, glue, out, variants=("electra", "mlm")))
     wait_until(lambda: not alive(process.pid))
     assert (out / "trials/electra-seed-0.json").stat().st_mtime_ns == first
     assert rows_of(out)["mlm", 0]["status"] == "done"
     log = (out / "logs/mlm-seed-0.log").read_text()
-    assert 0 <= log.find("Stopped at step") < log.find("resuming from step"), "the second part went on, after the first"
+    assert 0 <= log.find("Stopped at step") < log.find("resuming from step"), (
+        "the second process continued after the first"
+    )

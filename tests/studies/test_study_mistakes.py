@@ -1,4 +1,4 @@
-"""Mistakes on the command line: one line each, exit code 2, nothing written."""
+"""Invalid command lines: one line each, exit code 2, nothing written."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes(
+def test_invalid_options_raise_one_line(
     case: str, text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -51,14 +51,16 @@ def test_mistakes(
     assert not any(tmp_path.iterdir())
 
 
-def test_the_directory_is_another_thing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_directory_with_other_files_raises(
+    text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     (tmp_path / "thesis.tex").write_text("")
     words = ["--data", str(text), "--glue", str(glue), "--out", str(tmp_path), "--scale", "toy"]
     assert "not empty and not a study; choose another --out" in error(capsys, "study", "toy", *words)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_python_accepts_the_same_names(text: Path, glue: Path, tmp_path: Path) -> None:
+def test_python_function_has_the_same_options(text: Path, glue: Path, tmp_path: Path) -> None:
     plan = electra.study(
         "toy", data=str(text), glue=str(glue), out=str(tmp_path / "out"), scale="toy", variants="mlm", dry_run=True
     )

@@ -1,4 +1,4 @@
-"""The probe of tags: what it sees against Hugging Face's hidden states, and that it finds what neighbors tell."""
+"""The tag probe: its states equal Hugging Face's hidden states, and it finds information in neighboring words."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_states_are_hugging_faces_at_the_first_token_of_each_word(model: Path, t
     np.testing.assert_allclose(np.stack(states), torch.cat(expected, 1), atol=1e-5)
 
 
-def test_layers_know_what_a_neighbor_tells_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
+def test_layers_encode_neighbors_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
     for split, number in (("train", 200), ("dev", 100)):
         write_neighbors(tmp_path / f"{split}.txt", number, seed=number)
     found = probed(model, tmp_path)
@@ -53,7 +53,7 @@ def test_layers_know_what_a_neighbor_tells_and_embeddings_do_not(model: Path, tm
     assert probed(model, tmp_path) == found
 
 
-def test_some_sentences_are_enough(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_are_limited(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tags, "MAX_SENTENCES", 20)
     write_conll(tmp_path / "train.txt", 60, seed=1)
     write_conll(tmp_path / "test.txt", 30, seed=2)
@@ -62,7 +62,7 @@ def test_some_sentences_are_enough(model: Path, tmp_path: Path, monkeypatch: pyt
     assert probed(model, tmp_path).split == "test"
 
 
-def test_bad_folders(model: Path, tmp_path: Path) -> None:
+def test_invalid_folders_raise(model: Path, tmp_path: Path) -> None:
     write_conll(tmp_path / "train.txt", 9, seed=1)
     with pytest.raises(DataError, match="the tag probe needs train, and dev or test; found train"):
         probed(model, tmp_path)

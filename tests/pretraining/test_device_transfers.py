@@ -1,8 +1,8 @@
-"""A step's code asks the device for no value, and brings it none on the way: what a CUDA graph needs of it.
+"""A step reads no value from the device and copies none to it, as CUDA graphs require.
 
-Seen without a GPU: tensors of torch's `meta` device have shapes and no values, so that whatever asks for a value, or for a
-shape that depends on one, fails. The code takes the same branches for them as for a GPU: it asks only whether a device is a CPU.
-What CUDA's own kernels do, attention's and those of lower precisions among them, is left to `tests/test_gpu.py`.
+The tests need no GPU: tensors on the `meta` device have shapes but no values, so code that reads a value, or needs a shape that
+depends on one, fails. The code takes the same branches for them as for a GPU, because it tests only whether a device is a CPU.
+`tests/test_gpu.py` covers CUDA's own kernels, such as attention and lower precisions.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class BetweenDevices(TorchDispatchMode):
-    """Notes the operations that have to do with tensors of two devices, or with a mask as an index, which CUDA counts first."""
+    """Records operations with tensors on two devices, and boolean masks as indices, which synchronize on CUDA."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,22 +54,22 @@ class BetweenDevices(TorchDispatchMode):
         return result
 
 
-def on_the_host_only(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The same for the host; a tensor made of the host's values elsewhere travels there, and no operation shows it."""
+def require_host(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Allow a constructor only on the host: elsewhere it copies values to the device, which is not recorded."""
 
     def checked(*args: Any, **kwargs: Any) -> torch.Tensor:
         made = make(*args, **kwargs)
-        assert made.device.type == "cpu", "values travel"
+        assert made.device.type == "cpu", "values are copied to the device"
         return made
 
     return checked
 
 
 def step(electra: PretrainingModel, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Forward and backward without values; what happened between devices."""
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)  # it does not know the device
+    """Run forward and backward without values; return the recorded operations."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)  # autocast does not support the meta device
     for where, name in ((torch, "tensor"), (torch, "as_tensor"), (torch.Tensor, "new_tensor")):
-        monkeypatch.setattr(where, name, on_the_host_only(getattr(where, name)))
+        monkeypatch.setattr(where, name, require_host(getattr(where, name)))
     electra.to("meta")
     on_host = batch(lengths)
     inputs = Batch(*(None if t is None else t.to("meta") for t in vars(on_host).values()))
@@ -84,12 +84,14 @@ def step(electra: PretrainingModel, lengths: tuple[int, ...], monkeypatch: pytes
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("lengths", [(40, 23), (40, 40)], ids=["padding", "no padding"])
-def test_objectives(objective: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objectives_need_no_device_transfer(
+    objective: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert step(model(objective), lengths, monkeypatch) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_methods(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_need_no_device_transfer(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert step(model(**METHODS[method]), (40, 23), monkeypatch) == []
 
 
@@ -107,7 +109,7 @@ NOTED: dict[str, Callable[[Batch, torch.Tensor], object]] = {
 
 
 def mistaken(mistake: Callable[[Batch, torch.Tensor], object], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A step with a mistake at its end."""
+    """Run a step with a mistake at its end."""
     forward = PretrainingModel.forward
 
     def at_last(self, inputs, counts):
@@ -120,12 +122,12 @@ def mistaken(mistake: Callable[[Batch, torch.Tensor], object], monkeypatch: pyte
 
 
 @pytest.mark.parametrize("mistake", RAISED)
-def test_mistakes_that_stop_a_step(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronization_raises(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error, what = RAISED[mistake]
     with pytest.raises(error, match="meta|travel"):
         mistaken(what, monkeypatch)
 
 
 @pytest.mark.parametrize("mistake", NOTED)
-def test_mistakes_that_are_noted(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_transfer_is_recorded(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(mistaken(NOTED[mistake], monkeypatch)) == 1

@@ -1,4 +1,4 @@
-"""Settings that exclude each other: one line that names both, and what would work; and that it does work."""
+"""Conflicting options: one line that names both and a valid alternative."""
 
 import shlex
 from pathlib import Path
@@ -10,7 +10,7 @@ from electra import cli
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
 
-CLASHES = [
+CONFLICTS = [
     ("--generator.tying all", "generator.tying all shares the encoder, and generator.size 0.5 makes its size differ"),
     (
         "--generator.tying all --generator.size 1 --generator.depth 0.5",
@@ -90,8 +90,8 @@ CLASHES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), CLASHES)
-def test_clashes(options: str, message: str, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize(("options", "message"), CONFLICTS)
+def test_conflicting_options_raise_one_line(options: str, message: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["pretrain", "text", "--preset", "tiny", "--out", "out", *shlex.split(options)])
     assert stop.value.code == 2
@@ -113,14 +113,14 @@ def test_clashes(options: str, message: str, capsys: pytest.CaptureFixture) -> N
         "--length-warmup.steps 5 --length-warmup.length 8",
     ],
 )
-def test_what_is_advised_works(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advised_alternatives_are_valid(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[PretrainConfig] = []
     monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
     cli.main(["pretrain", "text", "--preset", "tiny", "--out", "out", *shlex.split(options)])
     assert len(seen) == 1
 
 
-IDLE = [
+WITHOUT_EFFECT = [
     ("--objective mlm --generator.size 0.5", "--generator.size has no effect: --objective mlm has no generator"),
     ("--objective mlm --loss-weight 5", "--loss-weight has no effect: --objective mlm has no generator"),
     (
@@ -152,7 +152,7 @@ IDLE = [
     ),
     ("--length-warmup.length 8", "--length-warmup.length has no effect: length_warmup.steps is 0"),
 ]
-EFFECTIVE = (
+WITH_EFFECT = (
     "--generator.kind unigram --generator.temperature 2",
     "--copy null",
     "--objective all-tokens-mlm --copy false --schedule.warmup-steps 5",
@@ -163,34 +163,34 @@ EFFECTIVE = (
 
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What `electra pretrain` warns of before it trains, which it does not here."""
+    """Capture the warnings of `electra pretrain`, without training."""
     monkeypatch.setattr(run, "pretrain", lambda config, out: {})
     return caplog
 
 
-def warnings_of(log: pytest.LogCaptureFixture) -> list[str]:
+def list_warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in log.records if record.levelname == "WARNING"]
 
 
-@pytest.mark.parametrize(("options", "message"), IDLE)
-def test_options_without_effect_are_told(options: str, message: str, warnings: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("options", "message"), WITHOUT_EFFECT)
+def test_options_without_effect_give_a_warning(options: str, message: str, warnings: pytest.LogCaptureFixture) -> None:
     cli.main(["pretrain", "builtin", "--out", "nowhere", "--preset", "tiny", *shlex.split(options)])
-    (line,) = warnings_of(warnings)
+    (line,) = list_warnings(warnings)
     assert line.startswith(message)
 
 
-@pytest.mark.parametrize("options", EFFECTIVE)
-def test_options_with_an_effect_are_not(options: str, warnings: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("options", WITH_EFFECT)
+def test_options_with_an_effect_give_no_warning(options: str, warnings: pytest.LogCaptureFixture) -> None:
     cli.main(["pretrain", "builtin", "--out", "nowhere", "--preset", "tiny", *shlex.split(options)])
-    assert warnings_of(warnings) == []
+    assert list_warnings(warnings) == []
 
 
-def test_keyword_arguments_without_effect_are_told_too(warnings: pytest.LogCaptureFixture) -> None:
+def test_keyword_arguments_without_effect_give_a_warning(warnings: pytest.LogCaptureFixture) -> None:
     electra.pretrain("builtin", out="nowhere", preset="tiny", masking={"rarity": 2.0})
-    assert warnings_of(warnings) == ["--masking.rarity has no effect: masking.strategy is uniform"]
+    assert list_warnings(warnings) == ["--masking.rarity has no effect: masking.strategy is uniform"]
 
 
-def test_a_run_says_in_what_it_differs_from_its_preset(
+def test_log_lists_the_differences_from_the_preset(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(run, "pretrain", lambda config, out: {})
@@ -205,14 +205,15 @@ def test_a_run_says_in_what_it_differs_from_its_preset(
         assert shown in capsys.readouterr().out
 
 
-def test_networks_that_no_memory_holds(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_networks_too_large_for_memory_raise(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("so much for so little .\n" * 50)
     sizes = "--preset tiny --steps 1 --model.vocab-size 100 --training.batch-size 4 --generator.size 1e7"
     words = f"pretrain {text} --out {tmp_path / 'run'} {sizes}"
     with pytest.raises(SystemExit):
         cli.main(shlex.split(words))
-    said = " ".join(capsys.readouterr().err.split())
+    output = " ".join(capsys.readouterr().err.split())
     assert (
-        "not enough memory for an encoder of width 64 and a generator of 640,000,000; lower --model.hidden-size" in said
+        "not enough memory for an encoder of width 64 and a generator of 640,000,000; lower --model.hidden-size"
+        in output
     )

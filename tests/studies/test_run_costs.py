@@ -1,4 +1,4 @@
-"""`electra flops`: the counts of a run are the training loop's, and the sizes are the paper's."""
+"""`electra flops`: counts equal those of the training loop, sizes those of the paper."""
 
 from dataclasses import replace
 
@@ -16,8 +16,8 @@ from electra.studies.paper.run_costs import count_costs, format_flops
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 
-def test_the_count_is_that_of_the_training_loop() -> None:
-    """`build_model` makes what a run trains, and its `row_flops` is what a run reports."""
+def test_counts_equal_the_training_loops() -> None:
+    """A run trains the model of `build_model` and reports its `row_flops`."""
     config = PRESETS["tiny"]()
     words = (f"w{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))
     trained = build_model(config, Tokenizer((*SPECIAL_TOKENS, *words), Normalization()), torch.ones(2_048).long())
@@ -28,12 +28,12 @@ def test_the_count_is_that_of_the_training_loop() -> None:
     assert {name: p.shape for name, p in shapes.named_parameters()} == {
         name: p.shape for name, p in trained.named_parameters()
     }
-    assert {p.device.type for p in shapes.parameters()} == {"meta"}, "a model that is only counted takes no memory"
+    assert {p.device.type for p in shapes.parameters()} == {"meta"}, "counting allocates no memory"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_parts_and_directions_sum_to_the_whole(preset: str, objective: str) -> None:
+def test_parts_and_directions_sum_to_the_total(preset: str, objective: str) -> None:
     counted = count_costs(replace(PRESETS[preset](), objective=objective))
     row = sum(sum(parts.values()) for parts in counted["networks"].values())
     assert counted["forward_flops"] == counted["backward_flops"] == counted["batch_size"] * row
@@ -42,26 +42,26 @@ def test_parts_and_directions_sum_to_the_whole(preset: str, objective: str) -> N
     assert sizes["main encoder"] + sizes["other"] == sizes["all"]
 
 
-def test_a_generator_that_does_not_learn_has_no_backward_pass() -> None:
+def test_frozen_generator_has_no_backward_flops() -> None:
     counted = count_costs(replace(small(), generator=GeneratorConfig(training="frozen", tying="none")))
     spared = counted["batch_size"] * sum(counted["networks"]["generator"].values())
     assert counted["backward_flops"] == counted["forward_flops"] - spared > 0
 
 
 @pytest.mark.parametrize(("preset", "millions"), {"small": 14, "base": 110, "large": 335}.items())
-def test_parameters(preset: str, millions: int) -> None:
+def test_parameters_equal_the_papers(preset: str, millions: int) -> None:
     """The paper's 14M, 110M and 335M."""
     size = count_costs(PRESETS[preset]())["parameters"]["main encoder"]
     assert size / 1e6 == pytest.approx(millions, abs=0.6)
 
 
-def test_the_randomness_of_the_caller_is_left_alone() -> None:
+def test_counting_leaves_the_random_state_unchanged() -> None:
     before = torch.get_rng_state()
     electra.flops(preset="tiny")
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_overrides() -> None:
+def test_options_change_the_counts() -> None:
     default = electra.flops()
     assert default == electra.flops(preset="small") == count_costs(small())
     double = electra.flops(steps=2_000_000, batch_size=256)
@@ -75,7 +75,7 @@ def test_overrides() -> None:
     assert bert["parameters"]["other"] == 0
 
 
-def test_what_the_terminal_shows(capsys: pytest.CaptureFixture) -> None:
+def test_printed_output(capsys: pytest.CaptureFixture) -> None:
     cli.main(["flops", "--preset", "base", "--steps", "1e6"])
     shown = capsys.readouterr().out
     counted = electra.flops(preset="base", steps=1_000_000)
@@ -107,7 +107,7 @@ def test_flops_are_formatted_with_three_digits() -> None:
         ("--presets base", "there is no option --presets; did you mean --preset?"),
     ],
 )  # fmt: skip
-def test_mistakes(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+def test_invalid_options_raise_one_line(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
     assert message in error(capsys, "flops", *words.split())
 
 
@@ -120,5 +120,5 @@ def test_mistakes(words: str, message: str, capsys: pytest.CaptureFixture) -> No
         ("", "NUMBER is missing; electra paper-table --help explains it"),
     ],
 )
-def test_mistakes_of_paper_table(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
+def test_invalid_paper_table_raises_one_line(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
     assert message in error(capsys, "paper-table", *words.split())
