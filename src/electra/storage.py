@@ -3,11 +3,12 @@
 import errno
 import fcntl
 import json
+import logging
 import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from electra.errors import RunError, StorageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+log = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 """Type of paths in the public API."""
@@ -71,7 +74,7 @@ def restrict_permissions(private: bool) -> Iterator[None]:
 
 
 @contextmanager
-def lock_output(out: Path, lock: Path, warn: Callable[[str], None], *, wait: bool = False) -> Iterator[None]:
+def lock_output(out: Path, lock: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock file `lock`, so that no other process writes `out` during the block.
 
     The lock is flock(2) on the file, not the presence of the file. The kernel releases it however the process ends, so there
@@ -81,7 +84,6 @@ def lock_output(out: Path, lock: Path, warn: Callable[[str], None], *, wait: boo
     Args:
         out: The output; messages name it.
         lock: Created with its folders if it does not exist; removed at the end, with those of these folders that are empty.
-        warn: Called with a message if the file system has no locks.
         wait: Wait for another process that holds the lock.
 
     Raises:
@@ -91,7 +93,7 @@ def lock_output(out: Path, lock: Path, warn: Callable[[str], None], *, wait: boo
     check_writable(lock.parent)
     made = [folder for folder in (lock.parent, *lock.parent.parents) if not folder.exists()]
     with convert_os_errors(out):
-        descriptor = _open_locked(out, lock, warn, wait)
+        descriptor = _open_locked(out, lock, wait)
     try:
         yield
     finally:
@@ -104,7 +106,7 @@ def lock_output(out: Path, lock: Path, warn: Callable[[str], None], *, wait: boo
                 folder.rmdir()
 
 
-def _open_locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool) -> int:
+def _open_locked(out: Path, lock: Path, wait: bool) -> int:
     """Lock the file, write a description of this process into it, and return its descriptor."""
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +118,7 @@ def _open_locked(out: Path, lock: Path, warn: Callable[[str], None], wait: bool)
             os.close(descriptor)
             raise RunError(f"{out}: in use by {holder}; wait until that has ended, or choose another --out") from None
         except OSError as error:
-            warn(f"{out}: the file system has no locks ({error.strerror}); do not start a second run there")
+            log.warning(f"{out}: the file system has no locks ({error.strerror}); do not start a second run there")
         # The previous holder removes the file. A file opened before that excludes no other process.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):

@@ -9,7 +9,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from electra.storage import lock_output
-with lock_output(Path(sys.argv[1]), Path(sys.argv[2]), print):
+with lock_output(Path(sys.argv[1]), Path(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -63,7 +63,7 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
         StorageError: the directory cannot be written; raised before the text is read.
     """
     load_existing_tokenizer(out)  # checked first, so that nothing is written to a wrong directory
-    with lock_output(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK):
         existing = load_existing_tokenizer(out)
         log_corpus(corpus)
         tokenizer = train_tokenizer_with_progress(corpus, vocab_size, cased, keep_accents)

@@ -97,7 +97,7 @@ def prepare(
     )
     if is_finished(out, settings):
         return _open_finished(corpus, out, settings)
-    with lock_output(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK):
         if is_finished(out, settings):  # by another process, before it released the lock
             return _open_finished(corpus, out, settings)
         return _prepare(corpus, tokenizer, out, settings, workers, on_progress or (lambda progress: None))

@@ -86,7 +86,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
     require_trackers(config.log_to)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be at least 1")
-    with lock_output(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK):
         summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds), callbacks))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary

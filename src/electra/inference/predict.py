@@ -172,7 +172,7 @@ def write_records(records: Iterable[Record], out: Path, private: bool) -> Iterat
     partial_file = out.with_name(f".{out.name}.partial")
     with ExitStack() as opened, convert_os_errors(out):
         with restrict_permissions(private):  # not while the caller runs between two records
-            opened.enter_context(lock_output(out, out.with_name(f".{out.name}.lock"), log.warning))
+            opened.enter_context(lock_output(out, out.with_name(f".{out.name}.lock")))
             opened.callback(partial_file.unlink, missing_ok=True)
             file = opened.enter_context(partial_file.open("w", encoding="utf-8"))
         for record in records:

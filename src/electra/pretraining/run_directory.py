@@ -156,7 +156,7 @@ class RunDirectory:
             RunError: another process uses it.
             StorageError: it cannot be written.
         """
-        with lock_output(self.path, self.path / LOCK, log.warning), self._create(config):
+        with lock_output(self.path, self.path / LOCK), self._create(config):
             yield
 
     @contextmanager

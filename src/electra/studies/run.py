@@ -45,7 +45,7 @@ def run_study(study_config: StudyConfig, dry_run: bool = False) -> dict[str, Any
             process uses it.
         SystemExit: stopped by a signal; the same call continues.
     """
-    with nullcontext() if dry_run else lock_output(study_config.out, study_config.out / LOCK, log.warning):
+    with nullcontext() if dry_run else lock_output(study_config.out, study_config.out / LOCK):
         return _run_study(study_config, dry_run)
 
 

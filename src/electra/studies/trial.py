@@ -186,7 +186,7 @@ FACTS = ("step", "tokens", "flops", "seconds", "heldout", "hardware", "versions"
 @contextmanager
 def lock_trial(trial: Trial) -> Iterator[None]:
     """Lock the trial; wait for a process of a killed study, which needs time to save and stop."""
-    with lock_output(trial.path, trial.lock, log.warning, wait=True):
+    with lock_output(trial.path, trial.lock, wait=True):
         yield
 
 

@@ -83,7 +83,7 @@ def glue(
         raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
     names = resolve_task_names(tasks, config.data, submission)
     loaded = load_tasks(config, names, seeds, intermediate, ensemble)
-    with lock_output(out, out / LOCK, log.warning):
+    with lock_output(out, out / LOCK):
         requested = {name: loaded[name] for name in names}  # without MNLI where others only start from it
         return run_tasks(config, out, requested, seeds, intermediate, ensemble, submission)
 
@@ -188,7 +188,7 @@ def load_tasks(
 def start_from_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
     """The configuration that starts from MNLI's first seed, which is trained here if it was not."""
     mnli = out / "mnli" / f"seed-{config.seed}"
-    with lock_output(out / "mnli", out / "mnli" / LOCK, log.warning):
+    with lock_output(out / "mnli", out / "mnli" / LOCK):
         run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed])
     given = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
