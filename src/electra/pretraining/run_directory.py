@@ -12,7 +12,6 @@ RUN/summary.json         written last: marks the run as finished
 """
 
 import json
-import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +27,6 @@ from electra.errors import DataError, DeviceError, ModelError, RunError, TextErr
 from electra.pretraining.config import PretrainConfig, saved_config
 from electra.schema import read_json
 from electra.storage import LOCK, holds_files, lock_output, write_atomically
-
-log = logging.getLogger(__name__)
-
 
 # Options (or prefixes) that may differ when a run is resumed: they do not change the training, or only, as the device does,
 # its random numbers.

@@ -7,7 +7,6 @@ OUT/logs/VARIANT-seed-N.log          output of the trial
 """
 
 import json
-import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +29,6 @@ from electra.schema import read_json
 from electra.storage import lock_output, write_atomically
 from electra.studies.probing.probe import ProbeScores, probe
 from electra.studies.probing.tags import TagProbeScores, probe_tags
-
-log = logging.getLogger(__name__)
 
 
 class FinetunedRecord(TypedDict):
