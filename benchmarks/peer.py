@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra.data.loader import Batch
+from electra.model.architecture import ELECTRA
 from electra.model.encoder import EncoderConfig
-from electra.model.hf_config import CONFIG_NAMES
 from electra.pretraining.objectives.spec import Vocabulary
 from electra.runtime.setup import Runtime
 
@@ -45,7 +45,7 @@ class PeerConfig:
 def build_hf_config(sizes: EncoderConfig) -> ElectraConfig:
     """Convert our sizes to a Hugging Face configuration with `scaled_dot_product_attention`."""
     return ElectraConfig(
-        **{theirs: getattr(sizes, ours) for ours, theirs in CONFIG_NAMES.items()}, attn_implementation="sdpa"
+        **{theirs: getattr(sizes, ours) for ours, theirs in ELECTRA.config_names.items()}, attn_implementation="sdpa"
     )
 
 

@@ -159,8 +159,7 @@ def test_buffers_that_are_no_weights_are_passed_over(good: Path, tmp_path: Path)
     weights = load_file(folder / "model.safetensors") | {"electra.embeddings.position_ids": torch.arange(64)[None]}
     save_file(weights, folder / "model.safetensors")
     assert (
-        load_pretrained(folder).state("ElectraForPreTraining").keys()
-        == load_pretrained(good).state("ElectraForPreTraining").keys()
+        load_pretrained(folder).state("replaced-token").keys() == load_pretrained(good).state("replaced-token").keys()
     )
 
 
@@ -226,18 +225,18 @@ TAGS = {"task": "tagging", "labels": ["O", "B-X", "I-X"], "scheme": "bio2", "max
 
 
 def save_finetuned(folder: Path, kind: str) -> Path:
-    """A fine-tuned directory of random weights: of a kind of Hugging Face's, or with a head of our own."""
+    """A fine-tuned directory of random weights: with a kind of head that transformers has, or with a head of our own."""
     torch.manual_seed(0)
     encoder = {f"encoder.{name}": tensor for name, tensor in Encoder(TINY).state_dict().items()}
     heads = {
-        "ElectraForSequenceClassification": HuggingFaceClassificationHead(TINY.hidden_size, 3),
-        "ElectraForTokenClassification": TaggingHead(TINY.hidden_size, 3),
+        "sequence-classification": HuggingFaceClassificationHead(TINY.hidden_size, 3),
+        "token-classification": TaggingHead(TINY.hidden_size, 3),
     }
     head = {f"head.{name}": tensor for name, tensor in heads[kind].state_dict().items()} if kind in heads else {}
     save_pretrained(folder, encoder | head, TINY, kind, 0, {"id2label": {"0": "no", "1": "yes", "2": "odd"}})
-    if kind == "ElectraModel":
+    if kind == "none":
         save_file(TextClassificationHead("classification", TINY.hidden_size, 3, 0.0).state_dict(), folder / HEAD_FILE)
-    settings = TAGS if kind == "ElectraForTokenClassification" else SENTENCES
+    settings = TAGS if kind == "token-classification" else SENTENCES
     (folder / "task.json").write_text(json.dumps(settings))
     toy_tokenizer().save(folder)
     return folder
@@ -246,9 +245,9 @@ def save_finetuned(folder: Path, kind: str) -> Path:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tuned")
-    for name, kind in (("sentences", "Sequence"), ("tags", "Token")):
-        save_finetuned(root / name, f"ElectraFor{kind}Classification")
-    save_finetuned(root / "own", "ElectraModel")
+    for name, kind in (("sentences", "sequence"), ("tags", "token")):
+        save_finetuned(root / name, f"{kind}-classification")
+    save_finetuned(root / "own", "none")
     return root
 
 
@@ -346,7 +345,7 @@ def test_too_few_positions(tmp_path: Path) -> None:
         f"head.{name}": tensor
         for name, tensor in HuggingFaceClassificationHead(config.hidden_size, 2).state_dict().items()
     }
-    save_pretrained(tmp_path / "m", state | head, config, "ElectraForSequenceClassification", 0)
+    save_pretrained(tmp_path / "m", state | head, config, "sequence-classification", 0)
     toy_tokenizer().save(tmp_path / "m")
     with pytest.raises(ModelError, match="2 positions"):
         load_finetuned(str(tmp_path / "m"))

@@ -11,7 +11,8 @@ import pytest
 import electra
 from electra import cli
 from electra.errors import ElectraError, ModelError, UsageError
-from electra.model.checkpoints import CONFIG_NAMES, load_config
+from electra.model.architecture import ELECTRA
+from electra.model.checkpoints import load_config
 from electra.model.encoder import EncoderConfig
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
@@ -23,14 +24,14 @@ from electra.pretraining.warm_start import SIZES, check_sizes, read_initial_size
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[PretrainConfig]:
     """The configurations that `pretrain` is called with, instead of running them."""
     seen: list[PretrainConfig] = []
-    monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
+    monkeypatch.setattr(run, "pretrain", lambda config, out, callbacks: seen.append(config) or {})
     return seen
 
 
 def write_config(directory: Path, sizes: EncoderConfig) -> None:
     """A model directory without weights."""
     directory.mkdir(parents=True, exist_ok=True)
-    config = {theirs: getattr(sizes, ours) for ours, theirs in CONFIG_NAMES.items()}
+    config = {theirs: getattr(sizes, ours) for ours, theirs in ELECTRA.config_names.items()}
     (directory / "config.json").write_text(json.dumps({"model_type": "electra", **config}))
 
 

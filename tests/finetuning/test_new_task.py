@@ -89,7 +89,7 @@ class SavedChoice:
     task: str
     max_length: int
 
-    def head(self, encoder: EncoderConfig, architecture: str) -> nn.Module:
+    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         return ChoiceHead(encoder.hidden_size)
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Choice]:
@@ -199,5 +199,5 @@ def test_specs_are_complete(name: str) -> None:
         task = spec.from_hugging_face(["no", "yes"], None, 100)
         assert isinstance(task, SavedTask)
         assert task.max_length == 100
-        head = task.head(EncoderConfig(vocab_size=9, hidden_size=32, num_heads=2), spec.architecture)
+        head = task.head(EncoderConfig(vocab_size=9, hidden_size=32, num_heads=2), spec.head)
         assert any(isinstance(weight, torch.nn.Parameter) for weight in head.parameters())

@@ -181,7 +181,7 @@ def test_loss_is_that_of_pretraining_on_the_candidates_tokens() -> None:
 
 def test_head_is_that_of_the_discriminator(tmp_path: Path) -> None:
     model = FinetunedModel(Encoder(ENCODER), WnliHead(ENCODER.hidden_size, None))
-    save_pretrained(tmp_path, model.state_dict(), ENCODER, "ElectraForPreTraining", PAD)
+    save_pretrained(tmp_path, model.state_dict(), ENCODER, "replaced-token", PAD)
     weights = load_pretrained_head(load_pretrained(tmp_path))
     head = WnliCandidates({}, TOKENIZER, weights, max_length=64).head(ENCODER)
     for name, weight in model.head.state_dict().items():

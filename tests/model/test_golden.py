@@ -37,7 +37,7 @@ def worst(ours: torch.Tensor, theirs: torch.Tensor, where: torch.Tensor) -> floa
 @torch.no_grad()
 def test_discriminator(variables, expected) -> None:
     network = Discriminator(CONFIG).eval()
-    network.load_state_dict(from_hf(tf_to_hf(variables, "electra"), CONFIG, "ElectraForPreTraining"))
+    network.load_state_dict(from_hf(tf_to_hf(variables, "electra"), CONFIG, "replaced-token"))
     inputs = expected["corrupted_input_ids"], expected["segment_ids"], expected["input_mask"].bool()
     real = inputs[2]
     assert not real.all(), "two of the sequences are padded"
@@ -50,7 +50,7 @@ def test_discriminator(variables, expected) -> None:
 def test_generator(variables, expected) -> None:
     config = compute_generator_sizes(CONFIG, GeneratorConfig(size=0.25))
     network = MaskedLM(config).eval()
-    network.load_state_dict(from_hf(tf_to_hf(variables, "generator"), config, "ElectraForMaskedLM"))
+    network.load_state_dict(from_hf(tf_to_hf(variables, "generator"), config, "masked-lm"))
     inputs = expected["masked_input_ids"], expected["segment_ids"], expected["input_mask"].bool()
     assert worst(network.encoder(*inputs), expected["generator_hidden"], inputs[2]) < 1e-4
     logits = network(*inputs, expected["masked_lm_positions"])
@@ -60,12 +60,10 @@ def test_generator(variables, expected) -> None:
     assert float(loss) == pytest.approx(float(expected["generator_loss"]), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("network", "architecture"), [("electra", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")]
-)
-def test_every_tensorflow_variable_is_read_and_written(variables, network: str, architecture: str) -> None:
+@pytest.mark.parametrize(("network", "head"), [("electra", "replaced-token"), ("generator", "masked-lm")])
+def test_every_tensorflow_variable_is_read_and_written(variables, network: str, head: str) -> None:
     config = CONFIG if network == "electra" else compute_generator_sizes(CONFIG, GeneratorConfig(size=0.25))
     weights = tf_to_hf(variables, network)
-    back = to_hf(from_hf(weights, config, architecture), config, architecture)
+    back = to_hf(from_hf(weights, config, head), config, head)
     assert back.keys() == weights.keys()
     assert all(torch.equal(back[name], weights[name]) for name in weights)

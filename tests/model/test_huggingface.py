@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra.errors import ModelError
+from electra.model.architecture import ELECTRA
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import EncoderConfig, initialize
-from electra.model.hf_config import CONFIG_NAMES
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 SAME = EncoderConfig(vocab_size=99, embedding_size=32, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
@@ -23,13 +23,13 @@ PROJECTED = EncoderConfig(
     ffn_size=48,
     embedding_initializer_range=0.3,
 )
-NETWORKS = {"ElectraForPreTraining": Discriminator, "ElectraForMaskedLM": MaskedLM}
-CLASSES = {"ElectraForPreTraining": ElectraForPreTraining, "ElectraForMaskedLM": ElectraForMaskedLM}
+NETWORKS = {"replaced-token": Discriminator, "masked-lm": MaskedLM}
+CLASSES = {"replaced-token": ElectraForPreTraining, "masked-lm": ElectraForMaskedLM}
 
 
-def network(architecture: str, config: EncoderConfig) -> torch.nn.Module:
+def network(head: str, config: EncoderConfig) -> torch.nn.Module:
     torch.manual_seed(1)
-    module = NETWORKS[architecture](config).eval()
+    module = NETWORKS[head](config).eval()
     initialize(module)
     for parameter in module.parameters():  # biases and norms too must be seen to arrive
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -52,14 +52,12 @@ def ours(module: torch.nn.Module, inputs: tuple) -> torch.Tensor:
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
-@pytest.mark.parametrize("architecture", NETWORKS)
+@pytest.mark.parametrize("head", NETWORKS)
 @torch.no_grad()
-def test_transformers_reads_our_checkpoints(
-    tmp_path: Path, architecture: str, config: EncoderConfig, padded: bool
-) -> None:
-    module = network(architecture, config)
-    save_pretrained(tmp_path, module.state_dict(), config, architecture, pad_id=0)
-    theirs, info = CLASSES[architecture].from_pretrained(tmp_path, output_loading_info=True)
+def test_transformers_reads_our_checkpoints(tmp_path: Path, head: str, config: EncoderConfig, padded: bool) -> None:
+    module = network(head, config)
+    save_pretrained(tmp_path, module.state_dict(), config, head, pad_id=0)
+    theirs, info = CLASSES[head].from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     ids, types, mask = inputs = batch(padded)
@@ -73,13 +71,11 @@ def test_transformers_reads_our_checkpoints(
 
 @pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "bin"])
 @pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
-@pytest.mark.parametrize("architecture", NETWORKS)
+@pytest.mark.parametrize("head", NETWORKS)
 @torch.no_grad()
-def test_checkpoints_of_transformers_are_read(
-    tmp_path: Path, architecture: str, config: EncoderConfig, safe: bool
-) -> None:
-    theirs = CLASSES[architecture](
-        ElectraConfig(**{hf: getattr(config, name) for name, hf in CONFIG_NAMES.items()})
+def test_checkpoints_of_transformers_are_read(tmp_path: Path, head: str, config: EncoderConfig, safe: bool) -> None:
+    theirs = CLASSES[head](
+        ElectraConfig(**{hf: getattr(config, name) for name, hf in ELECTRA.config_names.items()})
     ).eval()
     theirs.save_pretrained(tmp_path)
     if not safe:
@@ -87,8 +83,8 @@ def test_checkpoints_of_transformers_are_read(
         (tmp_path / "model.safetensors").unlink()
     pretrained = load_pretrained(tmp_path)
     assert pretrained.config == config
-    module = NETWORKS[architecture](config).eval()
-    module.load_state_dict(pretrained.state(architecture))
+    module = NETWORKS[head](config).eval()
+    module.load_state_dict(pretrained.state(head))
     ids, types, mask = inputs = batch(True)
     logits = theirs(ids, attention_mask=mask, token_type_ids=types).logits
     torch.testing.assert_close(ours(module, inputs)[mask], logits[mask], atol=1e-5, rtol=0)
@@ -98,7 +94,7 @@ def test_checkpoints_of_transformers_are_read(
 @torch.no_grad()
 def test_comparison_detects_a_wrong_weight(tmp_path: Path, where: str) -> None:
     """The comparisons above are sensitive: swapping queries and keys of one layer shows."""
-    module = network("ElectraForPreTraining", PROJECTED)
+    module = network("replaced-token", PROJECTED)
     inputs = batch(False)
     before = ours(module, inputs)
     qkv = module.encoder.layers[0 if where == "first layer" else -1].attention.qkv
@@ -108,7 +104,7 @@ def test_comparison_detects_a_wrong_weight(tmp_path: Path, where: str) -> None:
 
 
 def saved(directory: Path) -> Path:
-    save_pretrained(directory, network("ElectraForPreTraining", SAME).state_dict(), SAME, "ElectraForPreTraining", 0)
+    save_pretrained(directory, network("replaced-token", SAME).state_dict(), SAME, "replaced-token", 0)
     return directory
 
 
@@ -119,7 +115,7 @@ def test_missing_and_broken_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match=r"no weight 'generator_predictions.dense.weight', which ElectraForMaskedLM needs"
     ):
-        load_pretrained(directory).state("ElectraForMaskedLM")
+        load_pretrained(directory).state("masked-lm")
     weights = (directory / "model.safetensors").read_bytes()
     (directory / "model.safetensors").write_bytes(weights[:500])
     with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read"):

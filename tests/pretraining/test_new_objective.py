@@ -35,7 +35,7 @@ class RepeatPrevious(Corruption):
 class RepetitionDetection(Target):
     """Predict whether a token repeats the previous one, and with a second loss how many of a sequence do."""
 
-    architecture = "ElectraForPreTraining"
+    head = "replaced-token"
     network: Discriminator
     loss_name = "repetition_loss"
 

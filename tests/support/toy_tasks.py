@@ -65,7 +65,7 @@ def save_model(directory: Path, config: EncoderConfig = TINY) -> Path:
     model = Discriminator(config)
     initialize(model, config.initializer_range)
     tokenizer = toy_tokenizer()
-    save_pretrained(directory, model.state_dict(), config, "ElectraForPreTraining", tokenizer.pad_id)
+    save_pretrained(directory, model.state_dict(), config, "replaced-token", tokenizer.pad_id)
     tokenizer.save(directory)
     return directory
 

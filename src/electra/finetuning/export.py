@@ -7,6 +7,7 @@ from typing import Any
 
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.task import Task, TaskSpec
+from electra.model.architecture import ARCHITECTURES
 from electra.model.checkpoints import save_pretrained
 from electra.model.model_card import ModelCard
 from electra.storage import write_atomically, write_tensors
@@ -25,21 +26,22 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, spec: Tas
     """
     settings = dict(task.settings())
     exported = spec.export(model.head, settings)
-    architecture, config = ("ElectraModel", {}) if exported is None else (exported.architecture, exported.config)
+    head, config = ("none", {}) if exported is None else (exported.kind, exported.config)
     state: dict[str, Any] = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     state |= {} if exported is None else {f"head.{name}": tensor for name, tensor in exported.weights.items()}
-    save_pretrained(directory, state, model.encoder.config, architecture, tokenizer.pad_id, dict(config))
+    class_name = ARCHITECTURES[model.encoder.config.architecture].classes[head].name
+    save_pretrained(directory, state, model.encoder.config, head, tokenizer.pad_id, dict(config))
     if exported is None:
         write_tensors(directory / HEAD_FILE, {name: tensor.cpu() for name, tensor in model.head.state_dict().items()})
-        architecture += f", its head in {HEAD_FILE}: no class of Hugging Face has it"
+        class_name += f", its head in {HEAD_FILE}: no class of Hugging Face has it"
     tokenizer.save(directory, model.encoder.config.max_positions)
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
-    log.info(f"model saved in {directory} ({architecture})")
+    log.info(f"model saved in {directory} ({class_name})")
 
 
 def build_model_card(results: dict[str, Any], directory: Path, model: FinetunedModel) -> ModelCard:
     """The card of the model in `directory`, from what `results.json` will hold."""
-    [architecture] = json.loads((directory / "config.json").read_text())["architectures"]
+    [class_name] = json.loads((directory / "config.json").read_text())["architectures"]
     encoder, hyperparameters = model.encoder.config, results["hyperparameters"]
     examples = ", ".join(f"{split} {data['examples']:,}" for split, data in results["data"].items())
     minutes, seconds = divmod(round(results["seconds"]), 60)
@@ -47,7 +49,7 @@ def build_model_card(results: dict[str, Any], directory: Path, model: FinetunedM
     return ModelCard(
         title=f"ELECTRA, fine-tuned: {results['task']}",
         description=f"A text encoder fine-tuned on the task {results['task']}. `electra predict` reads this directory.",
-        architecture=architecture,
+        architecture=class_name,
         facts={
             "initialized from": PurePath(start).name if PurePath(start).is_absolute() else start,
             "examples": examples,
@@ -66,12 +68,13 @@ def build_model_card(results: dict[str, Any], directory: Path, model: FinetunedM
             for name, value in metrics.items()
         },
         metrics_title="Scores",
-        pipeline_tag=PIPELINES.get(architecture),
+        pipeline_tag=PIPELINES.get(ARCHITECTURES[encoder.architecture].find_head(class_name) or ""),
     )
 
 
 PIPELINES = {
-    "ElectraForSequenceClassification": "text-classification",
-    "ElectraForTokenClassification": "token-classification",
-    "ElectraForQuestionAnswering": "question-answering",
+    "sequence-classification": "text-classification",
+    "token-classification": "token-classification",
+    "question-answering": "question-answering",
 }
+"""Kind of head -> pipeline of transformers."""

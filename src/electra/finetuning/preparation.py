@@ -94,7 +94,7 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
     if tokenizer.vocab_size > sizes.vocab_size:
         raise ModelError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")
     encoder = Encoder(sizes)
-    state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("ElectraModel").items()}
+    state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("none").items()}
     encoder.load_state_dict(state)
     log.info(
         f"{'sizes' if config.from_scratch else 'encoder'} of {directory} "

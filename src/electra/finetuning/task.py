@@ -106,8 +106,8 @@ class SavedTask(Protocol):
     def max_length(self) -> int:
         """Tokens of the longest example."""
 
-    def head(self, encoder: EncoderConfig, architecture: str) -> nn.Module:
-        """The head whose weights are read next; `architecture` is the Hugging Face class in config.json."""
+    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
+        """The head whose weights are read next; `kind` is that of the Hugging Face class in config.json."""
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Any]:
         """The examples in a file ("-" is standard input), read as the iterator is advanced.
@@ -137,7 +137,8 @@ class SavedTask(Protocol):
 class HuggingFaceHead:
     """A head as a class of Hugging Face has it."""
 
-    architecture: str
+    kind: str
+    """A key of `electra.model.architecture.Architecture.classes`."""
     weights: Mapping[str, Tensor]
     """By our names, without `head.`."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -164,8 +165,8 @@ class TaskSpec:
     """Its `SavedTask`; None: a fine-tuned model does not predict new examples."""
     predict_options: frozenset[str] = frozenset()
     """The fields of `PredictOptions` that it uses."""
-    architecture: str = "ElectraModel"
-    """The class of Hugging Face that `export` writes for."""
+    head: str = "none"
+    """The kind of head that `export` returns, a key of `electra.model.architecture.Architecture.classes`."""
     export: Callable[[nn.Module, Mapping[str, Any]], HuggingFaceHead | None] = lambda head, settings: None
     """A head, with the task's settings, as a class of Hugging Face has it; None: its weights are saved beside the encoder."""
     export_hint: str = ""

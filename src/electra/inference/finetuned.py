@@ -16,6 +16,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.registry import TASKS
 from electra.finetuning.task import SavedTask, TaskSpec
+from electra.model.architecture import ARCHITECTURES, Architecture
 from electra.model.checkpoints import check_finite, load_pretrained, load_tensors
 from electra.model.encoder import Encoder
 from electra.model.hf_config import CONFIG_BYTES, use_meta_device
@@ -66,12 +67,14 @@ def load_finetuned(model: str) -> Finetuned:
     directory = find_model_directory(model)
     pretrained = load_pretrained(directory)
     found = read_json(directory / "config.json", LabelConfig, ModelError, CONFIG_BYTES)
-    architecture = (found.architectures or ["none"])[0]
+    class_name = (found.architectures or ["none"])[0]
+    architecture = ARCHITECTURES[pretrained.config.architecture]
+    kind = architecture.find_head(class_name)
     positions = pretrained.config.max_positions
     if (directory / "task.json").exists():
-        name, task = read_task(directory / "task.json", architecture, positions)
+        name, task = read_task(directory / "task.json", architecture, class_name, positions)
     else:
-        name, task = infer_task(directory, found, architecture, positions)
+        name, task = infer_task(directory, found, kind, positions)
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > pretrained.config.vocab_size:
         raise ModelError(
@@ -79,12 +82,13 @@ def load_finetuned(model: str) -> Finetuned:
             f"{pretrained.config.vocab_size:,}"
         )
     sizes = replace(pretrained.config, dropout=0.0, attention_dropout=0.0)
-    state, file = pretrained.state(architecture), directory / "config.json"
+    assert kind is not None, "the task has been read or inferred from it"
+    state, file = pretrained.state(kind), directory / "config.json"
     if (head_file := directory / HEAD_FILE).exists():
         weights, file = load_tensors(head_file), head_file
         check_finite(file, weights)
-        state = pretrained.state("ElectraModel") | {f"head.{name}": tensor for name, tensor in weights.items()}
-    finetuned = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, architecture)))
+        state = pretrained.state("none") | {f"head.{name}": tensor for name, tensor in weights.items()}
+    finetuned = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, kind)))
     finetuned.load_state_dict(state)
     monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
     return Finetuned(finetuned.eval(), tokenizer, name, TASKS[name], task, monitor)
@@ -107,7 +111,7 @@ def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], F
     return build()
 
 
-def read_task(file: Path, architecture: str, positions: int) -> tuple[str, SavedTask]:
+def read_task(file: Path, architecture: Architecture, class_name: str, positions: int) -> tuple[str, SavedTask]:
     """Read the name and the settings of the task in `task.json`.
 
     Raises:
@@ -125,25 +129,26 @@ def read_task(file: Path, architecture: str, positions: int) -> tuple[str, Saved
         raise ModelError(f"{file}: {error}") from None
     if task.max_length > positions:
         raise ModelError(f"{file}: max_length is {task.max_length:,}, but the model has {positions:,} positions")
-    expected = "ElectraModel" if (file.parent / HEAD_FILE).exists() else spec.architecture
-    if architecture != expected:
-        raise ModelError(f"{file}: task {name} has the architecture {expected}, but config.json has {architecture!r}")
+    expected = architecture.classes["none" if (file.parent / HEAD_FILE).exists() else spec.head].name
+    if class_name != expected:
+        raise ModelError(f"{file}: task {name} has the architecture {expected}, but config.json has {class_name!r}")
     return name, task
 
 
-def infer_task(directory: Path, found: LabelConfig, architecture: str, positions: int) -> tuple[str, SavedTask]:
+def infer_task(directory: Path, found: LabelConfig, kind: str | None, positions: int) -> tuple[str, SavedTask]:
     """Infer the name and the settings of the task of another project's model from its `config.json`.
 
     Raises:
         ModelError: it has no task head, too few positions, or labels that are not numbered.
     """
     builders = {
-        spec.architecture: (name, spec.from_hugging_face)
-        for name, spec in reversed(TASKS.items())  # the first task of an architecture takes precedence
+        spec.head: (name, spec.from_hugging_face)
+        for name, spec in reversed(TASKS.items())  # the first task with a kind of head takes precedence
         if spec.from_hugging_face is not None
     }
-    if architecture not in builders:
-        raise ModelError(f"{directory}: {architecture}, not a fine-tuned model; fine-tune it with electra finetune")
+    if kind not in builders:
+        class_name = (found.architectures or ["none"])[0]
+        raise ModelError(f"{directory}: {class_name}, not a fine-tuned model; fine-tune it with electra finetune")
     if positions < MIN_LENGTH:
         raise ModelError(f"{directory}: has {positions} positions; an input has at least {MIN_LENGTH} tokens")
     # Hugging Face does not write its default of two labels to config.json.
@@ -152,7 +157,7 @@ def infer_task(directory: Path, found: LabelConfig, architecture: str, positions
         raise ModelError(
             f"{directory / 'config.json'}: the keys of id2label are not the numbers from 0 to {len(names) - 1}"
         )
-    name, build = builders[architecture]
+    name, build = builders[kind]
     try:
         return name, build([names[str(number)] for number in range(len(names))], found.problem_type, positions)
     except UsageError as error:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from electra.errors import ModelError
 from electra.external import one_line
+from electra.model.architecture import ARCHITECTURES, HuggingFaceClass
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import (
     CONFIG_BYTES,
-    CONFIG_NAMES,
     HuggingFaceConfig,
     count_layers,
     get_encoder_shapes,
@@ -28,53 +28,21 @@ from electra.model.hf_config import (
 from electra.schema import check_file, read_json, read_tensors
 from electra.storage import write_tensors
 
-# Our name -> Hugging Face's names; {i} is the layer. A parameter with several names is their concatenation.
-ENCODER_NAMES: dict[str, tuple[str, ...]] = {
-    "embeddings.word.weight": ("embeddings.word_embeddings.weight",),
-    "embeddings.position.weight": ("embeddings.position_embeddings.weight",),
-    "embeddings.token_type.weight": ("embeddings.token_type_embeddings.weight",),
-    "embeddings.norm": ("embeddings.LayerNorm",),
-    "project": ("embeddings_project",),
-    "layers.{i}.attention.qkv": (
-        "encoder.layer.{i}.attention.self.query",
-        "encoder.layer.{i}.attention.self.key",
-        "encoder.layer.{i}.attention.self.value",
-    ),
-    "layers.{i}.attention.output": ("encoder.layer.{i}.attention.output.dense",),
-    "layers.{i}.attention_norm": ("encoder.layer.{i}.attention.output.LayerNorm",),
-    "layers.{i}.ffn.up": ("encoder.layer.{i}.intermediate.dense",),
-    "layers.{i}.ffn.down": ("encoder.layer.{i}.output.dense",),
-    "layers.{i}.ffn_norm": ("encoder.layer.{i}.output.LayerNorm",),
-}
-HEAD_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
-    "ElectraForPreTraining": {
-        "head.dense": ("discriminator_predictions.dense",),
-        "head.score": ("discriminator_predictions.dense_prediction",),
-    },
-    "ElectraForMaskedLM": {
-        "head.dense": ("generator_predictions.dense",),
-        "head.norm": ("generator_predictions.LayerNorm",),
-        "head.bias": ("generator_lm_head.bias",),
-    },
-    "ElectraModel": {},
-    "ElectraForSequenceClassification": {
-        "head.dense": ("classifier.dense",),
-        "head.project": ("classifier.out_proj",),
-    },
-    "ElectraForTokenClassification": {"head.output": ("classifier",)},
-    "ElectraForQuestionAnswering": {"head.output": ("qa_outputs",)},
-}
 # Our key in config.json; transformers keeps it.
 PRETRAINED_LENGTH = "pretrained_length"
 
 
-def map_hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[str, ...]]:
+def map_hf_names(config: EncoderConfig, head: str) -> dict[str, tuple[str, ...]]:
     """Map each parameter of our network to its Hugging Face name, or to the names that it is the concatenation of."""
-    table = {f"encoder.{ours}": tuple(f"electra.{name}" for name in hf) for ours, hf in ENCODER_NAMES.items()}
+    architecture = ARCHITECTURES[config.architecture]
+    prefix = architecture.model_type
+    table = {
+        f"encoder.{ours}": tuple(f"{prefix}.{name}" for name in hf) for ours, hf in architecture.encoder_weights.items()
+    }
     if config.embedding_size == config.hidden_size:
         del table["encoder.project"]
     names: dict[str, tuple[str, ...]] = {}
-    for ours, theirs in (table | HEAD_NAMES[architecture]).items():
+    for ours, theirs in (table | dict(architecture.classes[head].weights)).items():
         endings = ("",) if ours.endswith((".weight", ".bias")) else (".weight", ".bias")
         layers = range(config.num_layers) if "{i}" in ours else range(1)
         for i in layers:
@@ -83,22 +51,22 @@ def map_hf_names(config: EncoderConfig, architecture: str) -> dict[str, tuple[st
     return names
 
 
-def to_hf(state: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
+def to_hf(state: Mapping[str, Tensor], config: EncoderConfig, head: str) -> dict[str, Tensor]:
     """Convert the parameters of our network (`encoder.…`, `head.…`) to Hugging Face's names."""
     weights = {}
-    for ours, theirs in map_hf_names(config, architecture).items():
+    for ours, theirs in map_hf_names(config, head).items():
         for name, part in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
             weights[name] = part.contiguous()
     return weights
 
 
-def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, architecture: str) -> dict[str, Tensor]:
+def from_hf(weights: Mapping[str, Tensor], config: EncoderConfig, head: str) -> dict[str, Tensor]:
     """Invert `to_hf`.
 
     Raises:
         KeyError: a weight is missing; the argument is its Hugging Face name.
     """
-    names = map_hf_names(config, architecture)
+    names = map_hf_names(config, head)
     return {
         ours: weights[theirs[0]] if len(theirs) == 1 else torch.cat([weights[name] for name in theirs])
         for ours, theirs in names.items()
@@ -109,22 +77,24 @@ def save_pretrained(
     directory: Path,
     state: Mapping[str, Tensor],
     config: EncoderConfig,
-    architecture: str,
+    head: str,
     pad_id: int,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `config.json`, with the entries of `more`, and `model.safetensors` for Hugging Face's `from_pretrained`."""
+    architecture = ARCHITECTURES[config.architecture]
+    names = architecture.config_names
     hf_config = {
-        "architectures": [architecture],
-        "model_type": "electra",
+        "architectures": [architecture.classes[head].name],
+        "model_type": architecture.model_type,
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
-        **{theirs: value for ours, theirs in CONFIG_NAMES.items() if (value := getattr(config, ours)) is not None},
+        **{theirs: size for ours, theirs in names.items() if (size := getattr(config, ours)) is not None},
         **(more or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)
-    write_tensors(directory / "model.safetensors", to_hf(state, config, architecture), {"format": "pt"})
+    write_tensors(directory / "model.safetensors", to_hf(state, config, head), {"format": "pt"})
     (directory / "config.json").write_text(json.dumps(hf_config, indent=2, sort_keys=True) + "\n")
 
 
@@ -136,16 +106,20 @@ class Pretrained:
     config: EncoderConfig
     weights: dict[str, Tensor]
 
-    def state(self, architecture: str) -> dict[str, Tensor]:
-        """Return the weights under our names, for a network with the heads of `architecture`.
+    def find_class(self, head: str) -> str:
+        """Return the name of the Hugging Face class with a kind of head."""
+        return ARCHITECTURES[self.config.architecture].classes[head].name
+
+    def state(self, head: str) -> dict[str, Tensor]:
+        """Return the weights under our names, for a network with a kind of head.
 
         Raises:
             ModelError: a weight is missing (most often the wrong kind of model) or not floating point.
         """
         try:
-            state = from_hf(self.weights, self.config, architecture)
+            state = from_hf(self.weights, self.config, head)
         except KeyError as missing:
-            raise ModelError(f"{self.directory}: no weight {missing}, which {architecture} needs") from None
+            raise ModelError(f"{self.directory}: no weight {missing}, which {self.find_class(head)} needs") from None
         for name, tensor in state.items():
             if not tensor.is_floating_point():
                 raise ModelError(f"{self.directory}: {name} has the type {tensor.dtype}, expected floating point")
@@ -159,7 +133,7 @@ def load_pretrained(directory: Path) -> Pretrained:
         ModelError: no such directory, missing or broken config.json, another architecture, missing or broken weights,
             weights that are not finite, or sizes other than in config.json. It is raised before these sizes are allocated.
     """
-    pretrained = Pretrained(directory, load_config(directory), load_weights(directory))
+    pretrained = Pretrained(directory, config := load_config(directory), load_weights(directory, config))
     check_shapes(pretrained)
     return pretrained
 
@@ -167,17 +141,17 @@ def load_pretrained(directory: Path) -> Pretrained:
 def check_shapes(pretrained: Pretrained) -> None:
     """Raise a `ModelError` if weights of the encoder are missing or do not have the sizes in `config.json`."""
     directory, config, weights = pretrained.directory, pretrained.config, pretrained.weights
-    if config.num_layers > (layers := count_layers(weights)):
+    if config.num_layers > (layers := count_layers(weights, ARCHITECTURES[config.architecture])):
         raise ModelError(
             f"{directory / 'config.json'}: num_hidden_layers is {config.num_layers:,}, but the weights have {layers:,} layers"
         )
-    names = map_hf_names(config, "ElectraModel")
+    names = map_hf_names(config, "none")
     for ours, shape in get_encoder_shapes(config).items():
         theirs = names[f"encoder.{ours}"]
         expected = (shape[0] // len(theirs), *shape[1:])
         for name in theirs:
             if name not in weights:
-                raise ModelError(f"{directory}: no weight {name!r}, which ElectraModel needs")
+                raise ModelError(f"{directory}: no weight {name!r}, which {pretrained.find_class('none')} needs")
             if (found := tuple(weights[name].shape)) != expected:
                 raise ModelError(f"{directory}: {name} has the shape {found}, expected {expected} from config.json")
             if not weights[name].is_floating_point():
@@ -193,7 +167,7 @@ def read_pretrained_length(directory: Path) -> int | None:
 
 
 def find_pretraining_heads(directory: Path) -> set[str]:
-    """Return the pre-training architectures whose head a directory has; reads only weight names if the format allows it.
+    """Return the kinds of pre-training heads that a directory has; reads only weight names if the format allows it.
 
     Raises:
         ModelError: missing or broken weights.
@@ -203,9 +177,19 @@ def find_pretraining_heads(directory: Path) -> set[str]:
         with convert_read_errors(file), safe_open(file, "pt") as tensors:
             names = set(tensors.keys())
     else:
-        names = set(load_weights(directory))
-    prefixes = {"ElectraForPreTraining": "discriminator_predictions.", "ElectraForMaskedLM": "generator_predictions."}
-    return {architecture for architecture, prefix in prefixes.items() if any(n.startswith(prefix) for n in names)}
+        names = set(load_weights(directory, load_config(directory)))
+    classes = ARCHITECTURES[load_config(directory).architecture].classes
+    return {
+        head
+        for head in ("replaced-token", "masked-lm")
+        if any(n.startswith(get_head_prefix(classes[head])) for n in names)
+    }
+
+
+def get_head_prefix(hf_class: HuggingFaceClass) -> str:
+    """Return the common start of the names of a head's weights."""
+    first = next(iter(hf_class.weights.values()))[0]
+    return first.partition(".")[0] + "."
 
 
 def find_weights_file(directory: Path) -> Path:
@@ -279,7 +263,7 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def load_weights(directory: Path) -> dict[str, Tensor]:
+def load_weights(directory: Path, config: EncoderConfig) -> dict[str, Tensor]:
     """Load the tensors of a Hugging Face directory on the CPU; floating point ones as float32.
 
     Raises:
@@ -290,8 +274,10 @@ def load_weights(directory: Path) -> dict[str, Tensor]:
         name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_tensors(file).items()
     }
     check_finite(file, weights)
-    # Old TensorFlow conversions name LayerNorm's two vectors gamma and beta; a bare ElectraModel has no prefix.
-    prefix = "electra." if "embeddings.word_embeddings.weight" in weights else ""
+    # Old TensorFlow conversions name LayerNorm's two vectors gamma and beta; an encoder without a head has no prefix.
+    architecture = ARCHITECTURES[config.architecture]
+    has_prefix = any(name.startswith(f"{architecture.model_type}.") for name in weights)
+    prefix = "" if has_prefix else f"{architecture.model_type}."
     return {
         prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
         for name, tensor in weights.items()

@@ -8,9 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_choice, check_limits
+from electra.config.options import choice_field
 from electra.errors import UsageError
-from electra.model.layers import Embeddings, TransformerLayer, truncated_normal_
+from electra.model.architecture import ARCHITECTURES
+from electra.model.layers import Embeddings, truncated_normal_
 from electra.model.packing import Packed, Padded
 
 
@@ -46,8 +48,11 @@ class EncoderConfig:
     embedding_initializer_range: float | None = None
     """Standard deviation of the initial embeddings; by default initializer_range. In a short training, small initial
     embeddings are changed more by learning relative to their size (docs/research/log)."""
+    architecture: str = choice_field("electra", lambda: ARCHITECTURES)
+    """Kind of the encoder's layers."""
 
     def __post_init__(self) -> None:
+        check_choice("model.architecture", self.architecture, ARCHITECTURES)
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
         for name, minimum in (least | {"max_positions": 1, "type_vocab_size": 2}).items():
             if getattr(self, name) < minimum:
@@ -93,15 +98,7 @@ class Encoder(nn.Module):
         same = config.embedding_size == config.hidden_size
         self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
         self.layers = nn.ModuleList(
-            TransformerLayer(
-                config.hidden_size,
-                config.ffn_size,
-                config.num_heads,
-                config.dropout,
-                config.attention_dropout,
-                config.layer_norm_eps,
-            )
-            for _ in range(config.num_layers)
+            ARCHITECTURES[config.architecture].build_layer(config) for _ in range(config.num_layers)
         )
 
     def forward(

@@ -14,24 +14,9 @@ It has a separate count, `Cost.utilized`.
 
 from typing import NamedTuple
 
+from electra.model.architecture import ARCHITECTURES
 from electra.model.encoder import EncoderConfig
-
-LAYER_NORM, GELU, SOFTMAX, DROPOUT = 5, 8, 5, 4
-
-
-def attention_flops(config: EncoderConfig, length: int) -> int:
-    """Forward FLOPs of one token in the attention of a layer, in a sequence of `length`."""
-    h, n = config.hidden_size, config.num_heads
-    qkv = 3 * (2 * h * h + h)
-    attention = 2 * h * length + n * length * (1 + SOFTMAX + DROPOUT) + 2 * h * length  # scores, scale, weights, mix
-    output = 2 * h * h + h + h * (DROPOUT + 1 + LAYER_NORM)  # kernel, bias; dropout, residual sum, LayerNorm
-    return qkv + attention + output
-
-
-def feed_forward_flops(config: EncoderConfig) -> int:
-    """Forward FLOPs of one token in the feed-forward network of a layer."""
-    h, f = config.hidden_size, config.ffn_size
-    return 2 * h * f + f + GELU * f + 2 * f * h + h + h * (DROPOUT + 1 + LAYER_NORM)
+from electra.model.layer_flops import DROPOUT, GELU, LAYER_NORM, SOFTMAX
 
 
 def look_up_flops(config: EncoderConfig, length: int) -> int:
@@ -58,9 +43,9 @@ def encoder_parts(config: EncoderConfig, length: int) -> dict[str, int]:
         "embedding look-up": look_up_flops(config, length),
         "embedding sum, LayerNorm": 2 * e + e * (LAYER_NORM + DROPOUT),
         "projection": 2 * e * h + h if e != h else 0,
-        "attention": config.num_layers * attention_flops(config, length),
-        "feed-forward": config.num_layers * feed_forward_flops(config),
     }
+    per_layer = ARCHITECTURES[config.architecture].layer_flops(config, length)
+    per_token |= {part: config.num_layers * flops for part, flops in per_layer.items()}
     return {part: length * flops for part, flops in per_token.items()}
 
 

@@ -12,26 +12,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from electra.config.checks import join_choices
 from electra.errors import ModelError, UsageError
+from electra.model.architecture import ARCHITECTURES, Architecture
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.schema import read_json
-
-# EncoderConfig -> Hugging Face's config.json; transformers keeps unknown names.
-CONFIG_NAMES = {
-    "initializer_range": "initializer_range",
-    "embedding_initializer_range": "embedding_initializer_range",
-    "vocab_size": "vocab_size",
-    "embedding_size": "embedding_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "layer_norm_eps": "layer_norm_eps",
-}
 
 CONFIG_BYTES = 16 << 20
 """Maximum size; a configuration with 100,000 label names has about 5 MB."""
@@ -75,20 +60,27 @@ def load_config(directory: Path) -> EncoderConfig:
     if not file.exists():
         raise ModelError(f"{directory}: not a model directory, it has no config.json")
     found = read_json(file, HuggingFaceConfig, ModelError, CONFIG_BYTES)
-    if found.model_type != "electra":
-        raise ModelError(f"{file}: model_type is {found.model_type!r}, expected 'electra'")
+    name = next((name for name, each in ARCHITECTURES.items() if each.model_type == found.model_type), None)
+    if name is None:
+        known_types = join_choices(repr(each.model_type) for each in ARCHITECTURES.values())
+        raise ModelError(f"{file}: model_type is {found.model_type!r}, expected {known_types}")
     if found.hidden_act not in ("gelu", None):
         raise ModelError(f"{file}: hidden_act is {found.hidden_act!r}; only the exact 'gelu' is supported")
-    known = {ours: value for ours, theirs in CONFIG_NAMES.items() if (value := getattr(found, theirs)) is not None}
+    names = ARCHITECTURES[name].config_names
+    known = {ours: value for ours, theirs in names.items() if (value := getattr(found, theirs)) is not None}
     try:
-        return replace(EncoderConfig(), **known)
+        return replace(EncoderConfig(architecture=name), **known)
     except UsageError as error:
         raise ModelError(f"{file}: {error}") from None
 
 
-def count_layers(names: Mapping[str, Tensor]) -> int:
+def count_layers(names: Mapping[str, Tensor], architecture: Architecture) -> int:
     """Count the encoder layers in these weight names."""
-    numbers = (re.match(r"electra\.encoder\.layer\.(\d{1,9})\.", name) for name in names)
+    starts = {
+        name.partition("{i}")[0] for names in architecture.encoder_weights.values() for name in names if "{i}" in name
+    }
+    pattern = rf"{architecture.model_type}\.(?:{'|'.join(map(re.escape, starts))})(\d{{1,9}})\."
+    numbers = (re.match(pattern, name) for name in names)
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 

@@ -75,8 +75,8 @@ def finish(
     facts = collect_facts(config, model, data, summary)
     metrics = dict(table(evaluation.metrics, model.spec.objective.all_metrics))
 
-    def build_card(name: str, architecture: str) -> ModelCard:
-        return build_model_card(name, architecture, config, facts, metrics)
+    def build_card(name: str, head: str) -> ModelCard:
+        return build_model_card(name, head, config, facts, metrics)
 
     save_networks(directory, model, tokenizer, build_card, find_trained_length(config, data.manifest.seq_len))
     report = Report(
@@ -156,21 +156,21 @@ def save_networks(
 ) -> None:
     """Write the Hugging Face directories of the networks.
 
-    `build_card` builds a network's model card from its name and architecture. `length` is the longest sequence length of the
+    `build_card` builds a network's model card from its name and kind of head. `length` is the longest sequence length of the
     training, if known.
     """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
     main = "discriminator" if model.discriminates else "masked_lm"
-    networks = {main: (model.target.network, model.target.architecture)}
+    networks = {main: (model.target.network, model.target.head)}
     if model.generator is not None:
-        networks["generator"] = (model.generator, "ElectraForMaskedLM")
-    for name, (network, architecture) in networks.items():
+        networks["generator"] = (model.generator, "masked-lm")
+    for name, (network, head) in networks.items():
         path, temporary = directory.path / name, directory.path / f".writing-{name}"
         with convert_os_errors(path):
             shutil.rmtree(temporary, ignore_errors=True)
-            save_pretrained(temporary, network.state_dict(), network.config, architecture, tokenizer.pad_id, more)
+            save_pretrained(temporary, network.state_dict(), network.config, head, tokenizer.pad_id, more)
             tokenizer.save(temporary, network.config.max_positions)
-            write_model_card(temporary, build_card(name, architecture))
+            write_model_card(temporary, build_card(name, head))
             shutil.rmtree(path, ignore_errors=True)
             temporary.rename(path)
 

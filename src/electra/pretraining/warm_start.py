@@ -21,8 +21,9 @@ from electra.text.tokenizer import load_tokenizer
 log = logging.getLogger(__name__)
 
 
-# Sizes that the shapes of the weights depend on, except vocab_size, which follows from the tokenizer.
+# Fields that the shapes of the weights depend on, except vocab_size, which follows from the tokenizer.
 SIZES = (
+    "architecture",
     "embedding_size",
     "hidden_size",
     "num_layers",
@@ -113,7 +114,7 @@ def check_init(init: Path, config: PretrainConfig) -> None:
 def check_network(directory: Path, discriminator: bool) -> None:
     """Raise a `ModelError` if a directory does not have the network type that the objective needs."""
     heads = find_pretraining_heads(directory)
-    if ("ElectraForPreTraining" if discriminator else "ElectraForMaskedLM") in heads:
+    if ("replaced-token" if discriminator else "masked-lm") in heads:
         return
     if not heads:
         raise ModelError(
@@ -180,7 +181,7 @@ def load_initial_weights(init: Path, model: PretrainingModel) -> None:
     if model.generator is not None and directory is not None:
         generator = load_pretrained(directory)
         check_sizes(directory, generator.config, model.generator.config, relative_to=model.spec.main)
-        load_into(model.generator, generator, "ElectraForMaskedLM")
+        load_into(model.generator, generator, "masked-lm")
         tied = model.generator.encoder is model.target.network.encoder
         log.info(f"generator weights of {directory}" + " (only its head: the encoder is the discriminator's)" * tied)
     elif model.generator is not None:
@@ -190,7 +191,7 @@ def load_initial_weights(init: Path, model: PretrainingModel) -> None:
     # Last, so that shared weights are the discriminator's.
     main = load_pretrained(find_main_directory(init))
     check_sizes(main.directory, main.config, model.spec.main)
-    load_into(model.target.network, main, model.target.architecture)
+    load_into(model.target.network, main, model.target.head)
     log.info(f"weights of {main.directory}")
 
 
@@ -205,7 +206,7 @@ def find_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
 def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
     """Load stage one's generator into the model and, with `discriminator`, its encoder weights into the discriminator."""
     assert model.generator is not None
-    load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "ElectraForMaskedLM")
+    load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "masked-lm")
     if discriminator:
         model.target.network.encoder.load_state_dict(model.generator.encoder.state_dict())
     log.info(
@@ -214,9 +215,9 @@ def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bo
     )
 
 
-def load_into(network: nn.Module, pretrained: Pretrained, architecture: str) -> None:
+def load_into(network: nn.Module, pretrained: Pretrained, head: str) -> None:
     """Copy weights into a network; padding of the vocabulary beyond the tokenizer's is dropped."""
-    state = pretrained.state(architecture)
+    state = pretrained.state(head)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             weight = state[name]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from electra.data.loader import LengthWarmup
 from electra.finetuning.benchmark.grid import COLUMNS
@@ -70,7 +71,13 @@ def tiny_scale() -> Scale:
 def mini_scale() -> Scale:
     """Return the scale with runs of about 25 minutes on a CPU core, with a larger network than scale tiny."""
     base = tiny_scale().config
-    sizes = {"embedding_size": 128, "hidden_size": 128, "num_layers": 3, "num_heads": 4, "ffn_size": 512}
+    sizes: dict[str, Any] = {
+        "embedding_size": 128,
+        "hidden_size": 128,
+        "num_layers": 3,
+        "num_heads": 4,
+        "ffn_size": 512,
+    }
     config = replace(
         base,
         steps=8_000,

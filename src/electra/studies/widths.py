@@ -1,6 +1,7 @@
 """Configurations with networks of another width."""
 
 from dataclasses import replace
+from typing import Any
 
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
@@ -26,7 +27,7 @@ def scale_width(config: PretrainConfig, hidden: int) -> PretrainConfig:
     """
     model, generator = config.model, config.generator
     factor = hidden / model.hidden_size
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": hidden,
         "ffn_size": round(model.ffn_size * factor),
         "num_heads": max(1, round(model.num_heads * factor)),

@@ -10,8 +10,8 @@ import numpy as np
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.classification.inference import (
-    ARCHITECTURE,
     EXPORT_HINT,
+    HEAD,
     SavedClassification,
     export_head,
 )
@@ -97,7 +97,7 @@ def glue_spec(name: str) -> TaskSpec:
         data_folders=lambda data: data_folders(name, data),
         saved=SavedClassification,
         predict_options=frozenset({"text", "text_pair"}),
-        architecture=ARCHITECTURE,
+        head=HEAD,
         export=export_head,
         export_hint=EXPORT_HINT,
     )

@@ -36,7 +36,7 @@ from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-ARCHITECTURE = "ElectraForSequenceClassification"
+HEAD = "sequence-classification"
 PROBLEM_TYPES: dict[Kind, str] = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
@@ -72,10 +72,10 @@ class SavedClassification:
     columns: Annotated[list[str], Field(min_length=1, max_length=2)] | None = None
     """The columns of the texts in the table of fine-tuning."""
 
-    def head(self, encoder: EncoderConfig, architecture: str) -> nn.Module:
+    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         """See `task.SavedTask`."""
         outputs = 1 if self.kind == "regression" else len(self.labels)
-        if architecture == ARCHITECTURE:
+        if kind == HEAD:
             return HuggingFaceClassificationHead(encoder.hidden_size, outputs)
         return TextClassificationHead(self.kind, encoder.hidden_size, outputs, 0.0)
 
@@ -120,9 +120,7 @@ def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead
     if weights is None:
         return None
     labels = list(settings["labels"]) or ["value"]
-    return HuggingFaceHead(
-        ARCHITECTURE, weights, {**label_config(labels), "problem_type": PROBLEM_TYPES[settings["kind"]]}
-    )
+    return HuggingFaceHead(HEAD, weights, {**label_config(labels), "problem_type": PROBLEM_TYPES[settings["kind"]]})
 
 
 def from_hugging_face(labels: list[str], problem_type: str | None, positions: int) -> SavedClassification:

@@ -14,8 +14,8 @@ from electra.errors import DataError, UsageError
 from electra.external import decode_json
 from electra.finetuning.classification.heads import Kind
 from electra.finetuning.classification.inference import (
-    ARCHITECTURE,
     EXPORT_HINT,
+    HEAD,
     SavedClassification,
     export_head,
     from_hugging_face,
@@ -280,7 +280,7 @@ TABLE = TaskSpec(
     options=frozenset({"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "swap_pairs"}),
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
-    architecture=ARCHITECTURE,
+    head=HEAD,
     export=export_head,
     export_hint=EXPORT_HINT,
     from_hugging_face=from_hugging_face,

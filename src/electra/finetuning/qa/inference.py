@@ -24,7 +24,7 @@ from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Re
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
-ARCHITECTURE = "ElectraForQuestionAnswering"
+HEAD = "question-answering"
 WITH_IMPOSSIBLE = "squad2"
 """The task in which a question may have no answer."""
 
@@ -43,9 +43,9 @@ class SavedQuestionAnswering:
         """See `task.SavedTask`."""
         return self.span.max_length
 
-    def head(self, encoder: EncoderConfig, architecture: str) -> nn.Module:
+    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         """See `task.SavedTask`."""
-        if architecture == ARCHITECTURE:
+        if kind == HEAD:
             return PlainSpanHead(encoder.hidden_size)
         return build_span_head(encoder.hidden_size, self.span)
 
@@ -86,7 +86,7 @@ class SavedQuestionAnswering:
 
 def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead | None:
     """The plain head as Hugging Face has it; None for the joint head."""
-    return HuggingFaceHead(ARCHITECTURE, head.state_dict()) if isinstance(head, PlainSpanHead) else None
+    return HuggingFaceHead(HEAD, head.state_dict()) if isinstance(head, PlainSpanHead) else None
 
 
 def from_hugging_face(labels: list[str], problem_type: str | None, positions: int) -> SavedQuestionAnswering:

@@ -19,7 +19,7 @@ from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, check_answered, read_mrqa, read_squad
 from electra.finetuning.qa.heads import build_span_head
 from electra.finetuning.qa.inference import (
-    ARCHITECTURE,
+    HEAD,
     WITH_IMPOSSIBLE,
     SavedQuestionAnswering,
     export_head,
@@ -193,7 +193,7 @@ SQUAD1 = MRQA = TaskSpec(
     options=frozenset({"data", "train", "dev", "test", "span"}),
     saved=SavedQuestionAnswering,
     predict_options=frozenset({"null_threshold"}),
-    architecture=ARCHITECTURE,
+    head=HEAD,
     export=export_head,
     export_hint="--span.head plain has one",
 )

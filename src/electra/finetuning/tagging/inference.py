@@ -27,7 +27,7 @@ from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Re
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
-ARCHITECTURE = "ElectraForTokenClassification"
+HEAD = "token-classification"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class SavedTagging:
     scheme: str = ""
     """The scheme of the training data (see `schemes`); empty where it is unknown."""
 
-    def head(self, encoder: EncoderConfig, architecture: str) -> nn.Module:
+    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         """See `task.SavedTask`."""
         return TaggingHead(encoder.hidden_size, len(self.labels))
 
@@ -93,7 +93,7 @@ def read_sentence_lines(source: str) -> Iterator[Sentence]:
 
 def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead:
     """The head as Hugging Face has it."""
-    return HuggingFaceHead(ARCHITECTURE, head.state_dict(), label_config(settings["labels"]))
+    return HuggingFaceHead(HEAD, head.state_dict(), label_config(settings["labels"]))
 
 
 def from_hugging_face(labels: list[str], problem_type: str | None, positions: int) -> SavedTagging:

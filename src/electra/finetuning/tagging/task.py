@@ -19,7 +19,7 @@ from electra.finetuning.recipe import TAGS
 from electra.finetuning.splits import get_files, hold_out
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
 from electra.finetuning.tagging.heads import TaggingHead
-from electra.finetuning.tagging.inference import ARCHITECTURE, SavedTagging, export_head, from_hugging_face
+from electra.finetuning.tagging.inference import HEAD, SavedTagging, export_head, from_hugging_face
 from electra.finetuning.tagging.schemes import PLAIN, find_scheme, marks_spans, repair_bio, to_bio2
 from electra.finetuning.tagging.windows import Window, decode_windows, encode_windows, split_into_windows
 from electra.finetuning.task import Outputs, Record, TaskSpec
@@ -210,7 +210,7 @@ def tagging_spec(spans: bool | None, options: frozenset[str]) -> TaskSpec:
         options=options,
         saved=SavedTagging,
         predict_options=frozenset({"form"}),
-        architecture=ARCHITECTURE,
+        head=HEAD,
         export=export_head,
         from_hugging_face=from_hugging_face,
     )

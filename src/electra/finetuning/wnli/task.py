@@ -93,7 +93,7 @@ class WnliHead(ReplacedTokenHead):
 
 def load_pretrained_head(pretrained: Pretrained) -> dict[str, Tensor]:
     """The weights of a discriminator's head, for `WnliCandidates`. Raises ModelError where the model has none."""
-    state = pretrained.state("ElectraForPreTraining")
+    state = pretrained.state("replaced-token")
     return {name.removeprefix("head."): weight for name, weight in state.items() if name.startswith("head.")}
 
 
@@ -256,6 +256,6 @@ WNLI_CANDIDATES = TaskSpec(
     options=frozenset({"data", "skip_bad_rows"}),
     reads_hub=True,
     data_folders=lambda data: data_folders("wnli", data),
-    architecture="ElectraForPreTraining",
-    export=lambda head, settings: HuggingFaceHead("ElectraForPreTraining", head.state_dict()),
+    head="replaced-token",
+    export=lambda head, settings: HuggingFaceHead("replaced-token", head.state_dict()),
 )

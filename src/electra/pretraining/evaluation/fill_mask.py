@@ -84,14 +84,14 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
             "electra pretrain, or a masked language model"
         )
     tokenizer = load_tokenizer(main)
-    if "ElectraForPreTraining" in heads:
-        discriminator = load_network(main, Discriminator, "ElectraForPreTraining", tokenizer)
+    if "replaced-token" in heads:
+        discriminator = load_network(main, Discriminator, "replaced-token", tokenizer)
         return load_electra_filler(model, main, discriminator, tokenizer, mask_fraction, config)
     if mask_fraction is not None:
         raise UsageError(f"--mask-fraction applies to an ELECTRA only; {main} is a masked language model")
     if config is not None and OBJECTIVES[config.objective].corruption != "masks":
         raise ModelError(f"{main}: was not trained on text with [MASK]; use {model / 'generator'}, which was")
-    network = load_network(main, MaskedLM, "ElectraForMaskedLM", tokenizer)
+    network = load_network(main, MaskedLM, "masked-lm", tokenizer)
     return MaskFiller(
         PlainMaskedLM(network, build_vocabulary(tokenizer)).eval(), tokenizer, config.seq_len if config else None
     )
@@ -124,17 +124,17 @@ def load_electra_filler(
         raise ModelError(
             f"{directory}: its tokenizer differs from that of {main}; use a generator and a discriminator of the same run"
         )
-    generator = load_network(directory, MaskedLM, "ElectraForMaskedLM", tokenizer)
+    generator = load_network(directory, MaskedLM, "masked-lm", tokenizer)
     a, temperature = resolve_sampling(model, mask_fraction, config)
     network = ElectraAsMaskedLM(generator, discriminator, build_vocabulary(tokenizer), a, temperature)
     return MaskFiller(network.eval(), tokenizer, config.seq_len if config else None)
 
 
-def load_network(directory: Path, kind: type[Network], architecture: str, tokenizer: Tokenizer) -> Network:
+def load_network(directory: Path, kind: type[Network], head: str, tokenizer: Tokenizer) -> Network:
     """Build a network with the weights of a Hugging Face directory."""
     pretrained = load_pretrained(directory)
     network = kind(replace(pretrained.config, vocab_size=tokenizer.vocab_size))
-    load_into(network, pretrained, architecture)
+    load_into(network, pretrained, head)
     return network
 
 

@@ -62,8 +62,8 @@ class Prediction(NamedTuple):
 class Target(nn.Module):
     """The network that reads the corrupted batch, and its loss."""
 
-    architecture: str
-    """Hugging Face class that the network is exported as."""
+    head: str
+    """Kind of the network's head, a key of `electra.model.architecture.Architecture.classes`."""
     network: Discriminator | MaskedLM
     loss_name: str
     """Name of its loss, whose positions and weight `Objective` defines."""
@@ -82,7 +82,7 @@ class Target(nn.Module):
 class ReplacedTokenDetection(Target):
     """Binary classification of every token that is not padding, replaced or original (section 2)."""
 
-    architecture = "ElectraForPreTraining"
+    head = "replaced-token"
     network: Discriminator
     loss_name = "discriminator_loss"
 
@@ -126,7 +126,7 @@ class ReplacedTokenDetection(Target):
 class MaskedTokenPrediction(Target):
     """Prediction of the original tokens at the masked positions."""
 
-    architecture = "ElectraForMaskedLM"
+    head = "masked-lm"
     network: MaskedLM
     loss_name = "mlm_loss"
 
@@ -165,7 +165,7 @@ class AllTokensPrediction(Target):
     sigmoid layer.
     """
 
-    architecture = "ElectraForMaskedLM"
+    head = "masked-lm"
     network: MaskedLM
     loss_name = "all_tokens_loss"
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from electra.model.architecture import ARCHITECTURES
 from electra.model.model_card import ModelCard
 from electra.pretraining.config import PretrainConfig
 
@@ -16,7 +17,7 @@ DESCRIPTIONS = {
 
 
 def build_model_card(
-    name: str, architecture: str, config: PretrainConfig, facts: Mapping[str, str], metrics: Mapping[str, str]
+    name: str, head: str, config: PretrainConfig, facts: Mapping[str, str], metrics: Mapping[str, str]
 ) -> ModelCard:
     """The card of one network of a run (`discriminator`, `generator` or `masked_lm`).
 
@@ -28,10 +29,10 @@ def build_model_card(
     return ModelCard(
         title=f"ELECTRA {name.replace('_', ' ')}",
         description=DESCRIPTIONS.get(name, ""),
-        architecture=architecture,
+        architecture=ARCHITECTURES[config.model.architecture].classes[head].name,
         facts={"objective": config.objective, **facts, "text": ", ".join(map(source_name, sources)), **initial},
         metrics=metrics,
-        pipeline_tag="fill-mask" if architecture == "ElectraForMaskedLM" else None,
+        pipeline_tag="fill-mask" if head == "masked-lm" else None,
     )
 
 

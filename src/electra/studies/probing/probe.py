@@ -88,7 +88,7 @@ def load_frozen_encoder(model: Path) -> tuple[Encoder, Tokenizer]:
     """Load the encoder of a Hugging Face directory, in evaluation mode, and its tokenizer."""
     tokenizer, pretrained = load_tokenizer(model), load_pretrained(model)
     encoder = Encoder(pretrained.config)
-    state = pretrained.state("ElectraModel")
+    state = pretrained.state("none")
     encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
     return encoder.eval(), tokenizer
 

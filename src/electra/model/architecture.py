@@ -1,0 +1,144 @@
+"""Architectures: how the layers of an encoder are built, what they cost, and their names in Hugging Face directories."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import nn
+
+from electra.model.layer_flops import attention_flops, feed_forward_flops
+from electra.model.layers import TransformerLayer
+
+
+@runtime_checkable
+class LayerConfig(Protocol):
+    """The part of `electra.model.encoder.EncoderConfig` that a layer depends on."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def ffn_size(self) -> int: ...
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def attention_dropout(self) -> float: ...
+    @property
+    def layer_norm_eps(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class HuggingFaceClass:
+    """A class of transformers: an encoder with a kind of head."""
+
+    name: str
+    weights: Mapping[str, tuple[str, ...]]
+    """Our names of the head's parameters or modules -> those of the class."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A kind of encoder. Several names on the right of a table mean that our parameter is their concatenation."""
+
+    build_layer: Callable[[LayerConfig], nn.Module]
+    """A layer; its forward takes hidden states, their layout and optional positions, as `TransformerLayer`'s does."""
+    layer_flops: Callable[[LayerConfig, int], dict[str, int]]
+    """Forward FLOPs of one token in a layer, by part, in a sequence of so many tokens."""
+    model_type: str
+    """In config.json; also the prefix of the encoder's weights."""
+    config_names: Mapping[str, str]
+    """Fields of `EncoderConfig` -> keys of config.json; transformers keeps keys that it does not know."""
+    encoder_weights: Mapping[str, tuple[str, ...]]
+    """Our names of the encoder's parameters or modules -> Hugging Face's; {i} is the number of the layer."""
+    classes: Mapping[str, HuggingFaceClass]
+    """Kind of head -> class; "none" is the encoder alone."""
+
+    def find_head(self, class_name: str) -> str | None:
+        """Find the kind of head of a class; None for a class that is not in the table."""
+        return next((head for head, each in self.classes.items() if each.name == class_name), None)
+
+
+def build_transformer_layer(config: LayerConfig) -> TransformerLayer:
+    """Build BERT's layer."""
+    return TransformerLayer(
+        config.hidden_size,
+        config.ffn_size,
+        config.num_heads,
+        config.dropout,
+        config.attention_dropout,
+        config.layer_norm_eps,
+    )
+
+
+def transformer_layer_flops(config: LayerConfig, length: int) -> dict[str, int]:
+    """Forward FLOPs of one token in BERT's layer, by part."""
+    return {
+        "attention": attention_flops(config.hidden_size, config.num_heads, length),
+        "feed-forward": feed_forward_flops(config.hidden_size, config.ffn_size),
+    }
+
+
+ELECTRA = Architecture(
+    build_transformer_layer,
+    transformer_layer_flops,
+    model_type="electra",
+    config_names={
+        "initializer_range": "initializer_range",
+        "embedding_initializer_range": "embedding_initializer_range",
+        "vocab_size": "vocab_size",
+        "embedding_size": "embedding_size",
+        "hidden_size": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "ffn_size": "intermediate_size",
+        "max_positions": "max_position_embeddings",
+        "type_vocab_size": "type_vocab_size",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "layer_norm_eps": "layer_norm_eps",
+    },
+    encoder_weights={
+        "embeddings.word.weight": ("embeddings.word_embeddings.weight",),
+        "embeddings.position.weight": ("embeddings.position_embeddings.weight",),
+        "embeddings.token_type.weight": ("embeddings.token_type_embeddings.weight",),
+        "embeddings.norm": ("embeddings.LayerNorm",),
+        "project": ("embeddings_project",),
+        "layers.{i}.attention.qkv": (
+            "encoder.layer.{i}.attention.self.query",
+            "encoder.layer.{i}.attention.self.key",
+            "encoder.layer.{i}.attention.self.value",
+        ),
+        "layers.{i}.attention.output": ("encoder.layer.{i}.attention.output.dense",),
+        "layers.{i}.attention_norm": ("encoder.layer.{i}.attention.output.LayerNorm",),
+        "layers.{i}.ffn.up": ("encoder.layer.{i}.intermediate.dense",),
+        "layers.{i}.ffn.down": ("encoder.layer.{i}.output.dense",),
+        "layers.{i}.ffn_norm": ("encoder.layer.{i}.output.LayerNorm",),
+    },
+    classes={
+        "none": HuggingFaceClass("ElectraModel", {}),
+        "replaced-token": HuggingFaceClass(
+            "ElectraForPreTraining",
+            {
+                "head.dense": ("discriminator_predictions.dense",),
+                "head.score": ("discriminator_predictions.dense_prediction",),
+            },
+        ),
+        "masked-lm": HuggingFaceClass(
+            "ElectraForMaskedLM",
+            {
+                "head.dense": ("generator_predictions.dense",),
+                "head.norm": ("generator_predictions.LayerNorm",),
+                "head.bias": ("generator_lm_head.bias",),
+            },
+        ),
+        "sequence-classification": HuggingFaceClass(
+            "ElectraForSequenceClassification",
+            {"head.dense": ("classifier.dense",), "head.project": ("classifier.out_proj",)},
+        ),
+        "token-classification": HuggingFaceClass("ElectraForTokenClassification", {"head.output": ("classifier",)}),
+        "question-answering": HuggingFaceClass("ElectraForQuestionAnswering", {"head.output": ("qa_outputs",)}),
+    },
+)
+ARCHITECTURES: dict[str, Architecture] = {"electra": ELECTRA}
+"""Architectures by name; the first one of a `model_type` reads directories of that type."""
