@@ -153,6 +153,14 @@ def test_quiet_and_verbose(flag: str, shown: bool, inputs: Path, tmp_path: Path,
         electra.console.show_log()
 
 
+def test_commands_whose_output_is_their_result() -> None:
+    """The others continue when their output cannot be written."""
+    for flags in ([], ["-v"], ["--quiet"]):
+        assert not cli.is_result([*flags, "pretrain", "text", "--out", "run"])
+        assert cli.is_result([*flags, "flops"])
+    assert cli.is_result(["pretrain", "--help"])
+
+
 def test_every_command_shows_what_it_returns() -> None:
     for name, command in cli.COMMANDS.items():
         assert hasattr(display, f"show_{name.replace('-', '_')}") == command.shows

@@ -263,9 +263,9 @@ def pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def is_result(words: Sequence[str]) -> bool:
     """Whether what a command line prints is its result."""
-    return (
-        not words or words[0] not in COMMANDS or COMMANDS[words[0]].is_result or not {"-h", "--help"}.isdisjoint(words)
-    )
+    rest = list(words)
+    flags = take_flags(rest)
+    return "--help" in flags or not rest or rest[0] not in COMMANDS or COMMANDS[rest[0]].is_result
 
 
 def fail(line: str, status: int = 2) -> NoReturn:

@@ -13,7 +13,7 @@ import electra
 from electra.errors import UsageError
 from electra.model.architecture import ARCHITECTURES, ELECTRA, LayerConfig
 from electra.model.checkpoints import load_pretrained
-from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.model.flops import encoder_flops
 
 
@@ -82,3 +82,18 @@ def test_its_flops_are_counted() -> None:
 def test_unknown_architecture() -> None:
     with pytest.raises(UsageError, match="model.architecture: expected electra or tokenwise, got bert"):
         EncoderConfig(architecture="bert")
+
+
+def test_parameters_of_other_modules_are_initialized_by_type() -> None:
+    """A LayerNorm of any name starts as the identity; a parameter of another kind keeps its value."""
+
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.final = nn.LayerNorm(4)
+            self.scale = nn.Parameter(torch.full((4,), 3.0))
+
+    module = Other()
+    initialize(module)
+    assert module.final.weight.tolist() == [1.0] * 4
+    assert module.scale.tolist() == [3.0] * 4

@@ -1,5 +1,6 @@
 """A new objective from outside the package: a corruption, a target and an entry in each registry."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, TARGETS, Objective
+from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS, Objective
 from electra.pretraining.objectives.targets import Prediction, Target
 from electra.train.metrics_log import read_metrics
 
@@ -89,3 +90,17 @@ def test_objective_from_outside_the_package_is_trained_and_reported(
     report = (tmp_path / "run/report.html").read_text()
     assert all(metric.description in report for metric in METRICS.values())
     assert (tmp_path / "run/pictures/training.png").exists()
+    assert (tmp_path / "run/discriminator").is_dir(), "the target has a discriminator's head"
+    more = {**given, "init": str(tmp_path / "run"), "steps": 2}
+    assert electra.pretrain(str(tmp_path / "text.txt"), out=str(tmp_path / "more"), **more)["step"] == 2
+
+
+def test_positions_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORED_AT, "same", lambda masked, sample_others: masked)
+    monkeypatch.setitem(OBJECTIVES, "mlm-same", replace(OBJECTIVES["mlm"], scored="same"))
+    (tmp_path / "text.txt").write_text(sentences(150))
+    summaries = [
+        electra.pretrain(tmp_path / "text.txt", out=tmp_path / name, **TINY_RUN, objective=name)
+        for name in ("mlm", "mlm-same")
+    ]
+    assert summaries[0]["heldout"] == summaries[1]["heldout"]

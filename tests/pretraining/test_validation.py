@@ -115,7 +115,7 @@ def test_conflicting_options_raise_one_line(options: str, message: str, capsys: 
 )
 def test_advised_alternatives_are_valid(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[PretrainConfig] = []
-    monkeypatch.setattr(run, "pretrain", lambda config, out: seen.append(config) or {})
+    monkeypatch.setattr(run, "pretrain", lambda config, out, callbacks: seen.append(config) or {})
     cli.main(["pretrain", "text", "--preset", "tiny", "--out", "out", *shlex.split(options)])
     assert len(seen) == 1
 
@@ -164,7 +164,7 @@ WITH_EFFECT = (
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Capture the warnings of `electra pretrain`, without training."""
-    monkeypatch.setattr(run, "pretrain", lambda config, out: {})
+    monkeypatch.setattr(run, "pretrain", lambda config, out, callbacks: {})
     return caplog
 
 
@@ -193,7 +193,7 @@ def test_keyword_arguments_without_effect_give_a_warning(warnings: pytest.LogCap
 def test_log_lists_the_differences_from_the_preset(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(run, "pretrain", lambda config, out: {})
+    monkeypatch.setattr(run, "pretrain", lambda config, out, callbacks: {})
     for more, shown in (
         ({}, "preset tiny (unchanged)"),
         (

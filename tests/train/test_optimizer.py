@@ -20,14 +20,14 @@ from electra.train.optimizer import (
     OptimizerKind,
     build_optimizer,
     clip_gradients,
-    no_decay,
+    has_decay,
     set_learning_rate,
 )
 
 
 def test_biases_and_layer_norms_do_not_decay() -> None:
-    names = [name for name, _ in Discriminator(EncoderConfig(num_layers=1)).named_parameters()]
-    decaying = {name for name in names if not no_decay(name)}
+    parameters = Discriminator(EncoderConfig(num_layers=1)).named_parameters()
+    decaying = {name for name, parameter in parameters if has_decay(parameter)}
     assert decaying == {
         "encoder.embeddings.word.weight",
         "encoder.embeddings.position.weight",

@@ -163,7 +163,6 @@ def build_initializers(std: float, embedding_std: float) -> dict[str, Callable[[
     Glorot is used where the original code has no initializer, so that TensorFlow's default applied.
     """
     return {
-        "norm.weight": nn.init.ones_,
         "bias": nn.init.zeros_,
         "project.weight": nn.init.xavier_uniform_,
         "score.weight": nn.init.xavier_uniform_,
@@ -175,10 +174,16 @@ def build_initializers(std: float, embedding_std: float) -> dict[str, Callable[[
 
 
 def initialize(module: nn.Module, std: float = 0.02, embedding_std: float | None = None) -> None:
-    """Initialize every parameter of a network with torch's default generator.
+    """Initialize the parameters of a network with torch's default generator.
 
-    The standard deviation of embeddings is `std` by default.
+    The standard deviation of embeddings is `std` by default. Parameters with a name that is not in the table of initializers
+    keep their values.
     """
     table = build_initializers(std, std if embedding_std is None else embedding_std)
+    norms = {f"{name}.weight".lstrip(".") for name, each in module.named_modules() if isinstance(each, nn.LayerNorm)}
     for name, parameter in module.named_parameters():
-        next(fill for ending, fill in table.items() if name.endswith(ending))(parameter.data)
+        fill = (
+            nn.init.ones_ if name in norms else next((fill for end, fill in table.items() if name.endswith(end)), None)
+        )
+        if fill is not None:
+            fill(parameter.data)

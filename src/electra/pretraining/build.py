@@ -54,7 +54,7 @@ def build_meta_model(config: PretrainConfig) -> PretrainingModel:
 def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[Tensor, " V"]) -> ObjectiveSpec:
     """Build the specification of the objective."""
     objective = OBJECTIVES[config.objective]
-    if config.loss_weight is not None and objective.has_generator:  # the weight is relative to the generator's loss
+    if config.loss_weight is not None and objective.has_generator:  # relative to the generator's loss
         objective = replace(objective, weight=config.loss_weight)
     return ObjectiveSpec(
         objective,

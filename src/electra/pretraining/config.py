@@ -73,7 +73,7 @@ class PretrainConfig:
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     loss_weight: float | None = None
     """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An
-    objective without a generator (mlm) has a single, unweighted loss."""
+    objective without a generator keeps its own."""
     copy: bool | None = None
     """Objective all-tokens-mlm: use the copy mechanism; by default it does."""
     model: EncoderConfig = field(default_factory=EncoderConfig)

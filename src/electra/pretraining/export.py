@@ -160,7 +160,7 @@ def save_networks(
     training, if known.
     """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
-    main = "discriminator" if model.discriminates else "masked_lm"
+    main = "discriminator" if model.target.head == "replaced-token" else "masked_lm"
     networks = {main: (model.target.network, model.target.head)}
     if model.generator is not None:
         networks["generator"] = (model.generator, "masked-lm")

@@ -118,7 +118,8 @@ def check_task(
 def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, init: str | None) -> None:
     """Raise a `UsageError` for options that conflict with two-stage training."""
     has_network = OBJECTIVES[objective].has_generator and generator.kind == "masked-lm"
-    without = f"generator.kind {generator.kind}" if objective != "mlm" else f"--objective {objective}"
+    has_generator = OBJECTIVES[objective].has_generator
+    without = f"generator.kind {generator.kind}" if has_generator else f"--objective {objective}"
     sizes, same_sizes = find_size_options(generator)
     raise_first_conflict(
         [

@@ -12,6 +12,7 @@ from electra.errors import ModelError
 from electra.model.checkpoints import Pretrained, find_pretraining_heads, load_pretrained, read_pretrained_length
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
+from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import compute_generator_sizes
@@ -95,7 +96,7 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_exists(init)
     directory = find_main_directory(init)
     sizes = load_config(directory)
-    check_network(directory, OBJECTIVES[config.objective].discriminates)
+    check_network(directory, build_meta_model(config).target.head == "replaced-token")
     check_sizes(directory, sizes, config.model)
     check_tokenizer(directory, config)
     load_pretrained(directory)  # detects damaged weights now, not after hours of text preparation

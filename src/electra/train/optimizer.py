@@ -48,9 +48,9 @@ class OptimizerConfig:
         check_limits(self, "optimizer.", learning_rate=100, eps=1, weight_decay=1000)
 
 
-def no_decay(name: str) -> bool:
-    """True for parameters that do not decay: biases and LayerNorms."""
-    return name.endswith(("bias", "norm.weight"))
+def has_decay(parameter: nn.Parameter) -> bool:
+    """Whether weight decay applies: to matrices, not to biases and LayerNorms."""
+    return parameter.dim() > 1
 
 
 def same_rate(name: str) -> float:
@@ -66,7 +66,7 @@ def build_optimizer(
     """The optimizer of `config.kind` over named parameters; `rate_factor(name)` multiplies the learning rate of each."""
     members: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in parameters:
-        members[rate_factor(name), not no_decay(name)].append(parameter)
+        members[rate_factor(name), has_decay(parameter)].append(parameter)
     kind = OPTIMIZERS[config.kind]
     groups = [
         {"params": group, "rate_factor": factor, "decays": decays, "state": kind.state}

@@ -69,7 +69,8 @@ class Progress(Callback):
 
     def on_train_end(self, state: TrainingState) -> None:
         """Remove the bar."""
-        self.bar.stop()
+        if shows_bars():
+            self.bar.stop()
 
 
 def format_duration(seconds: float) -> str:

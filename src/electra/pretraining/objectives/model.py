@@ -143,8 +143,9 @@ class PretrainingModel(nn.Module):
         return {
             "sequences": torch.ones_like(batch.lengths).sum(),
             "tokens": batch.lengths.sum(),
-            "masked": (masked := count_masked(batch.lengths, fraction).sum()),
-            "others": masked,
+            **dict.fromkeys(
+                (name for name in SCORED_AT if name != "tokens"), count_masked(batch.lengths, fraction).sum()
+            ),
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:

@@ -46,7 +46,7 @@ class Objective:
     scored: str
     """Positions of the target's loss: a key of `SCORED_AT`."""
     weight: float
-    """Weight of the target's loss in the total (section 2: lambda)."""
+    """Weight of the target's loss in the total (section 2: lambda); `loss_weight` replaces it if there is a generator."""
     description: str
     """Short description for the log."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Objective:
 
     @property
     def discriminates(self) -> bool:
-        """Whether it trains a discriminator."""
+        """Whether it detects replaced tokens, so that the options and metrics of a discriminator apply."""
         return self.target == "replaced"
 
     @property
@@ -103,7 +103,7 @@ SCORED_AT: dict[str, Callable[[MaskedPositions, Callable[[], MaskedPositions]], 
     # tokens would be original.
     "others": lambda masked, sample_others: sample_others(),
 }
-"""Positions of a target's loss (None: all tokens), by the name of the count that it is a mean over."""
+"""Positions of a target's loss by name: None for all tokens, else as many as are masked."""
 
 
 @dataclass(frozen=True)
