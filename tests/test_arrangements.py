@@ -128,7 +128,7 @@ def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Pa
 
 def test_local_means_need_the_recorded_micro_batch_size() -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, means="local"))
-    with pytest.raises(UsageError, match=r"depends on its micro-batches of 64 sequences, .* 4 processes"):
+    with pytest.raises(UsageError, match=r"depends on its micro-batches of 64 sequences; 4 processes"):
         resolve_micro_batch_size(config, Runtime(torch.device("cpu"), torch.float32, world_size=4), 64)
 
 

@@ -71,7 +71,7 @@ FIGURE_1 = Published(
         ("GPT", ((4.0e19, 78.8),)),
         ("ELMo", ((3.3e18, 71.2),)),
     ),
-    remark="The scores beside those of the scales tiny and mini are Small's.",
+    remark="At scales tiny and mini, the scores of the paper are those of Small.",
 )
 
 APPENDIX_H = Published(

@@ -120,14 +120,14 @@ def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, st
     The line has a gap at a position without values.
     """
     color, marker = COLORS[style % len(COLORS)], MARKERS[style % len(MARKERS)]
-    places = sorted(points)
-    for place in places:
-        axes.plot([place] * len(points[place]), points[place], marker, color=color, alpha=0.4, markersize=3)
-    spreads = [Spread.of(points[place]) or Spread(math.nan, None) for place in places]
+    positions = sorted(points)
+    for position in positions:
+        axes.plot([position] * len(points[position]), points[position], marker, color=color, alpha=0.4, markersize=3)
+    spreads = [Spread.of(points[position]) or Spread(math.nan, None) for position in positions]
     deviations = [spread.std or 0.0 for spread in spreads]
     means = [spread.mean for spread in spreads]
     if any(points.values()):
-        bars = axes.errorbar(places, means, deviations, color=color, linewidth=1.4, capsize=3, label=name)
+        bars = axes.errorbar(positions, means, deviations, color=color, linewidth=1.4, capsize=3, label=name)
         bars.lines[0].set(marker=marker, markersize=5)
 
 
@@ -174,7 +174,7 @@ def draw_published(axes: Axes, study: Study) -> None:
         axes.set_xlabel(score)
         return
     for style, (name, points) in enumerate(study.published.lines):
-        draw_line(axes, {place: [value] for place, value in points}, name, style)
+        draw_line(axes, {position: [value] for position, value in points}, name, style)
     axes.set_ylabel(score)
     label_axis(axes, study.axis)
 
