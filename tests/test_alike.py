@@ -89,6 +89,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
     return {name: [(place / f"{name}-{rank}.said").read_text() for rank in (0, 1)] for name in scenarios}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "parts"),
     [

@@ -27,6 +27,7 @@ def without_dropout(**training: int) -> dict:
     return TINY_RUN | {"model": model, "training": TINY_RUN["training"] | training}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warmup", [0, 6], ids=["whole", "pieces"])
 def test_micro_batches_do_not_change_a_run(warmup: int, text: Path, tmp_path: Path) -> None:
     losses = []
@@ -56,6 +57,7 @@ def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[MaskedPositions]:
     return seen
 
 
+@pytest.mark.slow
 def test_the_second_stage_draws_other_masks_than_the_first(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_the_second_stage_draws_other_masks_than_the_first(
         assert a.positions.shape != b.positions.shape or not torch.equal(a.positions, b.positions)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_micro_batches(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -112,6 +115,7 @@ def test_other_micro_batch_size_is_a_warning(capsys: pytest.CaptureFixture) -> N
         assert ("dropout differs" in capsys.readouterr().out) == (recorded == 64)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Path, tmp_path: Path) -> None:
     """It would go on as silently another run."""
     out = tmp_path / "run"

@@ -61,6 +61,7 @@ def test_text(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_invalid_utf8_byte_is_reported_and_can_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = broken(tmp_path, "a.txt", GOOD.encode() + b"caf\xe9 ole\n")
     line = error(capsys, "pretrain", str(path), "--out", str(tmp_path / "run"), *RUN)
@@ -92,6 +93,7 @@ def pretrain_data(data: Path, out: Path, *more: str) -> list[str]:
     return ["pretrain", "--data", str(data), "--out", str(out), *RUN, *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_shards(parts: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture) -> None:
     data = shutil.copytree(parts / "data", tmp_path / "data")
@@ -104,6 +106,7 @@ def test_shards(parts: Path, tmp_path: Path, damage: str, capsys: pytest.Capture
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_another_tokenizer_than_that_of_the_data_is_rejected(
     parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -207,6 +210,7 @@ def models(parts: Path) -> Path:
     return parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("init", "objective", "message"),
     [
@@ -249,6 +253,7 @@ def test_init_with_another_tokenizer(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_another_sequence_length_than_that_of_the_data_is_rejected(
     parts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -298,6 +303,7 @@ def test_unwritable_output_is_reported_before_work_starts(
     assert line == f"{tmp_path / 'new/out'}: cannot be written: no permission to create files in {tmp_path}"
 
 
+@pytest.mark.slow
 def test_text_that_changed_while_a_run_was_unfinished(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

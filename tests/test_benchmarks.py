@@ -47,6 +47,7 @@ def toy(name: str, text: Path, out: Path) -> list[str]:
     return [*run_all.SMOKE[name][0], "--text", str(text), f"--out={out}"]
 
 
+@pytest.mark.slow
 def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
     pretrain_step.main([*toy("pretrain_step", text, tmp_path), "--threads=1"])
     found = result(tmp_path, "pretrain_step_tiny_4x16_cpu")
@@ -58,6 +59,7 @@ def test_pretrain_step(text: Path, tmp_path: Path, capsys) -> None:
     assert "no mark is set" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_our_side_compiled_and_recorded(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[torch.nn.Module] = []
     monkeypatch.setattr(pretrain_step, "compile_parts", lambda model, device: compiled.append(model))
@@ -78,13 +80,14 @@ def test_our_side_compiled_and_recorded(text: Path, tmp_path: Path, monkeypatch:
     assert len(case.loader().batches(0)) == 2
 
 
+@pytest.mark.slow
 def test_a_side_takes_turns_in_a_process_of_its_own_and_says_why_it_ends(text: Path, tmp_path: Path) -> None:
     data = prepare_text(tmp_path, [str(text)], 0.05, 300, 16)
     sizes = ["--preset=tiny", "--batch-size=4", "--seq-len=16", "--steps=1", "--threads=1", "--device=cpu"]
     with measuring.start_side("pretrain_step.py", [*sizes, f"--data={data.path}", "--be=transformers"]) as side:
         turns = [side() for _ in range(2)]
     assert all(turn["seconds"] > 0 and turn["peak"] > 0 for turn in turns)
-    wrong = measuring.turns_of("pretrain_step.py", ["--be=nobody"])
+    wrong = measuring.start_side("pretrain_step.py", ["--be=nobody"])
     with wrong as side, pytest.raises(RuntimeError, match="invalid choice: 'nobody'"):
         side()
 
@@ -153,7 +156,7 @@ def test_the_peer_computes_the_loss_of_an_untrained_electra() -> None:
 def test_a_batch_of_full_length_has_the_same_loss() -> None:
     sizes = EncoderConfig(500, 32, 64, 2, 4, 128, dropout=0.0, attention_dropout=0.0)
     batch = pad_batch([[2, *range(10, 20), 3]], [12], 0)
-    longer = peer.to_length(batch, 24, 0)
+    longer = peer.pad_to_length(batch, 24, 0)
     assert longer.input_ids.shape == (1, 24)
     model = peer.HuggingFaceElectra(build_peer_config(sizes)).discriminator
     plain = model(batch.input_ids, token_type_ids=batch.token_type_ids).logits
@@ -161,6 +164,7 @@ def test_a_batch_of_full_length_has_the_same_loss() -> None:
     assert torch.allclose(plain, padded[:, :12], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("datasets")
     assert run_all.main(["--smoke", "--only", "prepare", "finetune", "--text", str(text), f"--out={tmp_path}"]) == 0
@@ -177,6 +181,7 @@ def test_prepare_among_all(text: Path, tmp_path: Path, capsys) -> None:
     assert found["marks"][0]["value"] == pytest.approx(ours / bare)
 
 
+@pytest.mark.slow
 def test_loader(text: Path, tmp_path: Path) -> None:
     loader.main([*toy("loader", text, tmp_path), "--threads=1"])
     found = result(tmp_path, "loader_cpu")
@@ -184,6 +189,7 @@ def test_loader(text: Path, tmp_path: Path) -> None:
     assert [mark["value"] for mark in found["marks"]] == [found["step"]["share"], found["start_seconds"][0]]
 
 
+@pytest.mark.slow
 def test_serve(text: Path, tmp_path: Path) -> None:
     serve.main([*toy("serve", text, tmp_path), "--threads=1"])
     found = result(tmp_path, "serve_cpu")
@@ -192,6 +198,7 @@ def test_serve(text: Path, tmp_path: Path) -> None:
     assert found["marks"][0]["value"] == min(found["ratio"][name] for name in (serve.ONE, serve.BATCHES))
 
 
+@pytest.mark.slow
 def test_the_encoder_in_onnx_runtime_is_the_encoder() -> None:
     sizes = EncoderConfig(80, 8, 16, 2, 2, 32, max_positions=24)
     encoder = Encoder(sizes).eval()
@@ -204,6 +211,7 @@ def test_the_encoder_in_onnx_runtime_is_the_encoder() -> None:
             torch.testing.assert_close(exported(*inputs), encoder(*inputs))
 
 
+@pytest.mark.slow
 def test_scaling(tmp_path: Path, capsys) -> None:
     step = {"threads": 2, "matmul_flops_per_second": 2e11, "utilization": 0.5}
     (tmp_path / f"{scaling.STEP}.json").write_text(json.dumps(step))
@@ -241,6 +249,7 @@ def test_finetune(tmp_path: Path) -> None:
     assert row["ratio"] == pytest.approx(row["rounds"]["electra"][0] / row["rounds"]["Trainer"][0])
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_fails_is_told(tmp_path: Path, capsys) -> None:
     options = ["--smoke", "--only", "prepare", "--text", str(tmp_path / "none"), f"--out={tmp_path}"]
     assert run_all.main(options) == 1

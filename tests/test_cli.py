@@ -295,6 +295,7 @@ def test_text_in_place_of_a_file_is_reported(capsys: pytest.CaptureFixture) -> N
         assert error(capsys, "predict", *words) == f"'who is it': no such file; {advice}"
 
 
+@pytest.mark.slow
 def test_invalid_device_from_python_is_rejected() -> None:
     code = "import electra; electra.fill_mask('a [MASK]', model='m', device='cuda:1')"  # a test would check its type
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -242,6 +242,7 @@ def test_names_in_errors_are_printed_escaped(capsys: pytest.CaptureFixture) -> N
     assert "\x1b" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_of_another_encoding(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "\u732b.txt").write_text("the cat sees the dog .\n" * 20)

@@ -80,6 +80,7 @@ def hf_answers(pair: tuple, ids: torch.Tensor, types: torch.Tensor, position: in
     return sorted(zip(candidates.tolist(), *(x.tolist() for x in (p, p_g, d)), strict=True), key=lambda row: -row[1])
 
 
+@pytest.mark.slow
 def test_an_electra_answers_by_the_formula(runs: Path, pair: tuple) -> None:
     rows = electra.fill_mask([TWO, "the cat [MASK] ."], model=str(runs / "electra"), top=4, candidates=CANDIDATES)
     assert [(row["text"], row["mask"]) for row in rows] == [(TWO, 0), (TWO, 1), ("the cat [MASK] .", 0)]
@@ -104,6 +105,7 @@ def retold(run: Path, out: Path, **changes: object) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
     network = load_filler(runs / "electra").network
     assert (network.unmasked_per_masked, network.temperature) == (3.0, 1.0)

@@ -178,6 +178,7 @@ MANIFESTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*SHARDS, *MANIFESTS])
 def test_invalid_data_is_not_opened(case: str, good: Path, tmp_path: Path) -> None:
     data = shutil.copytree(good, tmp_path / "data")
@@ -223,6 +224,7 @@ def test_settings(case: str, good: Path, tmp_path: Path) -> None:
     refused(raised.value, str(data / "settings.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", broken_json("chunks/00000.json"))
 def test_a_damaged_record_is_made_anew(case: str, good: Path, tmp_path: Path) -> None:
     data = shutil.copytree(good, tmp_path / "data")

@@ -164,6 +164,7 @@ def test_a_rank_that_is_no_number_silences_nothing() -> None:
     assert (done.returncode, done.stdout) == (0, "· here\n"), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["moon", "module://nowhere.backend", "TkAgg", ""])
 def test_a_foreign_backend_of_pictures(backend: str, tmp_path: Path) -> None:
     code = (

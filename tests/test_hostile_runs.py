@@ -39,6 +39,7 @@ SUMMARIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SUMMARIES)
 def test_summaries(case: str, finished: Path, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -53,6 +54,7 @@ def test_summaries(case: str, finished: Path, text: Path, tmp_path: Path) -> Non
     assert contents(run) == before
 
 
+@pytest.mark.slow
 def test_a_summary_is_read_whole(finished: Path) -> None:
     assert RunDirectory(finished).load_summary() == json.loads((finished / "summary.json").read_text())
 
@@ -97,6 +99,7 @@ def test_a_log_that_is_no_file(tmp_path: Path) -> None:
         list(read_metrics(tmp_path / "metrics.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_run_with_foreign_metrics_goes_on_to_its_end(finished: Path, text: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "summary.json").unlink()
@@ -209,6 +212,7 @@ def saved(tmp_path: Path) -> Checkpoints:
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RECORDS)
 def test_checkpoints_whose_record_is_wrong_are_passed_over(
     case: str, saved: Checkpoints, caplog: pytest.LogCaptureFixture
@@ -220,6 +224,7 @@ def test_checkpoints_whose_record_is_wrong_are_passed_over(
     assert "\n" not in warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TENSORS)
 def test_checkpoints_with_the_right_checksums(case: str, saved: Checkpoints) -> None:
     path = saved.paths()[-1]
@@ -275,6 +280,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RESULTS)
 def test_results(case: str, tuned: Path, tmp_path: Path) -> None:
     out = shutil.copytree(tuned / "out", tmp_path / "out")
@@ -392,6 +398,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STUDIES)
 def test_studies(
     case: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

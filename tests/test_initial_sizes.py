@@ -69,6 +69,7 @@ def test_sizes_in_a_file_and_options_that_differ_are_refused(
         electra.pretrain("a", init=str(finished), out=str(tmp_path / "r"))
 
 
+@pytest.mark.slow
 def test_a_run_without_a_word_of_sizes(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     options = {name: value for name, value in tiny_run.items() if name != "model"} | {"steps": 2, "seq_len": 20}
     for name in ("one", "again"):
@@ -80,6 +81,7 @@ def test_a_run_without_a_word_of_sizes(finished: Path, text: Path, tmp_path: Pat
     assert summary["step"] == 2, "the same call finds it finished"
 
 
+@pytest.mark.slow
 def test_nothing_is_known_of_the_length_of_other_peoples_models(
     finished: Path, text: Path, tmp_path: Path, tiny_run: dict
 ) -> None:

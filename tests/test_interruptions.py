@@ -23,6 +23,7 @@ from electra.train import loop
 from electra.train.metrics_log import read_metrics
 
 
+@pytest.mark.slow
 def test_log_of_a_resumed_run(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "run"
     electra.pretrain(str(text), out=str(out), **tiny_run)
@@ -57,6 +58,7 @@ electra.pretrain({text!r}, out={out!r}, callbacks=[AtStep({step}, kill)], **toy.
 """
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_bit_for_bit_the_same(finished: Path, text: Path, tmp_path: Path) -> None:
     """kill -9 in the middle of steps and while a checkpoint is written; losses and weights are those of one go."""
     out = tmp_path / "run"
@@ -70,6 +72,7 @@ def test_killed_again_and_again_it_ends_bit_for_bit_the_same(finished: Path, tex
     assert weights(out) == weights(finished)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_costs_its_steps_only(
     finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
@@ -84,6 +87,7 @@ def test_a_damaged_checkpoint_costs_its_steps_only(
     assert weights(out) == weights(finished)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals, tiny_run: dict) -> None:
     out = tmp_path / "run"
@@ -113,6 +117,7 @@ def test_a_signal_saves_first(text: Path, tmp_path: Path, number: signal.Signals
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 def test_time_budget_ends_fully_decayed(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +137,7 @@ def test_time_budget_ends_fully_decayed(
     assert rates[-1] < 0.02 * max(rates)
 
 
+@pytest.mark.slow
 def test_checkpoints_by_time(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     tiny_run["training"] |= {"checkpoint_every": 1000, "checkpoint_minutes": 1e-9, "keep_checkpoints": 2}
     tiny_run["training"] |= {"micro_batch_size": 8}

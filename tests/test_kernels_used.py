@@ -30,6 +30,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return widths
 
 
+@pytest.mark.slow
 def test_pretraining_and_evaluation_use_kernels(
     text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], capsys
 ) -> None:
@@ -43,6 +44,7 @@ def test_pretraining_and_evaluation_use_kernels(
     assert computed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [{"runtime": {"kernels": False}}, {"training": {"compile": True}}])
 def test_kernels_are_not_used_with_other_options(
     option: dict, text: Path, tmp_path: Path, tiny_run: dict, computed: list[int], monkeypatch: pytest.MonkeyPatch
@@ -75,6 +77,7 @@ def test_finetuning_and_prediction_use_kernels(
         computed.clear()
 
 
+@pytest.mark.slow
 def test_estimates_of_studies_use_kernels(finished: Path, computed: list[int]) -> None:
     measure_step(PRESETS["tiny"]())
     assert computed

@@ -20,6 +20,7 @@ def files(folder: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pretrain", "finetune", "glue", "study", "predict", "prepare", "tokenizer"])
 def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "out"
@@ -35,6 +36,7 @@ def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, ca
         holder.end()
 
 
+@pytest.mark.slow
 def test_a_run_is_locked_until_it_is_finished(
     inputs: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

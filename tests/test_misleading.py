@@ -26,6 +26,7 @@ def foreign(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_text_that_the_vocabulary_does_not_cover_is_not_healthy(
     finished: Path, foreign: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
@@ -52,6 +53,7 @@ def test_text_that_the_vocabulary_covers_is_healthy(finished: Path, capsys: pyte
     assert "the vocabulary does not fit the text" not in [each["problem"] for each in summary["findings"]]
 
 
+@pytest.mark.slow
 def test_prepare_and_prepared_data_report_coverage(
     finished: Path, foreign: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:

@@ -31,6 +31,7 @@ def source(text: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(text, tmp_path / "source"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("procedure", ["joint", "two-stage-scratch"])
 def test_run_resumes_without_its_text(
     procedure: str, source: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
@@ -52,6 +53,7 @@ def test_run_resumes_without_its_text(
     assert weights(run) == weights(whole)
 
 
+@pytest.mark.slow
 def test_text_that_is_gone_before_it_is_prepared(source: Path, tmp_path: Path, tiny_run: dict) -> None:
     run = tmp_path / "run"
     electra.pretrain(str(source), out=str(run), **tiny_run)
@@ -63,6 +65,7 @@ def test_text_that_is_gone_before_it_is_prepared(source: Path, tmp_path: Path, t
     assert (run / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_text_that_changed_under_the_same_size(
     source: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:

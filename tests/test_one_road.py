@@ -70,6 +70,7 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
 WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "flops", "paper-table")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_command_line_and_python_give_the_same_results(
     name: str,
@@ -140,6 +141,7 @@ def files(out: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "shown"), [("-q", False), ("--quiet", False), ("-v", True), ("--verbose", True)])
 def test_quiet_and_verbose(flag: str, shown: bool, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     try:

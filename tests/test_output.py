@@ -32,6 +32,7 @@ def unread() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_training_continues_without_output(finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capfd) -> None:
     with unread():
         electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
@@ -40,6 +41,7 @@ def test_training_continues_without_output(finished: Path, text: Path, tmp_path:
     assert capfd.readouterr().err == complaint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [["flops"], ["flops", "--help"], ["--help"], ["--version"], ["pretrain", "--help"], ["paper-table", "1"]],
@@ -78,6 +80,7 @@ def test_a_result_on_a_full_disk(words: list[str], monkeypatch: pytest.MonkeyPat
     assert capfd.readouterr().err == "electra: error: standard output: cannot be written: No space left on device\n"
 
 
+@pytest.mark.slow
 @full
 @pytest.mark.parametrize(
     ("words", "status"), [(["flops"], 2), (["--help"], 2), (["flops", "--what"], 2), (["no-such-command"], 2)]
@@ -89,6 +92,7 @@ def test_nothing_can_be_written(words: list[str], status: int) -> None:
     assert done.returncode == status
 
 
+@pytest.mark.slow
 @full
 def test_training_whose_output_and_errors_are_full(text: Path, tmp_path: Path) -> None:
     words = ["pretrain", str(text), "--out", str(tmp_path / "run"), *RUN]

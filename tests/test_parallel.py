@@ -42,6 +42,7 @@ def assert_alike(tmp_path: Path, steps: list[int]) -> None:
             assert a[name] == pytest.approx(b[name], rel=1e-5, abs=1e-5), (a["step"], name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("means", ["global", "local"])
 def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means: str) -> None:
     """Dropout, masks and samples included: micro-batch i of a step draws the same whoever computes it."""
@@ -52,6 +53,7 @@ def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means
     assert_alike(tmp_path, list(range(1, 13)))
 
 
+@pytest.mark.slow
 def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """They add their gradients up themselves, once a step; of four micro-batches, so that each has two."""
     tiny_run["training"] |= {"batch_size": 16}
@@ -61,12 +63,14 @@ def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, ti
     assert_alike(tmp_path, list(range(1, 13)))
 
 
+@pytest.mark.slow
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second process waits until the first stage is saved."""
     tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}
     assert two_processes(tiny_run, tmp_path).count("report: ") == 2, "one process logs, for each stage"
 
 
+@pytest.mark.slow
 def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The last step is a checkpoint's and no log's, and others are due by the clock: no process may wait for another alone."""
     tiny_run["training"] |= {"log_every": 5, "checkpoint_minutes": 1e-4}
@@ -75,6 +79,7 @@ def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_
     assert_alike(tmp_path, [5, 10, 12])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

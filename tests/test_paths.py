@@ -45,12 +45,14 @@ def test_tokenizer(kind: Any, text: Path, tmp_path: Path) -> None:
     assert (tmp_path / "0" / "vocab.txt").read_text() == (tmp_path / "1" / "vocab.txt").read_text()
 
 
+@pytest.mark.slow
 def test_prepare(kind: Any, text: Path, folder: Path, tmp_path: Path) -> None:
     for number, given in enumerate((kind(text), (kind(text / "a.txt") for _ in range(1)))):
         options = {"tokenizer": kind(folder / "tokenizer"), "seq_len": 24, "workers": 1}
         assert electra.prepare(given, out=kind(tmp_path / str(number)), **options) == tmp_path / str(number)
 
 
+@pytest.mark.slow
 def test_pretrain(kind: Any, text: Path, folder: Path, tmp_path: Path) -> None:
     run, short = folder / "electra", TINY_RUN | {"steps": 2}
     given = {"tokenizer": kind(run / "discriminator"), "init": kind(run)}
@@ -60,6 +62,7 @@ def test_pretrain(kind: Any, text: Path, folder: Path, tmp_path: Path) -> None:
     assert electra.pretrain(out=kind(tmp_path / "config"), config=config, steps=2)["step"] == 2
 
 
+@pytest.mark.slow
 def test_evaluate(kind: Any, folder: Path) -> None:
     run, data = kind(folder / "electra"), kind(folder / "data")
     assert electra.evaluate(run, data=data) == electra.evaluate(str(folder / "electra"))
@@ -71,6 +74,7 @@ def test_fill_mask(kind: Any, folder: Path) -> None:
     assert electra.fill_mask("the [MASK] sees mice .", model=kind(folder / "electra"))[0]["answers"]
 
 
+@pytest.mark.slow
 def test_finetune_and_predict(kind: Any, folder: Path, tmp_path: Path) -> None:
     model, options = kind(folder / "model"), {"epochs": 1, "batch_size": 8}
     out = tmp_path / "rte"

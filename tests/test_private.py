@@ -29,18 +29,21 @@ def modes(folder: Path) -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_by_default_the_umask_decides(verb: str, inputs: Path, tmp_path: Path) -> None:
     electra.cli.main(commands(inputs, tmp_path / "new/out")[verb])
     assert modes(tmp_path) == {("directory", "0o750"), ("file", "0o640")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_private_is_for_the_owner_alone(verb: str, inputs: Path, tmp_path: Path) -> None:
     electra.cli.main([*commands(inputs, tmp_path / "new/out")[verb], "--private"])
     assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}
 
 
+@pytest.mark.slow
 def test_private_in_python(inputs: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The umask is changed while a command works, and for predictions, which are an iterator, not between them."""
     text, tuned = str(inputs / "text"), str(inputs / "tuned/seed-0/model")

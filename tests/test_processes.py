@@ -75,6 +75,7 @@ def test_main_scripts_need_no_guard(tmp_path: Path) -> None:
         assert (run.stdout, run.stderr) == (expected, ""), arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent(number: signal.Signals) -> None:
     pause = 60 if number == signal.SIGINT else 1  # Ctrl-C does not wait for what is under way

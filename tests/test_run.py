@@ -135,12 +135,14 @@ def test_a_finished_run_says_so_and_does_nothing(finished: Path, capsys: pytest.
     assert (finished / "summary.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_the_saved_configuration_repeats_the_run(finished: Path, tmp_path: Path) -> None:
     electra.pretrain(out=str(tmp_path / "again"), config=str(finished / "config.yaml"))
     assert trace(tmp_path / "again") == trace(finished)
     assert weights(tmp_path / "again") == weights(finished)
 
 
+@pytest.mark.slow
 def test_separate_commands_give_the_same_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """tokenizer, prepare, pretrain --data: the parts give what the whole does."""
     tokenizer = electra.tokenizer([str(text)], out=str(tmp_path / "t"), vocab_size=160)
@@ -173,6 +175,7 @@ def test_evaluate(finished: Path, tmp_path: Path, text: Path) -> None:
         electra.evaluate(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_budget_in_flops(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     spent = json.loads((finished / "summary.json").read_text())["flops"]
     tiny_run.pop("steps")
@@ -190,6 +193,7 @@ def test_auto_is_bfloat16_where_a_gpu_multiplies_it_itself(
     assert choose_dtype(RuntimeConfig(), torch.device("cuda")) == dtype
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "steps", "close"), [("cpu", 40, 0.02), pytest.param("cuda", 200, 0.01, marks=NEEDS_GPU)]
 )
@@ -210,6 +214,7 @@ def test_bfloat16_is_close_to_float32(
     assert {tensor.dtype for tensor in load_file(checkpoint / "model.safetensors").values()} == {torch.float32}
 
 
+@pytest.mark.slow
 def test_domain_adaptation_continues_from_a_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """--init takes both networks and the tokenizer; the first loss is where the other run ended, not an untrained one."""
     electra.pretrain(str(text / "b.txt"), out=str(tmp_path / "run"), init=str(finished), **tiny_run)
@@ -219,6 +224,7 @@ def test_domain_adaptation_continues_from_a_run(finished: Path, text: Path, tmp_
     assert (tmp_path / "run/tokenizer/vocab.txt").read_text() == (finished / "tokenizer/vocab.txt").read_text()
 
 
+@pytest.mark.slow
 def test_domain_adaptation_from_a_discriminator_alone(
     finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
 ) -> None:
@@ -226,6 +232,7 @@ def test_domain_adaptation_from_a_discriminator_alone(
     assert "has no generator/: the generator starts from random weights" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_reference_runs(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The quirks of the original code, all at once, through the whole chain."""
     from electra.presets import reference

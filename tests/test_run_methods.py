@@ -17,6 +17,7 @@ from electra.pretraining import run as run_module
 from electra.train.metrics_log import read_metrics
 
 
+@pytest.mark.slow
 def test_a_bert(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     summary = electra.pretrain(str(text), out=str(tmp_path / "run"), objective="mlm", **tiny_run)
     assert "mlm_accuracy" in summary["heldout"]
@@ -48,6 +49,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_from_text_to_checkpoint(
     name: str, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
@@ -66,6 +68,7 @@ def test_every_method_from_text_to_checkpoint(
     assert electra.evaluate(str(out)) == pytest.approx(summary["heldout"], nan_ok=True)
 
 
+@pytest.mark.slow
 def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The generator ends as its own stage left it; interrupted between the stages, the run ends the same."""
     warmup = {"length_warmup": {"steps": 4, "length": 8}}
@@ -98,6 +101,7 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
     assert trace(broken) == trace(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("procedure", ["two-stage", "two-stage-scratch"])
 def test_what_the_discriminator_starts_from(procedure: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """At a rate of next to nothing it ends where it started: at the generator's weights, or at its own."""
@@ -109,6 +113,7 @@ def test_what_the_discriminator_starts_from(procedure: str, text: Path, tmp_path
     assert close == (procedure == "two-stage")
 
 
+@pytest.mark.slow
 def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +132,7 @@ def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
     assert (tmp_path / "run/config.yaml").exists()
 
 
+@pytest.mark.slow
 def test_no_memory_leaves_what_was_prepared_and_smaller_micro_batches_go_on(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +148,7 @@ def test_no_memory_leaves_what_was_prepared_and_smaller_micro_batches_go_on(
     assert electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)["step"] == 12
 
 
+@pytest.mark.slow
 def test_micro_batches_stay_where_losses_are_means_over_them(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     tiny_run["training"]["means"] = "local"
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
@@ -150,6 +157,7 @@ def test_micro_batches_stay_where_losses_are_means_over_them(text: Path, tmp_pat
         electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
 
 
+@pytest.mark.slow
 def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
     runs = {"warm": {"length_warmup": {"steps": 5, "length": 8}}, "plain": {}}
     for name, options in runs.items():

@@ -70,6 +70,7 @@ def depth_of(name: str, layers: list[set[str]]) -> int:
     return next(depth for depth, layer in enumerate(layers) if name in layer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_down_only(path: Path) -> None:
     name = name_of(path)
@@ -85,6 +86,7 @@ def test_imports_go_down_only(path: Path) -> None:
             assert depth_of(others[0], layers) < depth_of(inner[0], layers), f"{name} imports {there}"
 
 
+@pytest.mark.slow
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name_of(path): imports_of(path) for path in MODULES if name_of(path)}).prepare()
 

@@ -98,6 +98,7 @@ def test_a_copy_of_the_tokenizer_is_saved(text: Path, out: Path, tokenizer: Toke
     data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
 
 
+@pytest.mark.slow
 def test_number_of_workers_does_not_change_the_data(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     for workers in (1, 3):
         prepare(Corpus((str(text),)), tokenizer, tmp_path / str(workers), seq_len=32, workers=workers)
@@ -132,6 +133,7 @@ def test_progress_is_reported(text: Path, out: Path, tokenizer: Tokenizer) -> No
     assert last.tokens == data.train.tokens + data.heldout.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_interrupted_preparation_resumes(text: Path, tmp_path: Path, tokenizer: Tokenizer, workers: int) -> None:
     corpus, whole, out = Corpus((str(text),)), tmp_path / "whole", tmp_path / "out"
@@ -156,6 +158,7 @@ def test_interrupted_preparation_resumes(text: Path, tmp_path: Path, tokenizer: 
     assert all((out / name).stat().st_mtime_ns == time for name, time in before.items()), "not done again"
 
 
+@pytest.mark.slow
 def test_killed_preparation_resumes(text: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     tokenizer.save(tmp_path / "tokenizer")
@@ -181,6 +184,7 @@ prepare(Corpus(({str(text)!r},)), load_tokenizer({str(tmp_path / "tokenizer")!r}
     assert content(out) == content(whole)
 
 
+@pytest.mark.slow
 def test_pandas_is_not_imported(tmp_path: Path, text: Path, out: Path, tokenizer: Tokenizer) -> None:
     """pyarrow imports it, half a second and 50 MB in every process, to hand over an array it has no need for."""
     tokenizer.save(tmp_path / "tokenizer")
@@ -388,6 +392,7 @@ def test_directory_that_cannot_be_written_is_reported(text: Path, tmp_path: Path
         prepare(Corpus((str(text),)), tokenizer, text / "out", workers=1)
 
 
+@pytest.mark.slow
 def test_errors_of_workers_keep_their_type(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(Corpus((str(text),)), tokenizer, out, workers=1, on_progress=stop_after(1))

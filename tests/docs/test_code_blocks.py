@@ -23,6 +23,7 @@ def blocks(language: str) -> list:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "note"), blocks("python"))
 def test_python_blocks_run(
     code: str, note: str, tmp_path: Path, inputs: Path, finished: Path, monkeypatch: pytest.MonkeyPatch

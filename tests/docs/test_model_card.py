@@ -13,6 +13,7 @@ def front_matter(path: Path) -> dict:
     return yaml.safe_load(front)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tag"), [("discriminator", None), ("generator", "fill-mask")])
 def test_pretraining_run_writes_cards(finished: Path, name: str, tag: str | None) -> None:
     card = finished / name / "README.md"

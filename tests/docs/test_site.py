@@ -6,6 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
+import pytest
+
 import electra
 from electra import commands
 from electra.cli import COMMANDS
@@ -37,6 +39,7 @@ def test_drawing_has_every_package_and_only_real_imports() -> None:
         assert places[name] < places[other]
 
 
+@pytest.mark.slow
 def test_generated_pages_have_every_verb_and_preset() -> None:
     pages = load("generate")
     command_line, configuration = pages.command_line(), pages.configuration()

@@ -67,11 +67,12 @@ def test_iterate_by_length_has_every_example_once() -> None:
     assert sorted(seen) == list(range(100))
 
 
-def test_encode_with_progress(monkeypatch, capsys) -> None:
+def test_encode_with_progress(monkeypatch, caplog) -> None:
+    caplog.set_level("INFO", "electra")
     monkeypatch.setattr(console, "LINE_EVERY", 0.0)
     tokenizer, texts = toy_tokenizer(), [f"the cat {'is ' * (i % 5)}" for i in range(10_000)]
     assert encode_with_progress(tokenizer.encode_lines, texts) == tokenizer.encode_lines(texts)
-    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert shown == [["encoding", "10,000", "texts", share] for share in ("41%", "82%", "100%")]
+    assert [line.strip() for line in caplog.messages] == [f"encoding 10,000 texts: {n}%" for n in (41, 82, 100)]
+    caplog.clear()
     encode_with_progress(tokenizer.encode_lines, texts[:1000])
-    assert capsys.readouterr().out == "", "a batch of predictions is no long work"
+    assert not caplog.messages, "a batch of predictions is no long work"

@@ -110,6 +110,7 @@ def test_layout_of_the_hub(tmp_path: Path) -> None:
         load_glue_task("rte", f"hf://{tmp_path}", toy_tokenizer()).read("dev")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data/glue here")
 @pytest.mark.parametrize(
     ("name", "train", "dev", "share"),

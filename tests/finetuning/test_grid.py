@@ -41,6 +41,7 @@ def done(settings: FinetuneConfig, tmp_path_factory: pytest.TempPathFactory) -> 
     )
 
 
+@pytest.mark.slow
 def test_table(done) -> None:
     out, results = done
     values = results["tasks"]["sst2"]["metrics"]["dev"]["accuracy"]["values"]
@@ -157,6 +158,7 @@ def test_warnings_are_logged_once(settings, tmp_path, capsys) -> None:
     assert capsys.readouterr().out.count("1 rows with another number of columns") == 1
 
 
+@pytest.mark.slow
 def test_kill_9(settings, tmp_path) -> None:
     """The real signal, as soon as a run is finished and as soon as one has begun; the last call ends like one alone."""
     words = ["--model", settings.model, "--data", settings.data, "--tasks", "sst2,rte", "--seeds", "2"]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from support.toy_tasks import finetune_settings, save_model, write_glue
@@ -10,6 +11,7 @@ from electra.finetuning.classification import task
 from electra.finetuning.run import finetune
 
 
+@pytest.mark.slow
 def test_common_inputs_are_read_once_for_all_seeds(tmp_path, monkeypatch, capsys) -> None:
     model, data = save_model(tmp_path / "model"), write_glue(tmp_path / "glue")
     (data / "MNLI" / "dev_mismatched.tsv").unlink()

@@ -65,6 +65,7 @@ def test_own_tags_without_dev(model, tmp_path, capsys) -> None:
     assert "6 of 30 sentences are held out as dev" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["joint", "plain"])
 def test_questions(model, tmp_path, head: str) -> None:
     train, dev = write_questions(tmp_path / "train.json", 48, 0), write_questions(tmp_path / "dev.json", 16, 1)
@@ -83,6 +84,7 @@ def test_questions(model, tmp_path, head: str) -> None:
         assert int(outputs.start_logits[0, context].argmax()) == int(outputs.end_logits[0, context].argmax()) == 3
 
 
+@pytest.mark.slow
 def test_questions_without_answers(model, tmp_path) -> None:
     train = write_questions(tmp_path / "train.json", 64, 0, impossible=True)
     summary = finetune(settings(model, "squad2", train=str(train), dev_share=0.25), tmp_path / "out")

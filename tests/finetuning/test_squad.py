@@ -57,6 +57,7 @@ def train(task: QuestionAnswering, steps: int) -> FinetunedModel:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["joint", "plain"])
 @pytest.mark.parametrize("name", ["squad1", "squad2"])
 def test_overfits_eight_questions(tmp_path: Path, name: str, head: str) -> None:

@@ -141,6 +141,7 @@ def test_no_targets_without_answers() -> None:
     assert len(chunks) == 1
 
 
+@pytest.mark.slow
 @needs_squad
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0"])
 def test_answers_of_real_questions_are_recovered(name: str) -> None:
@@ -168,6 +169,7 @@ def test_options_out_of_range() -> None:
         SpanConfig(answerable_weight=-0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("room", "stride"), [(5, 2), (5, 5), (7, 9), (50, 1), (509, 128), (1500, 3)])
 def test_maximal_context_in_blocks(room: int, stride: int) -> None:
     for tokens in (room + 1, 2 * room + 3, 1024, 1025, 3000):

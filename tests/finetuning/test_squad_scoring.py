@@ -22,6 +22,7 @@ SQUAD = DATA / "squad"
 needs_squad = pytest.mark.skipif(not SQUAD.is_dir(), reason=f"the real data are not at {SQUAD}")
 
 
+@pytest.mark.slow
 @needs_squad
 @pytest.mark.parametrize(
     ("split", "predictions", "metrics", "em", "f1"),
@@ -88,6 +89,7 @@ def test_accepted_answers_that_normalization_makes_empty() -> None:
         )
 
 
+@pytest.mark.slow
 def test_best_scores_against_the_official_procedure() -> None:
     """Which goes through the questions by rising null odds: an answered one gains its score, or costs an impossible one's."""
     rng = np.random.default_rng(1)

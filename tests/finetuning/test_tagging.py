@@ -255,6 +255,7 @@ def test_initial_head_and_its_mean_loss_over_words() -> None:
     assert head.loss(hidden, nothing).detach().tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_tiny_encoder_overfits_ten_sentences() -> None:
     torch.manual_seed(0)
     task = toy(max_length=10)
@@ -311,6 +312,7 @@ def test_bad_use() -> None:
         toy().encode("test")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CONLL_2000.is_dir(), reason=f"CoNLL-2000 is not at {CONLL_2000}")
 def test_conll_2000() -> None:
     """The baseline of its README: the chunk tag that is most frequent with a word's part of speech."""

@@ -143,6 +143,7 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
         find_splits(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CONLL_2000.is_dir(), reason=f"CoNLL-2000 is not at {CONLL_2000}")
 def test_conll_2000_is_read_losslessly() -> None:
     path = find_splits(CONLL_2000)["test"]

@@ -125,6 +125,7 @@ def test_examples() -> None:
     assert len(task(dev=TRAIN).encode("dev")) == 8, "a false pair's rivals are scored, though not trained"
 
 
+@pytest.mark.slow
 def test_tiny_discriminator_learns_the_antecedents() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN, dev=TRAIN, test=[Pair(p.premise, p.hypothesis, None, p.place) for p in TRAIN])

@@ -13,6 +13,7 @@ from fuzz.kinds import Case
 from fuzz.worker import Worker
 
 
+@pytest.mark.slow
 def test_malformed_input_is_refused_in_one_line() -> None:
     """300 cases over every kind of input; `make test-fuzz` runs 3,000."""
     tests = str(Path(__file__).parents[1])
@@ -28,6 +29,7 @@ def test_malformed_input_is_refused_in_one_line() -> None:
     assert "| all |" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "outcome"),
     [

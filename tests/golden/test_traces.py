@@ -11,6 +11,7 @@ def test_every_trace_belongs_to_a_run() -> None:
     assert {path.stem for path in TRACES.glob("*.txt")} == set(TRACE_OF)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRACE_OF)
 def test_trace(name: str, tmp_path: Path) -> None:
     recorded, found = (TRACES / f"{name}.txt").read_text().split("\n"), TRACE_OF[name](tmp_path).split("\n")

@@ -53,6 +53,7 @@ def column(path: Path, *numbers: int) -> list[list[str]]:
     return [[line.split("\t")[i] for i in numbers] for line in path.read_text().splitlines()[1:]]
 
 
+@pytest.mark.slow
 def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypatch) -> None:
     texts = [text for (text,) in column(runs / "glue" / "SST-2" / "test.tsv", 1)]
     (tmp_path / "a.txt").write_text("\n".join(texts) + "\n")
@@ -71,6 +72,7 @@ def test_sentences_from_every_kind_of_file(runs: Path, tmp_path: Path, monkeypat
             assert row["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_pairs_and_numbers(runs: Path, tmp_path: Path) -> None:
     pairs = column(runs / "glue" / "STS-B" / "test.tsv", 7, 8)
     (tmp_path / "a.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
@@ -170,6 +172,7 @@ def test_standard_input_is_streamed(runs: Path, monkeypatch) -> None:
     assert read <= 16
 
 
+@pytest.mark.slow
 def test_files_are_read_lazily(runs: Path, tmp_path: Path) -> None:
     """Each file is broken far behind its beginning: the first predictions come all the same."""
     rest = (b"x" * 500_000 + b"\n\n") * 4 + b"\xff\n"
@@ -303,6 +306,7 @@ def test_unknown_tokens_are_reported(runs: Path, tmp_path: Path, capsys: pytest.
             assert "does not fit this text; take a model that was pre-trained on text of this language" in line
 
 
+@pytest.mark.slow
 def test_memory_is_constant_in_the_length_of_the_input(runs: Path, tmp_path: Path) -> None:
     """Of long lines 512 were read, and encoded, at once, whatever their length: 22 bytes of memory for each of the input."""
     for number in (25, 150):

@@ -40,6 +40,7 @@ def of_lines(model: Path, lines: list[str], file: Path, **options: Any) -> list[
     return list(electra.predict(model, file, **options))
 
 
+@pytest.mark.slow
 def test_texts(runs: Path, tmp_path: Path) -> None:
     model = runs / "sst2"
     expected = of_lines(model, TEXTS, tmp_path / "a.txt")
@@ -55,6 +56,7 @@ def test_texts(runs: Path, tmp_path: Path) -> None:
     assert list(electra.predict(model, [])) == []
 
 
+@pytest.mark.slow
 def test_pairs(runs: Path, tmp_path: Path) -> None:
     model = runs / "stsb"
     expected = of_lines(model, ["\t".join(pair) for pair in PAIRS], tmp_path / "a.txt")

@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_killed_commands_end_bit_for_bit_the_same() -> None:
     driver = Path(__file__).with_name("driver.py")
     done = subprocess.run(

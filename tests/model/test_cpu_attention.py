@@ -277,6 +277,7 @@ for shape in SHAPES.values():
 """
 
 
+@pytest.mark.slow
 def test_avx2_kernel_is_equal() -> None:
     places = os.pathsep.join(map(str, [Path(__file__).parents[1], *filter(None, sys.path)]))
     done = subprocess.run(

@@ -140,6 +140,7 @@ def hard_linked(library: Path) -> None:
     library.hardlink_to(library.parent / "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -312,6 +313,7 @@ assert k.is_intact(k.compile_kernels(build, command), build)
 """
 
 
+@pytest.mark.slow
 def test_two_processes_compile_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One compiles, and the other takes what it made."""
     compiler = tmp_path / "compiler"
@@ -356,6 +358,7 @@ network(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operator", ["", "attend(Tensor x) -> Tensor", "build_id(Tensor x) -> str", "build_id() -> str"]
 )

@@ -55,6 +55,7 @@ def tokenwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ARCHITECTURES, "tokenwise", TOKENWISE)
 
 
+@pytest.mark.slow
 def test_pretraining_export_and_loading(text: Path, tmp_path: Path) -> None:
     options = TINY_RUN | {"model": TINY_RUN["model"] | {"architecture": "tokenwise"}}
     summary = electra.pretrain(text, out=tmp_path / "run", **options)

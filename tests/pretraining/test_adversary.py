@@ -62,6 +62,7 @@ def test_adversarial_reward_excludes_uncorrupted_rows() -> None:
     assert gradient.any()
 
 
+@pytest.mark.slow
 def test_reward_rises_against_a_fixed_discriminator() -> None:
     """The reward rises, and the baseline's loss falls."""
     torch.manual_seed(0)

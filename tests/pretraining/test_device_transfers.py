@@ -82,6 +82,7 @@ def step(electra: PretrainingModel, lengths: tuple[int, ...], monkeypatch: pytes
     return between.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("lengths", [(40, 23), (40, 40)], ids=["padding", "no padding"])
 def test_objectives_need_no_device_transfer(
@@ -90,6 +91,7 @@ def test_objectives_need_no_device_transfer(
     assert step(model(objective), lengths, monkeypatch) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_options_need_no_device_transfer(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert step(model(**METHODS[method]), (40, 23), monkeypatch) == []

@@ -85,6 +85,7 @@ def generator_probabilities(electra: ElectraAsMaskedLM, examples: Batch, row: in
     return p / p.sum()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("chunk", [1, 700, 8_192])
 def test_batched_candidates_equal_single_sequences(

@@ -77,6 +77,7 @@ def assert_equal(quick: tuple[list[float], dict[str, Tensor]], plain: tuple[list
         torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-5, atol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", QUICK)
 def test_packed_batches_and_blocks_train_as_the_plain_path(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of logits and packed batches; without dropout, whose random numbers differ."""
@@ -89,6 +90,7 @@ def test_packed_batches_and_blocks_train_as_the_plain_path(objective: str, monke
     assert_equal(quick, train(model(objective, encoder=sizes)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CANNOT_COMPILE is not None, reason=str(CANNOT_COMPILE))
 @pytest.mark.parametrize("objective", QUICK)
 def test_cpu_kernels_train_as_the_plain_path(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:

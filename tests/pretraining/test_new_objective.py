@@ -70,6 +70,7 @@ METRICS = {
 }
 
 
+@pytest.mark.slow
 def test_objective_from_outside_the_package_is_trained_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_objective_from_outside_the_package_is_trained_and_reported(
     assert electra.pretrain(str(tmp_path / "text.txt"), out=str(tmp_path / "more"), **more)["step"] == 2
 
 
+@pytest.mark.slow
 def test_positions_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCORED_AT, "same", lambda masked, sample_others: masked)
     monkeypatch.setitem(OBJECTIVES, "mlm-same", replace(OBJECTIVES["mlm"], scored="same"))

@@ -317,6 +317,7 @@ PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "mutate"), PITFALLS, ids=lambda function: function.__name__)
 def test_pitfall(check: Callable[[], None], mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)

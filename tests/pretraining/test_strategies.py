@@ -38,6 +38,7 @@ def test_rare_tokens_are_masked_more_often() -> None:
     assert float((tokens < 12).double().mean()) < 1.5 * shares["uniform"], "held-out positions are uniform"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mlm", "electra"])
 def test_hard_token_masking_learns_from_the_losses(objective: str) -> None:
     electra, inputs = model(objective, masking=MaskingConfig(strategy="hard")).train(), batch(lengths=(60,) * 8)

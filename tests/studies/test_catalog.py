@@ -27,6 +27,7 @@ def differences(config: PretrainConfig, base: PretrainConfig) -> dict[str, Any]:
     return {name: value for name, value in ours.items() if value != theirs[name]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [scale for scale in SCALES if scale != "toy"])
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
 def test_every_study_is_valid_at_every_scale(name: str, scale: str) -> None:
@@ -53,6 +54,7 @@ def test_every_study_is_valid_at_every_scale(name: str, scale: str) -> None:
             assert variant.x in range(len(grid.axis.ticks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
 def test_length_warmup_has_the_same_share_of_every_run(name: str) -> None:
     grid = study(name, "mini")
@@ -116,6 +118,7 @@ def test_efficiency_has_the_scores_of_table_1() -> None:
     assert {variant.published for variant in study("efficiency", "tiny").variants} - {None} == {*SMALL, 75.1}
 
 
+@pytest.mark.slow
 def test_model_sizes_are_those_of_figure_4_at_equal_compute() -> None:
     grid = study("model-size", "base")
     assert sorted({variant.x for variant in grid.variants}) == [128, 256, 384, 512, 768]
@@ -138,6 +141,7 @@ def test_initializer_range_scales_with_the_width() -> None:
     assert differences(scale_width(tiny, width), tiny) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["tiny", "mini", "base"])
 def test_generator_initializer_range_scales_with_the_width(scale: str) -> None:
     """Without scaling, other widths would be a disadvantage for ELECTRA only."""

@@ -44,6 +44,7 @@ def test_flops_equal_the_original_script(model: str) -> None:
     assert ORIGINAL[model] <= compute_train_flops(MODELS[model]) * (1 + 1e-12) < ORIGINAL[model] + digit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", TABLES)
 def test_every_figure_agrees_or_has_a_reason(number: int) -> None:
     different = {}

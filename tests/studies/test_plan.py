@@ -98,6 +98,7 @@ def test_budget_fits_into_the_hours(equal, glue: Path) -> None:
         compute_budget(plan, 0.001)
 
 
+@pytest.mark.slow
 def test_budget_by_hours_is_computed_once(text: Path, glue: Path, tmp_path: Path) -> None:
     out, words = tmp_path / "study", {"variants": ("untrained",), "tasks": ("sst2",)}
     out.mkdir()

@@ -52,6 +52,7 @@ def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
     np.testing.assert_array_equal(alone[1], ours[1][:, : alone[1].shape[1]])
 
 
+@pytest.mark.slow
 def test_probe_finds_information_in_the_words(model: Path, tmp_path: Path) -> None:
     glue = str(write_glue(tmp_path, rows=160))
     settings = {"max_length": 24, "max_examples": 5_000, "device": RuntimeConfig("cpu")}

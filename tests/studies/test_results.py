@@ -58,6 +58,7 @@ def good(study: Study, variant, seed: int) -> dict:
     return record((60.0 if variant.line == "ELECTRA" else 50.0) + 4 * variant.share + seed, flops, seed)
 
 
+@pytest.mark.slow
 def test_unequal_compute_is_reported(tmp_path: Path) -> None:
     def scores(study, variant, seed):
         spent = 1.02 if (variant.name, seed) == ("mlm-1", 1) else 1.005
@@ -93,6 +94,7 @@ def test_summary_counts_the_main_encoder(tmp_path: Path) -> None:
     assert rows["Params"].split(" | ") == [size] * 3
 
 
+@pytest.mark.slow
 def test_heldout_table_has_the_generators_accuracies(tmp_path: Path) -> None:
     """Appendix F: 58 % against 65 %."""
 
@@ -109,6 +111,7 @@ def test_heldout_table_has_the_generators_accuracies(tmp_path: Path) -> None:
     assert found["adversarial, 1 of the budget"] == "0.580"
 
 
+@pytest.mark.slow
 def test_spreads_failures_and_missing_runs(tmp_path: Path) -> None:
     def scores(study, variant, seed):
         if variant.name == "mlm-0.25":
@@ -143,6 +146,7 @@ def tuned(values: list[float]):
     return scores
 
 
+@pytest.mark.slow
 def test_fine_tuning_runs_and_their_spread_are_reported(tmp_path: Path) -> None:
     equal = to_markdown(results_of("convergence", tmp_path / "equal", good))
     assert "- A fine-tuned score is of one run." in equal
@@ -157,6 +161,7 @@ def test_fine_tuning_runs_and_their_spread_are_reported(tmp_path: Path) -> None:
     assert float(row["finetuning_std_sst2"]) == pytest.approx(statistics.stdev([50, 60, 61]))
 
 
+@pytest.mark.slow
 def test_tag_probe_is_reported(tmp_path: Path) -> None:
     def tagged(study: Study, variant, seed: int) -> dict:
         found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "folder": "/data/chunks", "split": "test"}
@@ -177,6 +182,7 @@ def test_tag_probe_is_reported(tmp_path: Path) -> None:
     assert "Tags" not in to_markdown(results_of("convergence", tmp_path / "none", good))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "shown"), [(1, "2"), (2, "2.0 ± 0.0")])
 def test_best_layer_of_one_seed_is_an_integer(seeds: int, shown: str, tmp_path: Path) -> None:
     page = to_markdown(results_of("convergence", tmp_path, good, seeds))
@@ -199,6 +205,7 @@ def test_failure_keeps_existing_scores(tmp_path: Path) -> None:
     assert not trials["none"][0].is_finished()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "toy"])
 def test_every_study_has_a_figure(name: str, tmp_path: Path) -> None:
     results = results_of(name, tmp_path, good)
@@ -215,6 +222,7 @@ def test_every_study_has_a_figure(name: str, tmp_path: Path) -> None:
     assert ("the paper: " in drawing) == bool(study.published.lines or study.variants[0].published)
 
 
+@pytest.mark.slow
 def test_equal_results_give_equal_files(tmp_path: Path) -> None:
     results = results_of("tying", tmp_path, good)
     drawings = []
@@ -258,6 +266,7 @@ def test_table_without_fine_tuning_has_no_column_for_it(tmp_path: Path) -> None:
     assert "GLUE avg. |" not in page
 
 
+@pytest.mark.slow
 def test_results_without_records(tmp_path: Path) -> None:
     for name in ("objectives", "model-size"):
         results = results_of(name, tmp_path / name, lambda *_: None)

@@ -31,6 +31,7 @@ def test_counts_equal_the_training_loops() -> None:
     assert {p.device.type for p in shapes.parameters()} == {"meta"}, "counting allocates no memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_parts_and_directions_sum_to_the_total(preset: str, objective: str) -> None:

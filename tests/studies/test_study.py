@@ -34,6 +34,8 @@ from electra.studies.study import Study
 from electra.studies.trial import EvalConfig, Trial, finetune_trial
 from electra.studies.trial_processes import describe_exit, select_gpu
 
+pytestmark = pytest.mark.slow
+
 
 def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
     with (out / "results.csv").open() as file:
@@ -60,6 +62,7 @@ def test_every_variant_and_seed_has_a_row(done) -> None:
     assert rows["electra", 0]["heldout_loss"] != rows["electra", 1]["heldout_loss"], "seeds differ"
 
 
+@pytest.mark.slow
 def test_runs_have_equal_compute(done) -> None:
     out, _ = done
     rows = rows_of(out)
@@ -121,6 +124,7 @@ def test_finetuned_models_are_deleted_and_scores_kept(done) -> None:
     assert (out / "runs/electra/seed-1/discriminator/config.json").exists()
 
 
+@pytest.mark.slow
 def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) -> None:
     out = own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
@@ -143,6 +147,7 @@ def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) ->
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
 
 
+@pytest.mark.slow
 def test_tag_probe_runs_with_tags(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     out = own
     for split in ("train", "dev"):
@@ -167,6 +172,7 @@ def test_tag_probe_runs_with_tags(own: Path, data: Path, glue: Path, tmp_path: P
         run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
+@pytest.mark.slow
 def test_failed_task_does_not_stop_other_tasks(
     text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +215,7 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert "fine-tuned" in (tmp_path / "study/figure.svg").read_text()
 
 
+@pytest.mark.slow
 def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, capsys: pytest.CaptureFixture) -> None:
     out, _ = done
     words = {"variants": ("electra", "mlm"), "tasks": TASKS}
@@ -218,6 +225,7 @@ def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, capsys: py
     assert "A toy study: all runs are done" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_stopped_run_is_not_finished(
     own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -267,6 +275,7 @@ def test_short_data_has_no_length_warmup(text: Path, tmp_path: Path) -> None:
         assert (config.seq_len, config.length_warmup.steps) == (length, steps)
 
 
+@pytest.mark.slow
 def test_rates_apply_by_objective(text: Path, glue: Path, tmp_path: Path) -> None:
     words = {"rates": {"mlm": 1e-3}, "variants": ("untrained", "mlm"), "tasks": ("sst2",)}
     returned = run_study(study_config(text, glue, tmp_path / "study", **words))
@@ -282,6 +291,7 @@ def test_rates_apply_by_objective(text: Path, glue: Path, tmp_path: Path) -> Non
     assert returned["failed"] == []
 
 
+@pytest.mark.slow
 def test_command_with_a_failed_run_reports_it(
     text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -355,6 +365,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
 def test_file_permissions_follow_the_umask(private: bool, text: Path, glue: Path, tmp_path: Path) -> None:
     """Trials are separate processes, which inherit the umask."""
@@ -368,6 +379,7 @@ def test_file_permissions_follow_the_umask(private: bool, text: Path, glue: Path
     assert modes == ({(True, "0o700"), (False, "0o600")} if private else {(True, "0o750"), (False, "0o640")})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_stopped_study_continues(how: int, text: Path, glue: Path, tmp_path: Path) -> None:

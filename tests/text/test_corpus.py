@@ -398,6 +398,7 @@ print(chars, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     """One document of 100 MB in one file: little more memory than for the same of 10 MB, and no more than 60 MB."""
     grown = []

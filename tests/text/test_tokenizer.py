@@ -21,6 +21,7 @@ BERT_VOCABULARY = SHARED / "vocab.txt"
 needs_bert = pytest.mark.skipif(not BERT_VOCABULARY.is_file(), reason=f"{BERT_VOCABULARY} is absent")
 
 
+@pytest.mark.slow
 @needs_bert
 @pytest.mark.parametrize("cased", [False, True])
 @pytest.mark.parametrize("strip_accents", [None, False, True])
@@ -191,6 +192,7 @@ print(train_tokenizer(Corpus((sys.argv[1],)), 300).fingerprint)
 """
 
 
+@pytest.mark.slow
 def test_training_is_deterministic_across_processes(tmp_path: Path) -> None:
     """The library alone does not: it goes through hash tables that are seeded anew in every process."""
     words = [chr(0x4E00 + number % 300) + chr(97 + number % 26) + chr(0xE0 + number % 20) for number in range(1000)]
@@ -202,6 +204,7 @@ def test_training_is_deterministic_across_processes(tmp_path: Path) -> None:
     assert prints == {train_tokenizer(Corpus((str(path),)), 300).fingerprint + "\n"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is absent")
 def test_chinese_characters_are_in_the_vocabulary(tmp_path: Path) -> None:
     sample = tmp_path / "zh.txt"

@@ -43,6 +43,7 @@ def test_ids_are_equal_for_every_normalization(trained: Tokenizer, change: dict[
     assert agree(LineEncoder(Tokenizer(trained.vocabulary, Normalization(**change))), LINES)
 
 
+@pytest.mark.slow
 def test_ids_are_equal_for_all_of_unicode(trained: Tokenizer) -> None:
     rng = np.random.default_rng(0)
     ascii = list(map(chr, range(128)))

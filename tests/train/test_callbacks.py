@@ -51,6 +51,7 @@ class Recorder(electra.Callback):
 SETTINGS = TINY_RUN | {"steps": 4, "training": TINY_RUN["training"] | {"log_every": 2, "checkpoint_every": 2}}
 
 
+@pytest.mark.slow
 def test_a_callback_from_outside_follows_pretraining(text: Path, tmp_path: Path) -> None:
     recorder = Recorder()
     electra.pretrain(text, out=tmp_path / "run", callbacks=[recorder], **SETTINGS)
@@ -61,6 +62,7 @@ def test_a_callback_from_outside_follows_pretraining(text: Path, tmp_path: Path)
     assert all(row["norm_of_first_bias"] > 0 for row in rows), "metrics.jsonl has the metric that the callback added"
 
 
+@pytest.mark.slow
 def test_a_callback_that_raises_ends_the_run_and_the_others_are_told(text: Path, tmp_path: Path) -> None:
     recorder = Recorder()
     with pytest.raises(CrashError):
@@ -70,6 +72,7 @@ def test_a_callback_that_raises_ends_the_run_and_the_others_are_told(text: Path,
     assert recorder.calls[-5:] == ["begin 2", "step 3", "step 4", "log 4", "save 4", "end 4"][-5:]
 
 
+@pytest.mark.slow
 def test_a_callback_from_outside_follows_both_stages(text: Path, tmp_path: Path) -> None:
     recorder = Recorder()
     options = SETTINGS | {"procedure": "two-stage", "generator": {"size": 1.0}}
@@ -121,6 +124,7 @@ def tracker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return fake
 
 
+@pytest.mark.slow
 def test_a_tracker_has_every_row_and_a_resumed_run_goes_on_in_it(
     text: Path, tmp_path: Path, tracker: FakeTracker
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(tmp_path: Pa
     assert kept.restore(*trained_module()).step == 5
 
 
+@pytest.mark.slow
 def test_killed_while_writing_leaves_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A process is killed -9 in the middle of a write; what it left is neither used nor in the way."""
     script = f"""
@@ -165,6 +166,7 @@ kept.save(*trained_module(), TrainingState(2))
     assert not caplog.messages
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_half_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The system refuses to make a file larger than 4 kB, as a full disk would; the last checkpoint stays."""
     script = f"""

@@ -43,6 +43,7 @@ def merged(options: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_replayed_steps_are_those_of_the_plain_way(
     method: str, text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
@@ -56,6 +57,7 @@ def test_replayed_steps_are_those_of_the_plain_way(
     assert recorder.recordings > 1
 
 
+@pytest.mark.slow
 def test_few_lengths_are_recorded(text: Path, tmp_path: Path, tiny_run: dict, recorder) -> None:
     electra.pretrain(str(text), out=str(tmp_path / "run"), **merged(tiny_run, {"training": {"graphs": True}}))
     assert 1 <= recorder.recordings <= 2, "one length, with padding and without"
@@ -68,6 +70,7 @@ def test_lengths() -> None:
     assert list_graph_lengths(16) == [16]
 
 
+@pytest.mark.slow
 def test_gradients_stay_where_they_are(
     text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +101,7 @@ def test_sums_are_not_those_that_the_next_replay_overwrites() -> None:
     assert sums["scores"].tolist() == [6, 6]
 
 
+@pytest.mark.slow
 def test_a_run_may_go_on_with_graphs(
     text: Path, tmp_path: Path, tiny_run: dict, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +128,7 @@ def test_what_cannot_be_recorded(
         electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
 
 
+@pytest.mark.slow
 def test_graphs_count_no_more_flops(text: Path, tmp_path: Path, tiny_run: dict, recorder) -> None:
     """Padding to one of a few lengths is no work that the paper counts."""
     for name, training in (("plain", {}), ("graphs", {"graphs": True})):

@@ -75,6 +75,7 @@ def test_one_clip_for_all_gradients() -> None:
     assert (float(a.grad), float(b.grad)) == pytest.approx((0.6, 0.8), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_an_optimizer_from_outside_trains_and_resumes(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

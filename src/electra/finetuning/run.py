@@ -217,8 +217,8 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
     all_callbacks = [
         *([best] if best else []),
         *callbacks,
-        MetricsLog(run.out),
         *build_trackers(config.log_to, run.out, flatten(asdict(config))),
+        MetricsLog(run.out),
         progress,
     ]
     checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints)

@@ -182,8 +182,8 @@ def train_model(
     all_callbacks = [
         Utilization(model.utilized_share(data.manifest.seq_len), runtime),
         *callbacks,
-        MetricsLog(directory.path),
         *build_trackers(config.log_to, directory.path, flatten(asdict(config))),
+        MetricsLog(directory.path),
         monitor,
         BudgetWarning(recipe.budget),
         Progress("training", recipe.budget, lambda state: f"step {state.step:,}", format_headline),

@@ -108,7 +108,7 @@ def run_tasks(
         name: select_best_runs(read_runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names
     }
     results: dict[str, Any] = {
-        "config": asdict(config),
+        "config": asdict(config) | {"log_to": list(config.log_to)},
         "seeds": seeds,
         "intermediate": intermediate,
         "tasks": summaries,
