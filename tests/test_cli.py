@@ -185,7 +185,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --preset huge", "--preset: expected tiny, small, small++, base, base++, large, bert-small, bert-base or bert-large, got huge"),
         ("pretrain a --out r --preset smal", "got smal; did you mean small?"),
         ("pretrain a --out r --objective gpt", "--objective: expected electra, electra-15, "),
-        ("pretrain a --out r --steps 5 --hours 1", "say one of --steps, --hours and --flops"),
+        ("pretrain a --out r --steps 5 --hours 1", "exactly one of --steps, --hours and --flops is needed"),
         ("pretrain a --out r --seq-len 1024", "--seq-len 1024 is more than the 512 positions of the model"),
         ("pretrain a --out r --seq-len 4", "--seq-len 4: at least 5 tokens"),
         ("pretrain a --out r --workers 0", "--workers 0: at least 1"),

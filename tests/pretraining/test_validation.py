@@ -86,7 +86,7 @@ CONFLICTS = [
     ),
     ("--length-warmup.steps -1", "length_warmup.steps is -1; it must not be negative"),
     ("--length-warmup.length 4", "length_warmup.length is 4; it must be at least 5"),
-    ("--flops 1e12 --steps 5", "say one of --steps, --hours and --flops"),
+    ("--flops 1e12 --steps 5", "exactly one of --steps, --hours and --flops is needed"),
 ]
 
 

@@ -42,7 +42,7 @@ class DamagedCheckpointError(RunError):
 
 @dataclass
 class TrainingState:
-    """Where a run stands, beside its parameters and moments."""
+    """The state of a run without its parameters and the optimizer's state."""
 
     step: int = 0
     """Updates made."""
@@ -68,7 +68,7 @@ class Checkpoints:
         self.settings = dict(settings or {})
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
+        """The directory of the checkpoint of a step."""
         return self.directory / f"{PREFIX}{step:08d}"
 
     def paths(self) -> list[Path]:
@@ -259,7 +259,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def seal(known: dict[str, Any]) -> str:
-    """SHA-256 of what `state.json` says."""
+    """SHA-256 of the content of `state.json`."""
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 

@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class Trainable(Protocol):
-    """What the loop asks of a module, beside being an `nn.Module`."""
+    """The methods that the loop needs of an `nn.Module`."""
 
     def counts(self, batch: Any) -> dict[str, float]:
-        """What the losses are means over, from a micro-batch on the host; "tokens" is among them."""
+        """Compute the counts that losses are means over, from a micro-batch on the host; "tokens" is among them."""
 
     def __call__(self, batch: Any, counts: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """This micro-batch's share of the loss, and sums from which `metrics` are made."""
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Readable numbers out of sums over any number of batches."""
+        """Compute metrics from sums over any number of batches."""
 
     def flops(self, batch: Any) -> float:
         """Floating point operations of forward and backward for a micro-batch."""
@@ -75,7 +75,7 @@ def train(
 
     with keep_freed_memory(runtime.device), announce_begin_and_end(callbacks, module, state):
         for micro_batches in batches_from(state.step):
-            # Whatever the processes do together is decided by what they agreed on, never by a clock of their own.
+            # Decisions that all processes must share depend on this agreed time, never on a process's own clock.
             agreed, stop = runtime.all_reduce_max(clock.seconds(), float(stop_asked()))
             state.seconds = agreed
             over = recipe.budget.done(state.step, agreed, state.flops) >= 1
@@ -173,7 +173,7 @@ def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 
 
 def zeros(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Nothing, under the same names: of sums that are those of all processes, and count once."""
+    """Return zeros under the same names, for the processes whose sums another process has taken over."""
     return {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
 
 
@@ -226,13 +226,13 @@ class Window:
         self.open(state)
 
     def open(self, state: TrainingState) -> None:
-        """Begin a window here."""
+        """Begin a window at this state."""
         self.step, self.seconds, self.tokens, self.flops = state.step, state.seconds, state.tokens, state.flops
 
     def log(
         self, callbacks: Sequence[Callback], module: nn.Module, state: TrainingState, rate: float, runtime: Runtime
     ) -> None:
-        """Give the callbacks the metrics since the last log, and begin anew."""
+        """Give the callbacks the metrics since the last log, and reset the sums."""
         metrics = self.metrics(module, state, rate, runtime)
         for callback in callbacks:
             callback.on_log(state, metrics)
@@ -245,7 +245,7 @@ class Window:
         seconds = state.seconds - self.seconds
         metrics = {
             **cast(Trainable, module).metrics(sums),
-            # Every process counts the same step and the same norm; their quotient does not mind.
+            # Every process adds the same step and the same norm, so that their ratio is right.
             "gradient_norm": float(sums["gradient_norm"] / sums["steps"]),
             "learning_rate": rate,
             "seconds": state.seconds,

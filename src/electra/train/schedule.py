@@ -52,7 +52,7 @@ class Budget:
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
-            raise UsageError("say one of --steps, --hours and --flops")
+            raise UsageError("exactly one of --steps, --hours and --flops is needed")
         for name, value in given.items():
             if not value > 0:
                 raise UsageError(f"--{name} must be more than 0")

@@ -1,8 +1,8 @@
-"""Is my loss normal? Watches the metrics of a run for what goes wrong with ELECTRA, and says so in plain words.
+"""Checks of a run's metrics for the typical problems of ELECTRA.
 
-The figures of a healthy run: an untrained model has a loss of ln V + 50 ln 2 (45 for 30,522 words); the discriminator's
-part soon falls to that of always saying "original"; as many tokens are replaced as are masked at first, and fewer and fewer
-as the generator learns; the discriminator's recall stays near 0 while its AUC already rises, because replaced tokens are rare.
+In a healthy run, an untrained model has a loss of ln V + 50 ln 2 (45 for 30,522 tokens). The discriminator's loss soon falls
+to that of the constant prediction "original". At first nearly all masked tokens are replaced, then fewer as the generator
+improves. The discriminator's recall stays near 0 while its AUC already rises, because replaced tokens are rare.
 """
 
 import math
@@ -13,30 +13,30 @@ from dataclasses import dataclass, field
 from electra.text.coverage import MAX_UNKNOWN, Coverage
 
 PATIENCE = 200
-"""Steps before which nobody can say that a model does not learn."""
+"""Steps before which a loss that does not fall is normal."""
 GENERATOR_PATIENCE = 1_000
-"""Steps before which a generator that knows only how frequent words are is normal: context takes thousands to learn."""
+"""Steps before which a generator that predicts token frequencies only is normal: context takes thousands of steps."""
 FREQUENCY_MARGIN = 0.01
-"""By how much the AUC has to exceed that of token frequency; less is chance on small held-out text."""
+"""Minimum difference of the AUC to that of token frequency; less can be chance on small held-out text."""
 LEAST_RECALL, ACCURACY_MARGIN = 0.01, 0.001
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem of a run."""
 
     step: int
     problem: str
-    """A few words; the same problem has the same ones."""
+    """Short and constant for the same problem."""
     advice: str
     """What it means and what to try."""
     last_step: int | None = None
-    """The last step at which it was so, in the row of steps from `step` on; None: nobody looked again."""
+    """The last step of the period from `step` on in which it was found; None if it was checked once."""
 
 
 @dataclass
 class Health:
-    """Looks at each row of metrics as it comes."""
+    """Checks each row of metrics."""
 
     vocab_size: int
     everywhere: bool = True
@@ -107,14 +107,14 @@ class Health:
 
 
 def check_samples(metrics: Mapping[str, float]) -> dict[str, str]:
-    """A generator that is still guessing when half of the run is over."""
+    """Find a generator that has not improved when half of the run is over."""
     right = metrics.get("sampled_accuracy", 1.0)
-    if right >= 0.03 or "generator_loss" not in metrics:  # draws by frequency alone are what was asked for
+    if right >= 0.03 or "generator_loss" not in metrics:  # samples by frequency were requested
         return {}
     return {
         "too many replacements": (
-            f"only {right:.1%} of the generator's samples are the original token: it has hardly learnt what a context asks "
-            "for, so nearly every chosen token is replaced by one that does not fit. Train longer, raise "
+            f"only {right:.1%} of the generator's samples are the original token: it does not use the "
+            "context yet, so nearly every masked token is replaced by one that does not fit. Train longer, raise "
             "optimizer.learning_rate, or make generator.size larger"
         )
     }
@@ -146,7 +146,7 @@ def check_heldout(step: int, metrics: Mapping[str, float], everywhere: bool = Tr
         found.append(
             Finding(
                 step,
-                "the discriminator has hardly learnt more than token frequency",
+                "the discriminator is no better than token frequency",
                 f"its AUC on held-out text is {metrics['auc']:.3f}, and the frequency of the tokens alone reaches "
                 f"{metrics['frequency_auc']:.3f}. {advice}",
             )
