@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES
+from electra.train.metrics_log import read_metrics
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -27,6 +30,21 @@ def test_domain_adaptation(
     options = ["steps=3", "workers=1", "model={vocab_size: 160}"]
     main(str(text / "a.txt"), str(text / "b.txt"), str(tmp_path), *options)
     assert "after adaptation: AUC" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_objective(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in (CORRUPTIONS, OBJECTIVES):
+        monkeypatch.setitem(table, "swap", None)  # removed again after the test
+    main = runpy.run_path(str(EXAMPLES / "objective.py"))["main"]
+    main(str(text), str(tmp_path / "run"), "steps=20", "workers=1", "model={vocab_size: 160}")
+    assert "AUC " in capsys.readouterr().out
+    rows = list(read_metrics(tmp_path / "run/metrics.jsonl"))
+    assert rows[-1]["replaced"] > 0
+    assert 0 <= rows[-1]["swapped_same"] < 0.5
+    assert (tmp_path / "run/discriminator").is_dir()
 
 
 @pytest.mark.slow
