@@ -14,6 +14,7 @@ from torch import nn
 import electra
 from electra import console
 from electra.errors import UsageError
+from electra.train import loop
 from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import read_metrics
 from electra.train.progress import Progress, format_duration
@@ -69,7 +70,7 @@ def test_a_callback_that_raises_ends_the_run_and_the_others_are_told(text: Path,
         electra.pretrain(text, out=tmp_path / "run", callbacks=[recorder, AtStep(3, crash)], **SETTINGS)
     assert recorder.calls[-2:] == ["step 3", "end 3"]
     electra.pretrain(text, out=tmp_path / "run", callbacks=[recorder], **SETTINGS)
-    assert recorder.calls[-5:] == ["begin 2", "step 3", "step 4", "log 4", "save 4", "end 4"][-5:]
+    assert recorder.calls[-6:] == ["begin 2", "step 3", "step 4", "log 4", "save 4", "end 4"]
 
 
 @pytest.mark.slow
@@ -93,6 +94,43 @@ def test_a_callback_from_outside_follows_fine_tuning(inputs: Path, tmp_path: Pat
         callbacks=[recorder],
     )
     assert recorder.calls == ["begin 0", "step 1", "step 2", "log 2", "save 2", "end 2"] * 2
+
+
+def test_the_beginning_of_callbacks_is_no_training_time(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    class FakeClock:
+        def __init__(self, before: float) -> None:
+            self.start = now[0] - before
+
+        def seconds(self) -> float:
+            now[0] += 1.0
+            return now[0] - self.start
+
+    class SlowStart(electra.Callback):
+        def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+            now[0] += 1000.0
+
+        def on_step_end(self, state: TrainingState) -> None:
+            assert state.seconds < 1000.0
+
+    monkeypatch.setattr(loop, "Clock", FakeClock)
+    summary = electra.pretrain(text, out=tmp_path / "run", callbacks=[SlowStart()], **SETTINGS)
+    assert summary["seconds"] < 1000.0
+
+
+def test_a_callback_that_fails_to_begin_is_not_ended(text: Path, tmp_path: Path) -> None:
+    class Failing(electra.Callback):
+        def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+            raise CrashError
+
+        def on_train_end(self, state: TrainingState) -> None:
+            raise AssertionError("it has not begun")
+
+    with pytest.raises(CrashError):
+        electra.pretrain(text, out=tmp_path / "run", callbacks=[Failing()], **SETTINGS)
 
 
 class FakeTracker(ModuleType):

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from electra.config.checks import check_choice, check_limits, check_local
+from electra.config.checks import check_limits, check_local
 from electra.config.options import choice_field, fixed_field
 from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.runtime.setup import RuntimeConfig
-from electra.train.trackers import TRACKERS
+from electra.train.trackers import TRACKERS, check_trackers
 
 MIN_LENGTH = 5
 """Tokens that every model reads at least: `[CLS] a [SEP] b [SEP]`."""
@@ -99,8 +99,7 @@ class FinetuneConfig:
             self, "--", epochs=10**6, learning_rate=100, layerwise_decay=1, batch_size=10**7, weight_decay=1000
         )
         check_limits(self, "--", seed=2**63 - 1, split_seed=2**63 - 1, max_length=10**7)
-        for name in self.log_to:
-            check_choice("--log-to", name, TRACKERS)
+        check_trackers(self.log_to)
         if self.max_length is not None and self.max_length < MIN_LENGTH:
             raise UsageError(f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 

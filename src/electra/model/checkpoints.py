@@ -276,8 +276,8 @@ def load_weights(directory: Path, config: EncoderConfig) -> dict[str, Tensor]:
     check_finite(file, weights)
     # Old TensorFlow conversions name LayerNorm's two vectors gamma and beta; an encoder without a head has no prefix.
     architecture = ARCHITECTURES[config.architecture]
-    has_prefix = any(name.startswith(f"{architecture.model_type}.") for name in weights)
-    prefix = "" if has_prefix else f"{architecture.model_type}."
+    is_bare = architecture.encoder_weights["embeddings.word.weight"][0] in weights
+    prefix = f"{architecture.model_type}." if is_bare else ""
     return {
         prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
         for name, tensor in weights.items()

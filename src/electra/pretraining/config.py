@@ -20,7 +20,7 @@ from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
-from electra.train.trackers import TRACKERS
+from electra.train.trackers import TRACKERS, check_trackers
 
 BUDGETS = tuple(each.name for each in fields(Budget))
 """Options of which one sets the length of training."""
@@ -103,8 +103,7 @@ class PretrainConfig:
         check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
         check_usage(self.seq_len, self.workers)
         check_choice("--objective", self.objective, OBJECTIVES)
-        for name in self.log_to:
-            check_choice("--log-to", name, TRACKERS)
+        check_trackers(self.log_to)
         if self.seq_len > self.model.max_positions:
             raise UsageError(
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "

@@ -30,4 +30,4 @@ class Callback:
         """After a checkpoint was written to the directory `path`."""
 
     def on_train_end(self, state: TrainingState) -> None:
-        """When training ends, also by an exception."""
+        """When training ends, also by an exception, if `on_train_begin` returned."""

@@ -70,10 +70,10 @@ def train(
     backward = backward_of(module, recipe.training, runtime)
     callbacks = callbacks if runtime.is_main else ()
     module.train()
-    clock, window = Clock(state.seconds), Window(state)
     saved_step, saved_at, rate = state.step, state.seconds, 0.0
 
     with keep_freed_memory(runtime.device), announce_begin_and_end(callbacks, module, state):
+        clock, window = Clock(state.seconds), Window(state)  # what callbacks do at the beginning is no training time
         for micro_batches in batches_from(state.step):
             # Decisions that all processes must share depend on this agreed time, never on a process's own clock.
             agreed, stop = runtime.all_reduce_max(clock.seconds(), float(stop_asked()))
@@ -110,11 +110,11 @@ def train(
 
 @contextmanager
 def announce_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: TrainingState) -> Iterator[None]:
-    """Call `on_train_begin` of each callback, and at the end, also after an exception, `on_train_end` of those called."""
+    """Call `on_train_begin` of each callback, and at the end, also after an exception, `on_train_end` of those that began."""
     with ExitStack() as ends:
         for callback in callbacks:
-            ends.callback(callback.on_train_end, state)
             callback.on_train_begin(module, state)
+            ends.callback(callback.on_train_end, state)
         yield
 
 

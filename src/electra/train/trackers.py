@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from electra.config.checks import check_choice
 from electra.errors import UsageError
 from electra.storage import convert_os_errors, write_atomically
 from electra.train.callbacks import Callback
@@ -81,6 +82,12 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Callback]] = {
 """Name -> function from the run's directory and configuration to a callback."""
 OPTIONAL_PACKAGES = ("wandb", "trackio")
 """Trackers whose package of the same name is not among the dependencies."""
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Raise a `UsageError` for a name that is not in `TRACKERS`."""
+    for name in names:
+        check_choice("--log-to", name, TRACKERS)
 
 
 def require_trackers(names: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """Corruptions: the input of the discriminator or main encoder at the masked positions."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -77,11 +78,15 @@ class GeneratorLoss(NamedTuple):
     sums: dict[str, Tensor]
 
 
-class Corruption(nn.Module):
+class Corruption(nn.Module, ABC):
     """Base class that replaces tokens at the masked positions; by default without parameters and losses."""
 
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
     """How each loss that `compute_losses` returns enters the total."""
+
+    @abstractmethod
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
+        """Replace tokens at the masked positions."""
 
     def compute_losses(
         self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None

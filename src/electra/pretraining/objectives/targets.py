@@ -1,5 +1,6 @@
 """Targets: predictions from a corrupted batch, with losses, metrics and FLOPs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -59,7 +60,7 @@ class Prediction(NamedTuple):
     """Sums for `metrics`."""
 
 
-class Target(nn.Module):
+class Target(nn.Module, ABC):
     """The network that reads the corrupted batch, and its loss."""
 
     head: str
@@ -74,9 +75,13 @@ class Target(nn.Module):
         """Metrics other than the losses; `scored` is the number of scored positions."""
         return {}
 
+    @abstractmethod
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
+        """Predict from the corrupted batch; `at` are the scored positions, None for all tokens."""
+
+    @abstractmethod
     def cost(self, length: int, predictions: int) -> Cost:
         """FLOPs of one row with `predictions` masked positions."""
-        raise NotImplementedError
 
 
 class ReplacedTokenDetection(Target):
