@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         finally:
             flush(required=is_result(words))
     except ElectraError as error:
-        fail(f"error: {error}")
+        fail(f"error: {error}", cause=error)
     except BrokenPipeError:
         from electra.console import discard
 
@@ -268,13 +268,13 @@ def is_result(words: Sequence[str]) -> bool:
     return "--help" in flags or not rest or rest[0] not in COMMANDS or COMMANDS[rest[0]].is_result
 
 
-def fail(line: str, status: int = 2) -> NoReturn:
-    """Exit with a line on standard error."""
+def fail(line: str, status: int = 2, cause: Exception | None = None) -> NoReturn:
+    """Exit with a line on standard error; the exit has its cause for a program that calls `main`."""
     from electra.console import complain
     from electra.external import shorten
 
     complain(shorten(line, MAX_MESSAGE))
-    raise SystemExit(status) from None
+    raise SystemExit(status) from cause
 
 
 def flush(required: bool) -> None:

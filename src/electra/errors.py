@@ -12,12 +12,24 @@
     └── DivergedError     training diverged
 
 A message names the object and the place, what was found and expected, and what to do, in one line without a traceback.
+A code names the condition in a few words with hyphens; programs and tests compare it, so it stays when a message is reworded.
 Invariants of the package are asserts, not these errors.
 """
 
 
 class ElectraError(Exception):
-    """Base class; `except electra.ElectraError` catches all errors below."""
+    """Base class; `except electra.ElectraError` catches all errors below.
+
+    Both arguments are positional, so that an error from a worker process can be unpickled.
+    """
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(code, message)
+        self.code = code
+        """The condition, such as `"unknown-option"`."""
+
+    def __str__(self) -> str:
+        return self.args[1] or self.args[0]
 
 
 class UsageError(ElectraError):

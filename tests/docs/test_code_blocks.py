@@ -5,10 +5,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
 from electra.cli import main
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set((ROOT / "docs/research/log").iterdir()))]
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)?^```(?P<language>python|console)\n(?P<code>.*?)^```", re.S | re.M)
 

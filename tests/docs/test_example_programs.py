@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
 from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES
 from electra.train.metrics_log import read_metrics
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.slow

@@ -7,13 +7,14 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+from support.places import ROOT
 
 import electra
 from electra import commands
 from electra.cli import COMMANDS
 from electra.presets import PRESETS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 def load(name: str) -> ModuleType:

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from support.places import TESTS
 
 from fuzz import mutations
 from fuzz.kinds import Case
@@ -16,7 +17,7 @@ from fuzz.worker import Worker
 @pytest.mark.slow
 def test_malformed_input_is_refused_in_one_line() -> None:
     """300 cases over every kind of input; `make test-fuzz` runs 3,000."""
-    tests = str(Path(__file__).parents[1])
+    tests = str(TESTS)
     paths = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", "--seed", "0", "--cases", "300"],

@@ -6,14 +6,13 @@ import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from scipy.stats import binomtest
-from support.attention_cases import SHAPES, assert_same_layer, forward_backward, layer_of, mask_of
-from support.kernels_here import require_kernels
+from support.attention import SHAPES, assert_same_layer, forward_backward, layer_of, mask_of, require_kernels
+from support.places import TESTS
 from torch import Tensor
 
 from electra.model import encoder
@@ -269,7 +268,7 @@ def test_dropout_of_the_kernel_preserves_the_mean() -> None:
 
 AVX2 = """
 import torch
-from support.attention_cases import SHAPES, assert_same_layer
+from support.attention import SHAPES, assert_same_layer
 
 assert torch.backends.cpu.get_cpu_capability() == "AVX2"
 for shape in SHAPES.values():
@@ -279,7 +278,7 @@ for shape in SHAPES.values():
 
 @pytest.mark.slow
 def test_avx2_kernel_is_equal() -> None:
-    places = os.pathsep.join(map(str, [Path(__file__).parents[1], *filter(None, sys.path)]))
+    places = os.pathsep.join(map(str, [TESTS, *filter(None, sys.path)]))
     done = subprocess.run(
         [sys.executable, "-c", AVX2],
         capture_output=True,

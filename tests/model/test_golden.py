@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support.real_data import REFERENCE
+from support.places import REFERENCE
 from support.tensorflow_names import tf_to_hf
 
 from electra.model.checkpoints import from_hf, to_hf

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.kernels_here import require_kernels
+from support.attention import require_kernels
 from torch import Tensor
 
 TOKENS, WIDTH, HEADS = 7, 8, 2

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.kernels_here import NEEDS_COMPILER
-from support.owners import give_away
+from support.attention import NEEDS_COMPILER
+from support.processes import give_away
 
 from electra.model.cpu import library as kernel_library
 from electra.model.cpu.library import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.kernels_here import NEEDS_COMPILER
+from support.attention import NEEDS_COMPILER
 
 from electra.execution import enable_kernels
 from electra.model import cpu

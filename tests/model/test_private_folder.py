@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.owners import SOMEBODY, give_away
+from support.processes import SOMEBODY, give_away
 
 from electra.model.cpu import private_folder
 from electra.model.cpu.private_folder import find_privacy_problem, is_private_group, make_private

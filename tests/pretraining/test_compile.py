@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.places import TESTS
 from support.toy import TINY_RUN
 
 pytestmark = pytest.mark.slow
@@ -126,7 +127,7 @@ assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 4
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     """Run Python in a separate process without type checks, which torch.compile cannot trace."""
-    places = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])}
+    places = {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | places | environment, check=False)
 

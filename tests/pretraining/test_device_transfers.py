@@ -2,7 +2,7 @@
 
 The tests need no GPU: tensors on the `meta` device have shapes but no values, so code that reads a value, or needs a shape that
 depends on one, fails. The code takes the same branches for them as for a GPU, because it tests only whether a device is a CPU.
-`tests/test_gpu.py` covers CUDA's own kernels, such as attention and lower precisions.
+`tests/runtime/test_gpu.py` covers CUDA's own kernels, such as attention and lower precisions.
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from support.kernels_here import CANNOT_COMPILE
+from support.attention import CANNOT_COMPILE
 from support.tiny_models import ENCODER, VOCAB, batch, model
 from torch import Tensor
 

@@ -1,5 +1,7 @@
 """Commands in this process, and the line that they end with."""
 
+from pathlib import Path
+
 import pytest
 
 from electra import cli
@@ -32,3 +34,19 @@ def error(capsys: pytest.CaptureFixture, *words: str) -> str:
     assert len(lines) == 1, lines
     assert lines[0].startswith("electra: error: ")
     return lines[0].removeprefix("electra: error: ")
+
+
+def commands(inputs: Path, out: Path) -> dict[str, list[str]]:
+    """A command line of each verb that writes, whose --out is `out`."""
+    tuned = ["--model", f"{inputs}/model", "--data", f"{inputs}/glue", "--seeds", "1", "--epochs", "1"]
+    study = ["--data", f"{inputs}/text", "--glue", f"{inputs}/glue", "--scale", "tiny"]
+    words = {
+        "pretrain": [f"{inputs}/text", *RUN],
+        "finetune": ["sst2", *tuned],
+        "glue": ["--tasks", "sst2", *tuned],
+        "study": ["objectives", *study],
+        "predict": ["--model", f"{inputs}/tuned/seed-0/model", "--input", f"{inputs}/lines.txt"],
+        "prepare": [f"{inputs}/text", "--tokenizer", f"{inputs}/tokenizer", "--seq-len", "24", "--workers", "1"],
+        "tokenizer": [f"{inputs}/text", "--vocab-size", "160"],
+    }
+    return {verb: [verb, *options, "--out", str(out)] for verb, options in words.items()}

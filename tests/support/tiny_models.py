@@ -1,9 +1,11 @@
-"""Tiny models and batches for the tests of this folder."""
+"""Tiny models, batches and checkpoints."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from electra.data.loader import Batch
 from electra.model.encoder import EncoderConfig
@@ -19,6 +21,8 @@ from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
 from electra.pretraining.objectives.targets import ContrastConfig
 from electra.seeding import Stream, derive_row_keys
+from electra.train.checkpoint import Checkpoints
+from electra.train.optimizer import OptimizerConfig, build_optimizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -80,3 +84,19 @@ def batch(lengths: tuple[int, ...] = (40, 40, 23, 7), seed: int = 1, vocab: int 
     counts = torch.tensor(lengths)
     mask = torch.arange(longest) < counts[:, None]
     return redraw(Batch(ids, types, counts, None if mask.all() else mask), seed)
+
+
+def trained_module(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A module and its optimizer after three updates."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
+    optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
+    for _ in range(3):
+        module(torch.randn(5, 4)).square().mean().backward()
+        optimizer.step()
+    return module, optimizer
+
+
+def checkpoints_in(directory: Path, keep: int = 3) -> Checkpoints:
+    """The checkpoints in `directory/checkpoints`."""
+    return Checkpoints(directory / "checkpoints", keep)

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from support.nasty import TEXT
+from support.toy import TEXT
 
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import Tokenizer

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.nasty import NASTY, TEXT
-from support.real_data import DATA
+from support.places import DATA
+from support.toy import NASTY, TEXT
 
 from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.nasty import NASTY, TEXT
+from support.toy import NASTY, TEXT
 
 from electra.text import cached_encoder
 from electra.text.cached_encoder import LineEncoder

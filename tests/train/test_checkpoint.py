@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.checkpoints import checkpoints_in, trained_module
+from support.places import TESTS
+from support.tiny_models import checkpoints_in, trained_module
 from torch import nn
 
 from electra import storage
 from electra.errors import RunError, StorageError
 from electra.train.checkpoint import TrainingState
 from electra.train.optimizer import OptimizerConfig, build_optimizer
-
-TESTS = str(Path(__file__).parents[1])
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
@@ -143,11 +142,11 @@ def test_killed_while_writing_leaves_the_one_before(tmp_path: Path, caplog: pyte
     """A process is killed -9 in the middle of a write; what it left is neither used nor in the way."""
     script = f"""
 import os, sys
-sys.path.insert(0, {TESTS!r})
+sys.path.insert(0, {str(TESTS)!r})
 from pathlib import Path
 import torch
 from torch import nn
-from support.checkpoints import checkpoints_in, trained_module
+from support.tiny_models import checkpoints_in, trained_module
 from electra.errors import StorageError
 from electra.train.checkpoint import TrainingState
 kept = checkpoints_in(Path({str(tmp_path)!r}))
@@ -171,11 +170,11 @@ def test_a_write_that_fails_half_way(tmp_path: Path, caplog: pytest.LogCaptureFi
     """The system refuses to make a file larger than 4 kB, as a full disk would; the last checkpoint stays."""
     script = f"""
 import resource, sys
-sys.path.insert(0, {TESTS!r})
+sys.path.insert(0, {str(TESTS)!r})
 from pathlib import Path
 import torch
 from torch import nn
-from support.checkpoints import checkpoints_in, trained_module
+from support.tiny_models import checkpoints_in, trained_module
 from electra.errors import StorageError
 from electra.train.checkpoint import TrainingState
 kept = checkpoints_in(Path({str(tmp_path)!r}))

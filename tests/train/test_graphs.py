@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.callbacks import AtStep, CrashError, crash
 from support.computing_again import ComputeAgain
-from support.traces import trace
+from support.toy import trace
 
 import electra
 from electra.errors import DeviceError, UsageError

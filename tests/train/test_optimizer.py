@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from support.callbacks import AtStep, CrashError, crash
-from support.checkpoints import checkpoints_in, trained_module
-from support.traces import trace
+from support.tiny_models import checkpoints_in, trained_module
+from support.toy import trace
 from torch import nn
 
 import electra

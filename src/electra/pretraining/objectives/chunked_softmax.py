@@ -2,8 +2,8 @@
 
 Logits are by far the largest tensor of a training step. Here they exist for one block of rows at a time: loss, argmax and
 sample are computed from the block, and the backward pass recomputes it. This costs one more matrix product and saves writing,
-reading and (on a CPU) mapping the memory several times. `tests/pretraining/test_chunked_softmax.py` compares it with the
-plain softmax.
+reading and (on a CPU) mapping the memory several times. `tests/pretraining/objectives/test_chunked_softmax.py` compares it
+with the plain softmax.
 """
 
 from collections.abc import Callable, Iterator

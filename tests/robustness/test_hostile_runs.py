@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.checkpoints import checkpoints_in, trained_module
 from support.command_line import error
 from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, contents, edit, refused, write
+from support.tiny_models import checkpoints_in, trained_module
 from support.toy import TINY_RUN
 from support.toy_tasks import finetune_settings, save_model, write_jsonl
 

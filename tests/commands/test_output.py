@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import RUN
-from support.traces import weights
+from support.toy import weights
 
 import electra
 from electra import cli

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import error
-from support.toy import sentences
-from support.traces import weights
+from support.toy import sentences, weights
 
 import electra
 from electra.data import chunks

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from support.traces import trace, weights
+from support.toy import trace, weights
 from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra

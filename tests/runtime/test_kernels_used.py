@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.kernels_here import CANNOT_COMPILE
+from support.attention import CANNOT_COMPILE
 
 import electra
 from electra.inference import predict

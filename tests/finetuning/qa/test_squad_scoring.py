@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from support.real_data import DATA
+from support.places import DATA
 from support.squad_toys import ask
 
 from electra.finetuning.qa.data import read_squad

@@ -13,8 +13,8 @@ import pytest
 import torch
 import yaml
 from support.callbacks import AtStep
-from support.toy import TINY_RUN
-from support.traces import trace, weights
+from support.places import TESTS
+from support.toy import TINY_RUN, trace, weights
 
 import electra
 from electra.errors import RunError
@@ -63,9 +63,7 @@ def test_killed_again_and_again_it_ends_bit_for_bit_the_same(finished: Path, tex
     """kill -9 in the middle of steps and while a checkpoint is written; losses and weights are those of one go."""
     out = tmp_path / "run"
     for step, writing in ((3, 0), (7, 0), (0, 8), (11, 0)):
-        script = KILLED.format(
-            tests=str(Path(__file__).parent), step=step, writing=writing, text=str(text), out=str(out)
-        )
+        script = KILLED.format(tests=str(TESTS), step=step, writing=writing, text=str(text), out=str(out))
         assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     electra.pretrain(str(text), out=str(out), **TINY_RUN)
     assert trace(out) == trace(finished)

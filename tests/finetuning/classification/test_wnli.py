@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.real_data import DATA
+from support.places import DATA
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, collate

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.every_command import commands
+from support.command_line import commands
 
 import electra
 

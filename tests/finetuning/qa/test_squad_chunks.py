@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from support.real_data import DATA
+from support.places import DATA
 from support.squad_toys import TOKENIZER, ask, nonsense
 
 from electra.errors import UsageError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
-from support.real_data import DATA
+from support.places import DATA
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, collate

@@ -6,9 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.command_line import error
-from support.every_command import commands
-from support.locks import Holder
+from support.command_line import commands, error
+from support.processes import Holder
 
 import electra
 from electra.errors import RunError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.real_data import DATA
+from support.places import DATA
 from support.toy_tasks import toy_tokenizer, write_glue
 
 from electra.errors import DataError

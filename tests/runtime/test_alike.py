@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.locks import Holder
-from support.processes import TIMEOUT
+from support.processes import TIMEOUT, Holder
 from support.toy import TINY_RUN
 
 import electra

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.real_data import DATA
+from support.places import DATA
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences, read_tagging_jsonl

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from support.places import TESTS
 from support.processes import TIMEOUT
 
 import electra
@@ -19,7 +20,7 @@ from electra.runtime.setup import Runtime
 from electra.train.metrics_log import read_metrics
 
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc", "tokens", "flops")
-GRAPHED = str(Path(__file__).parent / "support/computing_again.py")
+GRAPHED = str(TESTS / "support/computing_again.py")
 
 
 def two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m", "electra")) -> str:

@@ -1,4 +1,4 @@
-"""On a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/test_gpu.py`. Without the variable the suite sees none (see conftest.py)."""
+"""On a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/runtime/test_gpu.py`. Without the variable the suite sees none (see conftest.py)."""
 
 import math
 import statistics

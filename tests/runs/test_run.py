@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.traces import trace, weights
+from support.toy import trace, weights
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
 import electra
