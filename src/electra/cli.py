@@ -166,7 +166,7 @@ def run_command(name: str, words: Sequence[str]) -> None:
 
         arguments["input"] = Path(given["input"])  # a string is a text
         if sys.stdout is None and given.get("out") is None:
-            raise UsageError("standard output is closed; name a file for the predictions by --out")
+            raise UsageError("stdout-closed", "standard output is closed; name a file for the predictions by --out")
     result = getattr(commands, name.replace("-", "_"))(**arguments)
     if COMMANDS[name].shows:
         from electra import display
@@ -225,7 +225,7 @@ def check_command(name: str) -> None:
 
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-        raise UsageError(f"there is no command {name!r}; {hint}")
+        raise UsageError("unknown-command", f"there is no command {name!r}; {hint}")
 
 
 def take_flags(words: list[str]) -> set[str]:
@@ -251,8 +251,9 @@ def check_predict_words(words: Sequence[str]) -> None:
         is_value = before.startswith("--") and "=" not in before
         if is_text or not (is_value or word.startswith("-")):
             raise UsageError(
+                "text-as-option",
                 f"{shlex.quote(source)}: {'no such file' if named else 'is no option'}; texts are read from a file, "
-                f"--input FILE, or from standard input: echo {shlex.quote(source)} | electra predict --model MODEL --input -"
+                f"--input FILE, or from standard input: echo {shlex.quote(source)} | electra predict --model MODEL --input -",
             )
 
 

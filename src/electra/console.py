@@ -67,7 +67,7 @@ class Output:
                 raise
             reason = f"cannot be written: {error.strerror or error}"
             if self._required:
-                raise StorageError(f"standard output: {reason}") from error
+                raise StorageError("stdout-failed", f"standard output: {reason}") from error
             complain(f"standard output {reason}; the work goes on without it")
             return otherwise
 

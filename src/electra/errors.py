@@ -23,13 +23,13 @@ class ElectraError(Exception):
     Both arguments are positional, so that an error from a worker process can be unpickled.
     """
 
-    def __init__(self, code: str, message: str = "") -> None:
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
         self.code = code
         """The condition, such as `"unknown-option"`."""
 
     def __str__(self) -> str:
-        return self.args[1] or self.args[0]
+        return str(self.args[1])
 
 
 class UsageError(ElectraError):

@@ -18,7 +18,7 @@ def enable_kernels(module: nn.Module, runtime: Runtime) -> bool:
     with main_process_first(runtime):  # the main process compiles them
         reason = enable_cpu_kernels(module)
     if reason is not None:
-        log.info(f"attention without the C++ kernel ({reason})")
+        log.info(f"attention without the C++ kernel ({reason})", extra={"code": "no-kernel"})
     return reason is None
 
 

@@ -32,10 +32,13 @@ def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
     except OSError:
         return
     except ValueError:  # a NUL in the path
-        raise error(f"{path}: a path cannot contain a NUL character") from None
+        raise error("bad-path", f"{path}: a path cannot contain a NUL character") from None
     for is_kind, name in SPECIAL_FILES:
         if is_kind(mode):
-            raise error(f"{path}: {name}, expected a regular file; write its content to a file and give that file")
+            raise error(
+                "special-file",
+                f"{path}: {name}, expected a regular file; write its content to a file and give that file",
+            )
 
 
 def check_output_path(out: str | os.PathLike[str]) -> Path:
@@ -45,7 +48,7 @@ def check_output_path(out: str | os.PathLike[str]) -> Path:
         UsageError: it is blank, for example from an unset shell variable; an empty path would be the current folder.
     """
     if not os.fspath(out).strip():
-        raise UsageError("--out is empty; name a directory or file, or . for the current folder")
+        raise UsageError("empty-option", "--out is empty; name a directory or file, or . for the current folder")
     return Path(out)
 
 
@@ -57,7 +60,7 @@ def check_output_file(out: str | os.PathLike[str]) -> Path:
     """
     path = check_output_path(out)
     if path.exists() and not path.is_file():
-        raise UsageError(f"--out {path}: not a regular file; name a file to write, or omit --out")
+        raise UsageError("not-regular-file", f"--out {path}: not a regular file; name a file to write, or omit --out")
     return path
 
 
@@ -82,20 +85,20 @@ def decode_json(
             text if isinstance(text, str) else text.decode("latin-1")
         )
         if escaped and not is_unicode(json.dumps(value, ensure_ascii=False)):
-            raise error(f"{place}: half a surrogate pair, which is not a character")
+            raise error("not-json", f"{place}: half a surrogate pair, which is not a character")
     except json.JSONDecodeError as problem:
         where = (
             f"column {problem.colno}"
             if isinstance(text, str) and problem.lineno == 1
             else f"line {problem.lineno}, column {problem.colno}"
         )
-        raise error(f"{place}: not JSON: {problem.msg} ({where}){hint}") from problem
+        raise error("not-json", f"{place}: not JSON: {problem.msg} ({where}){hint}") from problem
     except RecursionError as problem:
-        raise error(f"{place}: not JSON that can be read: nested too deeply") from problem
+        raise error("not-json", f"{place}: not JSON that can be read: nested too deeply") from problem
     except UnicodeDecodeError as problem:
-        raise error(f"{place}: not JSON that can be read: not UTF-8 at byte {problem.start:,}") from problem
+        raise error("not-json", f"{place}: not JSON that can be read: not UTF-8 at byte {problem.start:,}") from problem
     except ValueError as problem:  # from Python's conversion of integers
-        raise error(f"{place}: not JSON that can be read: a number of more than 4,300 digits") from problem
+        raise error("not-json", f"{place}: not JSON that can be read: a number of more than 4,300 digits") from problem
     return value
 
 
@@ -114,7 +117,7 @@ def check_unicode(text: str, place: str, error: type[ElectraError]) -> str:
         text.encode()
     except UnicodeEncodeError as problem:
         message = f"{place}: half a surrogate pair at character {problem.start}, which is not a character"
-        raise error(message) from problem
+        raise error("half-surrogate", message) from problem
     return text
 
 

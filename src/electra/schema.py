@@ -42,10 +42,11 @@ def check_file(path: Path, error: type[ElectraError], limit: int | None = None) 
         raise make_read_error(path, problem, error) from problem
     if not stat.S_ISREG(found.st_mode):
         raise error(
-            f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'not a regular file'}"
+            "unreadable",
+            f"{path}: cannot be read: {'Is a directory' if stat.S_ISDIR(found.st_mode) else 'not a regular file'}",
         )
     if limit is not None and found.st_size > limit:
-        raise error(f"{path}: {found.st_size:,} bytes; a file of this kind has at most {limit:,}")
+        raise error("too-large", f"{path}: {found.st_size:,} bytes; a file of this kind has at most {limit:,}")
 
 
 def read_bytes(path: Path, error: type[ElectraError], limit: int = SIZE_LIMIT) -> bytes:
@@ -66,7 +67,7 @@ def read_tensors(path: Path, error: type[ElectraError]) -> "dict[str, Tensor]":
     try:
         return load_file(path)
     except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
-        raise error(f"{path}: cannot be read ({one_line(problem)})") from problem
+        raise error("unreadable", f"{path}: cannot be read ({one_line(problem)})") from problem
 
 
 def read_json(path: Path, schema: type[T], error: type[ElectraError], limit: int = SIZE_LIMIT) -> T:
@@ -91,7 +92,7 @@ def validate_json(
             data, strict=True, extra="allow" if is_typeddict(schema) else "ignore"
         )
     except ValidationError as problem:
-        raise error(describe_error(problem, place, line)) from None
+        raise error(code_of(problem), describe_error(problem, place, line)) from None
 
 
 def validate(value: Any, schema: type[T], place: str, error: type[ElectraError]) -> T:
@@ -99,13 +100,19 @@ def validate(value: Any, schema: type[T], place: str, error: type[ElectraError])
     try:
         return build_validator(cast(Any, schema)).validate_python(value, strict=True)
     except ValidationError as problem:
-        raise error(describe_error(problem, place)) from None
+        raise error(code_of(problem), describe_error(problem, place)) from None
 
 
 @cache
 def build_validator(schema: Any) -> Any:
     """Build the validator of a schema; cached, because this takes about a millisecond."""
     return TypeAdapter(schema)
+
+
+def code_of(problem: ValidationError) -> str:
+    """The code of an error about the first problem."""
+    kind = problem.errors(include_url=False, include_context=False)[0]["type"]
+    return {"json_invalid": "not-json", "missing": "missing-field"}.get(kind, "wrong-value")
 
 
 def describe_error(problem: ValidationError, place: str, line: int | None = None) -> str:
@@ -145,4 +152,5 @@ def format_location(keys: tuple[int | str, ...]) -> str:
 def make_read_error(path: Path, problem: Exception, error: type[ElectraError]) -> ElectraError:
     """Convert a system error about a file to an error of the package."""
     reason = getattr(problem, "strerror", None) or problem
-    return error(f"{path}: cannot be read: {reason}")
+    missing = isinstance(problem, FileNotFoundError)
+    return error("missing" if missing else "unreadable", f"{path}: cannot be read: {reason}")

@@ -35,7 +35,7 @@ def convert_os_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "; make room and run the same command again" if error.errno == errno.ENOSPC else ""
-        raise StorageError(f"{path}: cannot be written: {error.strerror or error}{advice}") from error
+        raise StorageError("unwritable", f"{path}: cannot be written: {error.strerror or error}{advice}") from error
 
 
 def check_writable(directory: Path) -> None:
@@ -47,9 +47,11 @@ def check_writable(directory: Path) -> None:
     path = directory.absolute()
     existing = next(part for part in (path, *path.parents) if os.path.exists(part))
     if not existing.is_dir():
-        raise StorageError(f"{directory}: cannot be written: {existing} is not a directory")
+        raise StorageError("not-directory", f"{directory}: cannot be written: {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise StorageError(f"{directory}: cannot be written: no permission to create files in {existing}")
+        raise StorageError(
+            "no-permission", f"{directory}: cannot be written: no permission to create files in {existing}"
+        )
 
 
 def holds_files(directory: Path) -> bool:
@@ -116,9 +118,14 @@ def _open_locked(out: Path, lock: Path, wait: bool) -> int:
         except BlockingIOError:
             holder = _describe_holder(descriptor)
             os.close(descriptor)
-            raise RunError(f"{out}: in use by {holder}; wait until that has ended, or choose another --out") from None
+            raise RunError(
+                "in-use", f"{out}: in use by {holder}; wait until that has ended, or choose another --out"
+            ) from None
         except OSError as error:
-            log.warning(f"{out}: the file system has no locks ({error.strerror}); do not start a second run there")
+            log.warning(
+                f"{out}: the file system has no locks ({error.strerror}); do not start a second run there",
+                extra={"code": "no-locks"},
+            )
         # The previous holder removes the file. A file opened before that excludes no other process.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):

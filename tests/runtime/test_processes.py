@@ -53,7 +53,7 @@ def test_an_error_in_a_worker_comes_with_its_place() -> None:
 def test_an_error_of_the_items_ends_the_workers() -> None:
     def items():
         yield from range(5)
-        raise DataError("no more")
+        raise DataError("no-more", "no more")
 
     with pytest.raises(DataError, match="no more"):
         list(map_unordered(math.factorial, items(), 2))

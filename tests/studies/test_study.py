@@ -183,7 +183,7 @@ def test_failed_task_does_not_stop_other_tasks(
 
     def failing(trial: Trial, task: str) -> dict:
         if task == "rte":
-            raise UsageError("no luck")
+            raise UsageError("no-luck", "no luck")
         return finetune_trial(trial, task)
 
     monkeypatch.setattr(trial_module, "finetune_trial", failing)

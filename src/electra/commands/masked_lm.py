@@ -61,7 +61,7 @@ def standard_input() -> list[str]:
     try:
         text = sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise TextError(f"standard input: not UTF-8 ({error})") from None
+        raise TextError("not-utf8", f"standard input: not UTF-8 ({error})") from None
     if not is_unicode(text):
-        raise TextError("standard input: not UTF-8")
+        raise TextError("not-utf8", "standard input: not UTF-8")
     return [line for line in text.splitlines() if line.strip()]

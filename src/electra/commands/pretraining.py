@@ -101,7 +101,7 @@ def prepare(
     log_corpus(corpus)
     with restrict_permissions(private):
         prepare_with_progress(corpus, known, directory, seq_len=seq_len, workers=workers, seed=seed)
-    log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)")
+    log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)", extra={"code": "prepared"})
     return directory
 
 
@@ -140,7 +140,7 @@ def pretrain(
     overrides = flatten(options) | ({"text": sources(text)} if text else {}) | ({"preset": preset} if preset else {})
     built = resolve_pretraining(overrides, config, directory)
     for line in find_unused_options(overrides, built):
-        log.warning(line)
+        log.warning(line, extra={"code": "health"})
     log_preset(built)
     with restrict_permissions(private):
         return run(built, directory, callbacks)
@@ -186,7 +186,7 @@ def log_preset(config: PretrainConfig) -> None:
     inputs = ("preset", "text", "data", "tokenizer")
     changed = [name for name, value in values.items() if value != preset[name] and name not in inputs]
     shown = ", ".join(f"{name} {format_value(values[name])}" for name in changed)
-    log.info(f"preset {config.preset} ({shown or 'unchanged'})")
+    log.info(f"preset {config.preset} ({shown or 'unchanged'})", extra={"code": "preset"})
 
 
 def sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:

@@ -36,7 +36,10 @@ def flops(
 
     config = get_preset(preset)
     if seq_len is not None and seq_len > config.model.max_positions:
-        raise UsageError(f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}")
+        raise UsageError(
+            "longer-than-model",
+            f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}",
+        )
     given = {"objective": objective, "seq_len": seq_len, "steps": steps, "training.batch_size": batch_size}
     overrides = {name: value for name, value in given.items() if value is not None}
     return count_costs(resolve(config, {}, overrides, command="flops"))
@@ -138,7 +141,7 @@ def parse_rate(word: str) -> tuple[str, float]:
     try:
         return name, float(number)
     except ValueError:
-        raise UsageError(f"--rates {word}: expected an objective and a number, as in mlm=1e-3") from None
+        raise UsageError("bad-rate", f"--rates {word}: expected an objective and a number, as in mlm=1e-3") from None
 
 
 def as_tuple(names: Iterable[str] | str) -> tuple[str, ...]:

@@ -24,13 +24,16 @@ def check_value(name: str, value: Any) -> None:
         if isinstance(each, str):
             problem = "a NUL character" if "\0" in each else "" if is_unicode(each) else "bytes that are not UTF-8"
             if problem:
-                raise UsageError(f"{format_flag(name)}: {shorten(escape_unprintable(each))} holds {problem}")
+                raise UsageError(
+                    "unprintable", f"{format_flag(name)}: {shorten(escape_unprintable(each))} holds {problem}"
+                )
         elif isinstance(each, float) and not math.isfinite(each):
             if math.isnan(each) or name.rpartition(".")[2] not in UNBOUNDED:
-                raise UsageError(f"{format_flag(name)}: expected a finite number, got {each}")
+                raise UsageError("not-finite", f"{format_flag(name)}: expected a finite number, got {each}")
         elif isinstance(each, int) and abs(each) > LARGEST_INT:
             raise UsageError(
-                f"{format_flag(name)}: expected a number of at most {LARGEST_INT:,} (2^53), got a larger one"
+                "out-of-range",
+                f"{format_flag(name)}: expected a number of at most {LARGEST_INT:,} (2^53), got a larger one",
             )
 
 
@@ -45,7 +48,8 @@ def check_limits(config: Any, prefix: str, **limits: int | float) -> None:
             option = prefix + (name.replace("_", "-") if prefix.startswith("--") else name)
             shown = "a number of many digits" if isinstance(value, int) and value >= 10**30 else value
             raise UsageError(
-                f"{option} is {shown}; it must be at most {f'{limit:,}' if limit < 1e15 else f'{limit:g}'}"
+                "out-of-range",
+                f"{option} is {shown}; it must be at most {f'{limit:,}' if limit < 1e15 else f'{limit:g}'}",
             )
 
 
@@ -54,7 +58,7 @@ def check_choice(flag: str, value: str, choices: Iterable[str]) -> None:
     allowed = list(choices)
     if value not in allowed:
         hint = suggest_choice(value, allowed)
-        raise UsageError(f"{flag}: expected {join_choices(allowed)}, got {shorten(str(value))}{hint}")
+        raise UsageError("unknown-choice", f"{flag}: expected {join_choices(allowed)}, got {shorten(str(value))}{hint}")
 
 
 def join_choices(choices: Iterable[str]) -> str:
@@ -82,5 +86,6 @@ def check_local(paths: Mapping[str, object], hub_name: str | None = None) -> Non
         if option == hub_name:
             advice = f"name a model of the hub without hf://, as {name}"
         raise UsageError(
-            f"{option} hf://{name}: hf:// is for text to pre-train on and for GLUE (hf://nyu-mll/glue); {advice}"
+            "hub-not-allowed",
+            f"{option} hf://{name}: hf:// is for text to pre-train on and for GLUE (hf://nyu-mll/glue); {advice}",
         )

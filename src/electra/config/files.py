@@ -92,16 +92,16 @@ def load_yaml(path: Path) -> Any:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise UsageError(f"{path}: not a config file (more than {MAX_BYTES:,} bytes)")
+            raise UsageError("too-large", f"{path}: not a config file (more than {MAX_BYTES:,} bytes)")
         return yaml.load(data.decode(), Loader=PlainLoader)
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such config file") from None
+        raise UsageError("missing", f"{path}: no such config file") from None
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise UsageError("unreadable", f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not a config file (not UTF-8 at byte {error.start:,})") from None
+        raise UsageError("not-utf8", f"{path}: not a config file (not UTF-8 at byte {error.start:,})") from None
     except (ValueError, yaml.YAMLError) as error:  # ValueError: a number like 0x_
-        raise UsageError(f"{path}: not a config file ({one_line(error)})") from None
+        raise UsageError("not-config", f"{path}: not a config file ({one_line(error)})") from None
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -121,7 +121,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     values = load_yaml(path)
     if not isinstance(values, dict):
-        raise UsageError(f"{path}: not a config file (expected names and values)")
+        raise UsageError("not-config", f"{path}: not a config file (expected names and values)")
     return flatten(values)
 
 

@@ -100,14 +100,14 @@ class Option:
         assert self.choices is not None
         allowed = [*self.choices(), *(["null"] if self.optional else [])]
         if value not in allowed and (hint := suggest_value(self.name, value)):
-            raise UsageError(f"{self.flag}: expected {self.type_name}, got {shorten(value)}{hint}")
+            raise UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {shorten(value)}{hint}")
         check_choice(self.flag, value, allowed)
 
     def error(self, value: Any) -> UsageError:
         """Build the error for a value of another type."""
         if isinstance(value, float) and value - value != 0:
-            return UsageError(f"{self.flag}: expected a finite number, got {value}")
-        return UsageError(f"{self.flag}: expected {self.type_name}, got {shorten(str(value))}")
+            return UsageError("not-finite", f"{self.flag}: expected a finite number, got {value}")
+        return UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {shorten(str(value))}")
 
 
 def parse_number(text: str) -> int | float | None:

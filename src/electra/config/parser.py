@@ -72,7 +72,7 @@ class Parser:
     def find(self, flag: str) -> Option:
         """Find the option of a flag. Raises a `UsageError` that names the nearest one if there is none."""
         if not flag.startswith("--"):
-            raise UsageError(f"there is no option {shorten(flag)}; --help lists all options")
+            raise UsageError("unknown-option", f"there is no option {shorten(flag)}; --help lists all options")
         name = flag.removeprefix("--").replace("-", "_")
         names = [each.name for each in self.options.values() if not each.positional]
         if name in names:
@@ -80,7 +80,7 @@ class Parser:
         if name in self.sections:
             raise make_section_error(name, names)
         hint = suggest_option(name, names, self.command)
-        raise UsageError(f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
+        raise UsageError("unknown-option", f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
 
     def parse_positional(self, words: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
         """Parse the positional argument from words without a flag."""
@@ -88,17 +88,19 @@ class Parser:
         if not words:
             return {}
         if option is None:
-            raise UsageError(f"{shorten(words[0])!r} is not an option; --help lists all options")
+            raise UsageError("not-option", f"{shorten(words[0])!r} is not an option; --help lists all options")
         if option.name in given:
-            raise UsageError(f"{shorten(words[0])!r} follows other options; name all of {option.flag} together")
+            raise UsageError(
+                "scattered-values", f"{shorten(words[0])!r} follows other options; name all of {option.flag} together"
+            )
         if len(words) > 1 and not option.many:
-            raise UsageError(f"extra argument {shorten(words[1])!r}; expected one {option.flag}")
+            raise UsageError("extra-argument", f"extra argument {shorten(words[1])!r}; expected one {option.flag}")
         return {option.name: self.parse_values(option, words)}
 
     def parse_values(self, option: Option, words: Sequence[str]) -> Any:
         """Parse the value of an option from its words."""
         if not words:
-            raise UsageError(f"{option.flag} needs a value: {option.type_name}")
+            raise UsageError("missing-value", f"{option.flag} needs a value: {option.type_name}")
         return tuple(map(option.parse, words)) if option.many else option.parse(words[0])
 
     def check_required(self, given: Mapping[str, Any]) -> None:
@@ -107,8 +109,9 @@ class Parser:
         if missing:
             verb = "is" if len(missing) == 1 else "are"
             raise UsageError(
+                "missing-option",
                 f"{' and '.join(missing)} {verb} missing; electra {self.command} --help explains "
-                f"{'it' if len(missing) == 1 else 'them'}"
+                f"{'it' if len(missing) == 1 else 'them'}",
             )
 
     def format_help(self, description: str, defaults: Mapping[str, Any]) -> str:

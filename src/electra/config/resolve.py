@@ -52,7 +52,7 @@ def read_config(path: Path, config: type, command: str = "") -> dict[str, Any]:
     try:
         return check_options(config, values, command)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(error.code, f"{path}: {error}") from None
 
 
 def check_options(config: type, given: Mapping[str, Any], command: str = "") -> dict[str, Any]:
@@ -71,7 +71,10 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
         if (parent := name.rpartition(".")[0]) in options:
             raise options[parent].error("names and values")
         if name not in options:
-            raise UsageError(f"there is no option {format_flag(name)}; {suggest_option(name, list(options), command)}")
+            raise UsageError(
+                "unknown-option",
+                f"there is no option {format_flag(name)}; {suggest_option(name, list(options), command)}",
+            )
         values[name] = options[name].check(value)
     return values
 
@@ -79,7 +82,9 @@ def check_options(config: type, given: Mapping[str, Any], command: str = "") -> 
 def make_section_error(section: str, names: Sequence[str]) -> UsageError:
     """Build the error for a value of a group of options."""
     first = next(name for name in names if name.startswith(f"{section}."))
-    return UsageError(f"{format_flag(section)} is a group of options; name one of them, such as {format_flag(first)}")
+    return UsageError(
+        "option-group", f"{format_flag(section)} is a group of options; name one of them, such as {format_flag(first)}"
+    )
 
 
 def to_plain(value: Any) -> Any:

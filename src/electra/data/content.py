@@ -28,28 +28,34 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
             ]
             batch = reader.get_batch(0) if reader.num_record_batches == 1 else None
             if batch is None or batch.schema.names != [name for name, _ in wanted]:
-                raise DataError(f"{path}: expected one batch of the columns input_ids and segment_a")
+                raise DataError("wrong-columns", f"{path}: expected one batch of the columns input_ids and segment_a")
             batch.validate(full=True)
             for name, types in wanted:
                 if batch.schema.field(name).type not in types or batch.column(name).null_count:
                     raise DataError(
-                        f"{path}: {name} is {batch.schema.field(name).type}, expected {types[0]} without nulls"
+                        "wrong-type",
+                        f"{path}: {name} is {batch.schema.field(name).type}, expected {types[0]} without nulls",
                     )
         ids, lengths, segment_a = get_arrays(batch)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{path}: not a shard ({one_line(error)})") from error
+        raise DataError("not-shard", f"{path}: not a shard ({one_line(error)})") from error
     if (len(segment_a), len(ids)) != (entry.examples, entry.tokens):
         raise DataError(
-            f"{path}: {len(segment_a):,} examples of {len(ids):,} tokens, expected {entry.examples:,} of {entry.tokens:,}"
+            "wrong-size",
+            f"{path}: {len(segment_a):,} examples of {len(ids):,} tokens, expected {entry.examples:,} of {entry.tokens:,}",
         )
     if len(ids) and ids.max() >= settings.vocab_size:
-        raise DataError(f"{path}: token {ids.max()}, but the vocabulary has {settings.vocab_size:,} tokens")
+        raise DataError(
+            "token-outside-vocabulary",
+            f"{path}: token {ids.max()}, but the vocabulary has {settings.vocab_size:,} tokens",
+        )
     if len(lengths) and not (lengths.min() >= MIN_TOKENS and lengths.max() <= settings.seq_len):
         raise DataError(
-            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {MIN_TOKENS} to {settings.seq_len:,}"
+            "wrong-length",
+            f"{path}: examples of {lengths.min()} to {lengths.max()} tokens, expected {MIN_TOKENS} to {settings.seq_len:,}",
         )
     if not ((segment_a >= 1) & (segment_a <= lengths)).all():
-        raise DataError(f"{path}: a segment_a that is longer than its example or less than 1")
+        raise DataError("wrong-segment", f"{path}: a segment_a that is longer than its example or less than 1")
 
 
 def get_arrays(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,11 +75,13 @@ def read_counts(path: Path, data: pa.Buffer, vocab_size: int) -> Int64[np.ndarra
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         if shape != (vocab_size,) or dtype != np.dtype(np.int64):
-            raise DataError(f"{path}: counts of shape {shape} and type {dtype}, expected {(vocab_size,)} and int64")
+            raise DataError(
+                "wrong-counts", f"{path}: counts of shape {shape} and type {dtype}, expected {(vocab_size,)} and int64"
+            )
         file.seek(0)
         counts = np.load(file, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path}: not an array of counts ({one_line(error)})") from error
+        raise DataError("not-array", f"{path}: not an array of counts ({one_line(error)})") from error
     if (counts < 0).any():
-        raise DataError(f"{path}: a count is negative")
+        raise DataError("negative-count", f"{path}: a count is negative")
     return counts

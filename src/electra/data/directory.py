@@ -35,26 +35,29 @@ def is_finished(directory: Path, settings: Settings) -> bool:
     if not directory.exists():
         return False
     if not directory.is_dir():
-        raise DataError(f"{directory}: a file; prepared data needs a separate directory")
+        raise DataError("not-directory", f"{directory}: a file; prepared data needs a separate directory")
     if not (directory / SETTINGS).exists():
         # The lock and partial files of interrupted writes are hidden.
         if others := sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")):
             raise DataError(
+                "other-files",
                 f"{directory}: contains other files (such as {others[0]}); "
-                "prepared data needs a separate directory: choose a new or empty one"
+                "prepared data needs a separate directory: choose a new or empty one",
             )
         return False
     finished = (directory / MANIFEST).exists()
     existing = load_settings(directory)
     if changed := _describe_text_difference(existing, settings, finished):
         raise DataError(
+            "other-text",
             f"{directory}: prepared from other text: {changed}; "
-            "restore the original text to resume, or choose another --out for the new text"
+            "restore the original text to resume, or choose another --out for the new text",
         )
     if differing := _describe_setting_differences(existing, settings):
         raise DataError(
+            "other-settings",
             f"{directory}: contains data prepared with other settings: {'; '.join(differing)}; "
-            "choose another --out, or delete the directory"
+            "choose another --out, or delete the directory",
         )
     return finished
 

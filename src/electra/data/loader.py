@@ -72,10 +72,12 @@ class LengthWarmup:
 
     def __post_init__(self) -> None:
         if self.steps < 0:
-            raise UsageError(f"length_warmup.steps is {self.steps}; it must not be negative")
+            raise UsageError("out-of-range", f"length_warmup.steps is {self.steps}; it must not be negative")
         check_limits(self, "length_warmup.", steps=10**12, length=10**7)
         if self.length < MIN_SEQ_LEN:
-            raise UsageError(f"length_warmup.length is {self.length}; it must be at least {MIN_SEQ_LEN}")
+            raise UsageError(
+                "out-of-range", f"length_warmup.length is {self.length}; it must be at least {MIN_SEQ_LEN}"
+            )
 
     def scaled(self, share: float) -> "LengthWarmup":
         """Return the warm-up for a share of a run."""
@@ -110,13 +112,15 @@ class BatchLoader:
     ) -> None:
         if min(batch_size, micro_batch_size) < 1 or batch_size % (micro_batch_size * world_size):
             raise UsageError(
+                "uneven-batch",
                 f"batch_size={batch_size} is not a multiple of micro_batch_size={micro_batch_size} "
-                f"times {world_size} process{'es' * (world_size > 1)}; change one of them"
+                f"times {world_size} process{'es' * (world_size > 1)}; change one of them",
             )
         if len(examples) < batch_size:
             raise UsageError(
+                "too-little-text",
                 f"{len(examples):,} training examples do not fill one batch of {batch_size:,}; "
-                "add text, or lower --training.batch-size or --seq-len"
+                "add text, or lower --training.batch-size or --seq-len",
             )
         self._examples = examples
         self._seed = seed

@@ -120,11 +120,12 @@ class Manifest:
         if not path.exists():
             if (directory / SETTINGS).exists():
                 raise DataError(
+                    "unfinished",
                     f"{directory}: preparation was not finished (there is no {MANIFEST}); "
-                    "run the same command again to resume it"
+                    "run the same command again to resume it",
                 )
             what = f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
-            raise DataError(f"{directory}: {what}; electra prepare creates prepared data")
+            raise DataError("missing", f"{directory}: {what}; electra prepare creates prepared data")
         return load_json(path, cls)
 
 
@@ -150,7 +151,9 @@ def load_json(path: Path, schema: type[T]) -> T:
     if header.format != FORMAT:
         raise make_foreign_error(path)
     if header.version != VERSION:
-        raise DataError(f"{path}: format version {header.version}, expected {VERSION}; prepare the text again")
+        raise DataError(
+            "other-version", f"{path}: format version {header.version}, expected {VERSION}; prepare the text again"
+        )
     try:
         return validate_json(data, schema, str(path), DataError)
     except DataError as error:
@@ -159,10 +162,10 @@ def load_json(path: Path, schema: type[T]) -> T:
 
 def make_foreign_error(path: Path) -> DataError:
     """Build the error for a file that another program wrote."""
-    return DataError(f"{path}: not written by electra prepare; choose another directory")
+    return DataError("not-prepared", f"{path}: not written by electra prepare; choose another directory")
 
 
 def make_damaged_error(path: Path, error: DataError) -> DataError:
     """Build the error for a file that does not match its schema."""
     reason = re.sub(r"^(\d+): ", r"line \1: ", str(error).removeprefix(f"{path}:").strip())
-    return DataError(f"{path}: damaged ({reason}); delete it and prepare again: intact parts are reused")
+    return DataError("damaged", f"{path}: damaged ({reason}); delete it and prepare again: intact parts are reused")

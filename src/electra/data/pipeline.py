@@ -39,7 +39,9 @@ def open_corpus(
         TextError: a source cannot be read.
     """
     for source in filter(is_prepared, text):
-        raise UsageError(f"{source}: prepared data, expected text; use electra pretrain --data {source}")
+        raise UsageError(
+            "prepared-data", f"{source}: prepared data, expected text; use electra pretrain --data {source}"
+        )
     corpus = Corpus(text, documents, text_field, encoding_errors)
     corpus.check()
     return corpus
@@ -49,9 +51,15 @@ def log_corpus(corpus: Corpus) -> None:
     """Log the sources, sizes and skipped files of a corpus."""
     size = corpus.total_bytes()
     amount = "a data set of the hub" if size is None else f"{size / 1e6:,.1f} MB on disk"
-    log.info(f"text: {', '.join(corpus.sources)} ({amount}, {format_count(len(corpus.describe()), 'source')})")
+    log.info(
+        f"text: {', '.join(corpus.sources)} ({amount}, {format_count(len(corpus.describe()), 'source')})",
+        extra={"code": "text"},
+    )
     if skipped := corpus.skipped():
-        log.warning(f"skipped {format_count(len(skipped), 'file')} of unknown formats, such as {skipped[0]}")
+        log.warning(
+            f"skipped {format_count(len(skipped), 'file')} of unknown formats, such as {skipped[0]}",
+            extra={"code": "skipped-files"},
+        )
 
 
 def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> None:
@@ -69,11 +77,15 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
         tokenizer = train_tokenizer_with_progress(corpus, vocab_size, cased, keep_accents)
         if existing is None:
             tokenizer.save(out)
-            log.info(f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)")
+            log.info(
+                f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)", extra={"code": "tokenizer"}
+            )
         elif existing.fingerprint == tokenizer.fingerprint:
-            log.info(f"{out} already contains the same tokenizer")
+            log.info(f"{out} already contains the same tokenizer", extra={"code": "reused"})
         else:
-            raise TokenizerError(f"{out}: contains another tokenizer; choose another --out, or delete the directory")
+            raise TokenizerError(
+                "other-tokenizer", f"{out}: contains another tokenizer; choose another --out, or delete the directory"
+            )
 
 
 def load_existing_tokenizer(directory: Path) -> Tokenizer | None:
@@ -83,12 +95,13 @@ def load_existing_tokenizer(directory: Path) -> Tokenizer | None:
         TokenizerError: the path is a file, or the directory contains other files.
     """
     if directory.exists() and not directory.is_dir():
-        raise TokenizerError(f"{directory}: a file; a tokenizer needs a separate directory")
+        raise TokenizerError("not-directory", f"{directory}: a file; a tokenizer needs a separate directory")
     names = {path.name for path in directory.glob("*") if not path.name.startswith(".")}
     if others := sorted(names - set(FILES)):
         raise TokenizerError(
+            "other-files",
             f"{directory}: contains other files (such as {others[0]}); "
-            "a tokenizer needs a separate directory: choose a new or empty one"
+            "a tokenizer needs a separate directory: choose a new or empty one",
         )
     return load_tokenizer(directory) if names else None
 
@@ -100,7 +113,8 @@ def train_tokenizer_with_progress(corpus: Corpus, vocab_size: int, cased: bool, 
     fewer = tokenizer.vocab_size < vocab_size
     log.info(
         f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} tokens"
-        + f" (requested {vocab_size:,}, but the text has no more)" * fewer
+        + f" (requested {vocab_size:,}, but the text has no more)" * fewer,
+        extra={"code": "vocabulary"},
     )
     return tokenizer
 
@@ -127,16 +141,20 @@ def prepare_with_progress(
             on_progress=on_progress,
         )
     if last is None:
-        log.info(f"{out} already contains this text prepared; it is reused")
+        log.info(f"{out} already contains this text prepared; it is reused", extra={"code": "reused"})
     elif last.found_chunks:
-        log.info(f"resumed preparation: {last.found_chunks:,} of {last.chunks:,} chunks were finished before")
+        log.info(
+            f"resumed preparation: {last.found_chunks:,} of {last.chunks:,} chunks were finished before",
+            extra={"code": "resumed-preparation"},
+        )
     source = "other documents" if data.manifest.heldout_from == "documents" else "the end of the only document"
     log.info(
         f"{format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples of up to {seq_len} tokens, "
-        f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {source} are held out)"
+        f"{data.train.tokens / 1e6:.2f} M tokens ({len(data.heldout):,} examples of {source} are held out)",
+        extra={"code": "examples"},
     )
     if hint := suggest_documents_file(data, corpus):
-        log.info(hint)
+        log.info(hint, extra={"code": "next-command"})
     log_coverage(data, ", ".join(corpus.sources))
     return data
 

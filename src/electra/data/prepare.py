@@ -114,11 +114,15 @@ def _open_finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedDat
     """
     stamps = corpus.stamps()
     if files := list_changed_files(out, stamps):
-        log.info(f"{files[0]} may have changed since {out} was prepared (it is read again and compared)")
+        log.info(
+            f"{files[0]} may have changed since {out} was prepared (it is read again and compared)",
+            extra={"code": "text-may-have-changed"},
+        )
         if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
             raise DataError(
+                "other-text",
                 f"{out}: prepared from other text: {files[0]} has the same size but other content; "
-                "restore the original text to continue, or choose another --out for the new text"
+                "restore the original text to continue, or choose another --out for the new text",
             )
         with suppress(StorageError):  # for example data of another user: the text is read again next time
             save_stamps(out, stamps)
@@ -137,10 +141,11 @@ def _prepare(
     chunks = read_chunks(corpus, settings.seed, settings.heldout)
     first = next(chunks, None)  # before anything is written
     if first is None:
-        raise TextError(f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
+        raise TextError("no-text", f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
     if (out / SETTINGS).exists() and (files := list_changed_files(out, corpus.stamps())):
         log.warning(
-            f"{files[0]} may have changed since preparation started: parts of the text that differ are prepared again"
+            f"{files[0]} may have changed since preparation started: parts of the text that differ are prepared again",
+            extra={"code": "text-may-have-changed"},
         )
     write_settings(out, settings, corpus.stamps(), tokenizer)
     try:
@@ -153,7 +158,7 @@ def _prepare(
         )
         if not any(record.train for record in records):
             remove_all(out)
-            raise TextError(f"{', '.join(corpus.sources)}: the text has no tokens to train on")
+            raise TextError("no-text", f"{', '.join(corpus.sources)}: the text has no tokens to train on")
         return _finish(out, settings, tokenizer, records)
     finally:
         remove_partial(out)
@@ -162,15 +167,15 @@ def _prepare(
 def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> None:
     """Raise a UsageError for a setting out of range; a run calls this before it trains a tokenizer."""
     if seq_len < MIN_SEQ_LEN:
-        raise UsageError(f"--seq-len {seq_len}: at least {MIN_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
+        raise UsageError("out-of-range", f"--seq-len {seq_len}: at least {MIN_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
     if seq_len > MAX_SEQ_LEN:
-        raise UsageError(f"--seq-len {seq_len}: at most {MAX_SEQ_LEN:,} tokens")
+        raise UsageError("out-of-range", f"--seq-len {seq_len}: at most {MAX_SEQ_LEN:,} tokens")
     if workers is not None and workers > MAX_WORKERS:
-        raise UsageError(f"--workers {workers}: at most {MAX_WORKERS:,}")
+        raise UsageError("out-of-range", f"--workers {workers}: at most {MAX_WORKERS:,}")
     if workers is not None and workers < 1:
-        raise UsageError(f"--workers {workers}: at least 1, or omit it for one per core")
+        raise UsageError("out-of-range", f"--workers {workers}: at least 1, or omit it for one per core")
     if not 0 < heldout < 1:
-        raise UsageError(f"heldout={heldout}: a share of the documents, above 0 and below 1")
+        raise UsageError("out-of-range", f"heldout={heldout}: a share of the documents, above 0 and below 1")
 
 
 def _write_chunks(

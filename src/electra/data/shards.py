@@ -140,14 +140,16 @@ class PreparedData:
         expected = self.manifest.settings.tokenizer
         if fingerprint != expected:
             raise DataError(
+                "other-tokenizer",
                 f"{self.path}: prepared with another tokenizer (its fingerprint is {expected[:12]}, "
                 f"yours is {fingerprint[:12]}); "
-                f"use the one in {self.tokenizer_path}, or prepare the text again with yours"
+                f"use the one in {self.tokenizer_path}, or prepare the text again with yours",
             )
         if vocab_size != self.manifest.vocab_size:
             raise DataError(
+                "other-vocabulary",
                 f"{self.path / MANIFEST}: a vocabulary of {self.manifest.vocab_size:,} tokens, but the tokenizer has "
-                f"{vocab_size:,}; prepare the text again"
+                f"{vocab_size:,}; prepare the text again",
             )
 
 
@@ -220,22 +222,26 @@ def _map_checked(directory: Path, name: str, expected: ShardEntry | Checksum) ->
     try:
         check_file(path, DataError)
     except DataError as error:
-        raise DataError(f"{error}; {advice}") from error
+        raise DataError(error.code, f"{error}; {advice}") from error
     try:
         if path.stat().st_size > expected.bytes:  # do not read it
             raise DataError(
-                f"{path}: {path.stat().st_size:,} bytes, expected {expected.bytes:,}: it was changed; {advice}"
+                "wrong-size",
+                f"{path}: {path.stat().st_size:,} bytes, expected {expected.bytes:,}: it was changed; {advice}",
             )
         size, sha256 = _hash_file(path)
         with pa.memory_map(str(path)) as file:
             data = file.read_buffer()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}; {advice}") from error
+        raise DataError("unreadable", f"{path}: cannot be read: {error.strerror or error}; {advice}") from error
     if size != expected.bytes:
-        raise DataError(f"{path}: {size:,} bytes, expected {expected.bytes:,}: it was truncated or changed; {advice}")
+        raise DataError(
+            "wrong-size", f"{path}: {size:,} bytes, expected {expected.bytes:,}: it was truncated or changed; {advice}"
+        )
     if sha256 != expected.sha256:
         raise DataError(
-            f"{path}: its checksum is {sha256[:12]}, expected {expected.sha256[:12]}: it was changed; {advice}"
+            "wrong-checksum",
+            f"{path}: its checksum is {sha256[:12]}, expected {expected.sha256[:12]}: it was changed; {advice}",
         )
     return data
 

@@ -49,7 +49,7 @@ class BestEpoch(Callback):
                 metadata = file.metadata()
             return int(metadata["step"]), float(metadata["score"])
         except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
-            raise RunError(f"{self.path}: damaged ({one_line(error)}); choose another --out") from None
+            raise RunError("damaged", f"{self.path}: damaged ({one_line(error)}); choose another --out") from None
 
     def restore(self) -> int:
         """Load the best weights into the model; returns their step."""
@@ -57,6 +57,6 @@ class BestEpoch(Callback):
         assert known is not None
         weights = read_tensors(self.path, RunError)
         if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in self.model.named_parameters()}:
-            raise RunError(f"{self.path}: holds the parameters of another model; choose another --out")
+            raise RunError("other-model", f"{self.path}: holds the parameters of another model; choose another --out")
         self.model.load_state_dict(weights, strict=True)
         return known[0]

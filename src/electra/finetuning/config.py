@@ -85,15 +85,21 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0.0), ("learning_rate", 0.0), ("layerwise_decay", 0.0), ("batch_size", 0)):
             if (value := getattr(self, name)) is not None and not value > least:
-                raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be more than {least:g}")
+                raise UsageError(
+                    "out-of-range", f"--{name.replace('_', '-')} is {value}; it must be more than {least:g}"
+                )
         for name in ("warmup", "dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"--{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
+                raise UsageError(
+                    "out-of-range", f"--{name} is {getattr(self, name)}; it must be at least 0 and less than 1"
+                )
         if not 0 < self.dev_share < 1:
-            raise UsageError(f"--dev-share is {self.dev_share}; it must be between 0 and 1")
+            raise UsageError("out-of-range", f"--dev-share is {self.dev_share}; it must be between 0 and 1")
         for name in ("seed", "split_seed", "weight_decay"):
             if not getattr(self, name) >= 0:
-                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must not be negative")
+                raise UsageError(
+                    "out-of-range", f"--{name.replace('_', '-')} is {getattr(self, name)}; it must not be negative"
+                )
         check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
         check_limits(
             self, "--", epochs=10**6, learning_rate=100, layerwise_decay=1, batch_size=10**7, weight_decay=1000
@@ -101,7 +107,7 @@ class FinetuneConfig:
         check_limits(self, "--", seed=2**63 - 1, split_seed=2**63 - 1, max_length=10**7)
         check_trackers(self.log_to)
         if self.max_length is not None and self.max_length < MIN_LENGTH:
-            raise UsageError(f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
+            raise UsageError("out-of-range", f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 
 
 def from_options(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:

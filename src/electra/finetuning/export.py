@@ -36,7 +36,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, spec: Tas
         class_name += f", its head in {HEAD_FILE}: no class of Hugging Face has it"
     tokenizer.save(directory, model.encoder.config.max_positions)
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
-    log.info(f"model saved in {directory} ({class_name})")
+    log.info(f"model saved in {directory} ({class_name})", extra={"code": "saved"})
 
 
 def build_model_card(results: dict[str, Any], directory: Path, model: FinetunedModel) -> ModelCard:

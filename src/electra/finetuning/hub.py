@@ -17,7 +17,9 @@ MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.t
 def require_hub(what: str) -> None:
     """Raise a UsageError if the extra is not installed."""
     if importlib.util.find_spec("datasets") is None or importlib.util.find_spec("huggingface_hub") is None:
-        raise UsageError(f"{what}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')")
+        raise UsageError(
+            "missing-extra", f"{what}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')"
+        )
 
 
 def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[Any]]:
@@ -33,7 +35,7 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
         return datasets.load_dataset(dataset, config, split=split).to_dict()
     except Exception as error:  # as varied as its file formats and file systems
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise DataError(f"hf://{dataset}: {config}/{split} cannot be read ({reason})") from error
+        raise DataError("unreadable", f"hf://{dataset}: {config}/{split} cannot be read ({reason})") from error
 
 
 def find_model_directory(model: str) -> Path:
@@ -50,10 +52,13 @@ def find_model_directory(model: str) -> Path:
         if (candidate / "config.json").exists():
             return candidate
     if seeds := sorted(path.glob("seed-*/model/config.json"), key=lambda found: (len(str(found)), found)):
-        log.info(f"{seeds[0].parent} (the first of {len(seeds)} seeds; name another one's directory to take that)")
+        log.info(
+            f"{seeds[0].parent} (the first of {len(seeds)} seeds; name another one's directory to take that)",
+            extra={"code": "first-seed"},
+        )
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
-        raise ModelError(f"{model}: not a model directory, it has no config.json")
+        raise ModelError("not-model", f"{model}: not a model directory, it has no config.json")
     require_hub(model)
     import huggingface_hub
 
@@ -61,4 +66,4 @@ def find_model_directory(model: str) -> Path:
         return Path(huggingface_hub.snapshot_download(model, allow_patterns=MODEL_FILES))
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ModelError(f"{model}: neither a directory nor a model on the hub ({reason})") from error
+        raise ModelError("missing", f"{model}: neither a directory nor a model on the hub ({reason})") from error

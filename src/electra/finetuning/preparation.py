@@ -69,11 +69,13 @@ def prepare(config: FinetuneConfig, directory: Path) -> Prepared:
     encoder = load_encoder(pretrained, config, tokenizer)
     spec, task = find_task(config.task), build_task(config, tokenizer, pretrained)
     if config.select == "best" and "dev" not in task.scored:
-        raise UsageError("--select best chooses by dev scores, and there is no dev file; give --dev")
+        raise UsageError("no-dev", "--select best chooses by dev scores, and there is no dev file; give --dev")
     examples = {split: task.encode(split) for split in ("train", *task.scored, *task.predicted)}
     for split, each in examples.items():
         if not len(each):
-            raise DataError(f"{config.task}: there is nothing in the {split} split that the task can use")
+            raise DataError(
+                "empty-split", f"{config.task}: there is nothing in the {split} split that the task can use"
+            )
     report_vocabulary(task.name, examples, tokenizer)
     warn_about_few_examples(task, examples)
     if not config.from_scratch:
@@ -92,13 +94,17 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
     directory = pretrained.directory
     sizes = replace(pretrained.config, dropout=config.dropout, attention_dropout=config.dropout)
     if tokenizer.vocab_size > sizes.vocab_size:
-        raise ModelError(f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only")
+        raise ModelError(
+            "vocabulary-over-embeddings",
+            f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only",
+        )
     encoder = Encoder(sizes)
     state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("none").items()}
     encoder.load_state_dict(state)
     log.info(
         f"{'sizes' if config.from_scratch else 'encoder'} of {directory} "
-        f"({sizes.num_layers} layers of {sizes.hidden_size}{', random weights' * config.from_scratch})"
+        f"({sizes.num_layers} layers of {sizes.hidden_size}{', random weights' * config.from_scratch})",
+        extra={"code": "encoder"},
     )
     return encoder
 
@@ -119,7 +125,8 @@ def warn_about_few_examples(task: Task, examples: Mapping[str, EncodedExamples])
         if number < FEW_EXAMPLES:
             log.warning(
                 f"{task.name}: only {format_count(number, 'example')} in {split}: each changes an accuracy by "
-                f"{1 / number:.0%}, so scores are rough; more examples help (a larger --dev file, or --dev-share)"
+                f"{1 / number:.0%}, so scores are rough; more examples help (a larger --dev file, or --dev-share)",
+                extra={"code": "few-examples"},
             )
 
 
@@ -134,7 +141,8 @@ def warn_about_untrained_positions(directory: Path, task: Task, examples: Mappin
         log.warning(
             f"{task.name}: examples longer than the {length} tokens of the sequences that {directory} was pre-trained on: "
             f"{shares}; its later positions were never trained in pre-training. Use --max-length {length}, or a model "
-            "pre-trained with a larger --seq-len"
+            "pre-trained with a larger --seq-len",
+            extra={"code": "longer-than-pretraining"},
         )
 
 
@@ -142,4 +150,7 @@ def report_head(task: Task, spec: TaskSpec, encoder: EncoderConfig) -> None:
     """Log before training that no class of Hugging Face will read the fine-tuned model, where that is so."""
     if spec.export(task.head(encoder), task.settings()) is None:
         hint = f" ({spec.export_hint})" if spec.export_hint else ""
-        log.info(f"{task.name}: no class of Hugging Face has this head; electra predict reads the model{hint}")
+        log.info(
+            f"{task.name}: no class of Hugging Face has this head; electra predict reads the model{hint}",
+            extra={"code": "no-hf-class"},
+        )

@@ -42,9 +42,9 @@ def find_task(name: str) -> TaskSpec:
         UsageError: there is none of this name.
     """
     if not name:
-        raise UsageError(f"no task is named; there are {', '.join(TASKS)}")
+        raise UsageError("missing-task", f"no task is named; there are {', '.join(TASKS)}")
     if name not in TASKS:
-        raise UsageError(f"there is no task {name!r}; there are {', '.join(TASKS)}")
+        raise UsageError("unknown-task", f"there is no task {name!r}; there are {', '.join(TASKS)}")
     return TASKS[name]
 
 
@@ -60,9 +60,11 @@ def check_options(config: FinetuneConfig) -> None:
     for name in TASK_OPTIONS:
         value = getattr(config, name)
         if name not in spec.options and value is not False and value != getattr(defaults, name):
-            raise UsageError(f"--{name.replace('_', '-')} has no meaning for {config.task}")
+            raise UsageError("meaningless-option", f"--{name.replace('_', '-')} has no meaning for {config.task}")
     if config.data and (config.train or config.dev or config.test):
-        raise UsageError("give either --data, a folder, or single files with --train, --dev and --test")
+        raise UsageError(
+            "conflicting-options", "give either --data, a folder, or single files with --train, --dev and --test"
+        )
 
 
 def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained) -> Task:
@@ -74,5 +76,7 @@ def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrai
     """
     spec, positions = find_task(config.task), pretrained.config.max_positions
     if config.max_length is not None and config.max_length > positions:
-        raise UsageError(f"--max-length {config.max_length} is more than the {positions} positions of the model")
+        raise UsageError(
+            "longer-than-model", f"--max-length {config.max_length} is more than the {positions} positions of the model"
+        )
     return spec.build(config, tokenizer, pretrained, config.max_length or min(spec.recipe.max_length, positions))

@@ -85,7 +85,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
     check_options(config)
     require_trackers(config.log_to)
     if seeds < 1:
-        raise UsageError(f"--seeds is {seeds}; it must be at least 1")
+        raise UsageError("out-of-range", f"--seeds is {seeds}; it must be at least 1")
     with lock_output(out, out / LOCK):
         summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds), callbacks))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
@@ -113,7 +113,7 @@ def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
     for result, found in zip(results, names, strict=True):
         if found != names[0]:
             seeds = f"{results[0]['seed']} and {result['seed']}"
-            raise RunError(f"the results of seeds {seeds} have other metrics; choose another --out")
+            raise RunError("other-metrics", f"the results of seeds {seeds} have other metrics; choose another --out")
     spread: dict[str, Any] = {}
     for split, metrics in results[0]["metrics"].items():
         for name in metrics:
@@ -142,12 +142,12 @@ def run_seed(
     """One run, in `out`: a model directory, predictions, `results.json` written last."""
     inputs.check(out, config)
     if (out / "results.json").exists():
-        log.info(f"{out} is finished")
+        log.info(f"{out} is finished", extra={"code": "finished"})
         remove_leftovers(out)
         return read_results(out)
     with start_runtime(config.runtime) as runtime:
         if runtime.world_size > 1:
-            raise UsageError("fine-tuning runs in one process; start it without torchrun")
+            raise UsageError("many-processes", "fine-tuning runs in one process; start it without torchrun")
         run = build_run(config, out, prepared(), runtime)
         recipe = build_recipe(run)
         loader = BatchLoader(
@@ -203,7 +203,8 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
     log.info(
         f"{config.task}: {format_count(len(run.prepared.examples['train']), 'example')}, {hyperparameters.epochs:g} epochs, "
         f"{format_count(steps, 'step')} of {config.batch_size} "
-        f"(rate {hyperparameters.learning_rate:g}, layer-wise decay {hyperparameters.layerwise_decay:g}, seed {config.seed})"
+        f"(rate {hyperparameters.learning_rate:g}, layer-wise decay {hyperparameters.layerwise_decay:g}, seed {config.seed})",
+        extra={"code": "task"},
     )
     best = (
         BestEpoch(run.out, run.model, run.dev_score, steps, loader.steps_per_epoch) if config.select == "best" else None
@@ -230,11 +231,14 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
         except DivergedError as error:
             place = str(error).split(":")[0]
             raise DivergedError(
+                "diverged",
                 f"{run.out}: {place}: the gradients are no longer finite; choose another --out and a lower "
-                "--learning-rate or a longer --warmup"
+                "--learning-rate or a longer --warmup",
             ) from None
         if state.step < steps:
-            log.warning(f"Stopped at step {state.step:,} and saved; the same command resumes it.")
+            log.warning(
+                f"Stopped at step {state.step:,} and saved; the same command resumes it.", extra={"code": "stopped"}
+            )
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     step = best.restore() if best is not None else steps
     return {
@@ -274,7 +278,9 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     remove_leftovers(out)
     shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
-    log.info(f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})")
+    log.info(
+        f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})", extra={"code": "score"}
+    )
     return results
 
 

@@ -51,9 +51,11 @@ def read_results(out: Path) -> dict[str, Any]:
     results = read_json(file, RunResults, RunError)
     split, metrics = next(iter(results["metrics"].items()))
     if results["main_metric"] not in metrics:
-        raise RunError(f"{file}: metrics.{split} has no {results['main_metric']!r}, which main_metric names")
+        raise RunError(
+            "missing-metric", f"{file}: metrics.{split} has no {results['main_metric']!r}, which main_metric names"
+        )
     if out.name != f"seed-{results['seed']}":
-        raise RunError(f"{file}: is that of seed {results['seed']}")
+        raise RunError("other-seed", f"{file}: is that of seed {results['seed']}")
     return cast("dict[str, Any]", results)
 
 
@@ -83,14 +85,18 @@ class RunInputs:
         if not saved.exists():
             # inputs.json is written before config.yaml: a run that was killed between the two has done nothing yet.
             if out.is_file() or (holds_files(out) and {path.name for path in out.glob("[!.]*")} != {"inputs.json"}):
-                raise RunError(f"{out}: not empty and not a run; choose another --out")
+                raise RunError("not-run", f"{out}: not empty and not a run; choose another --out")
             return
         if (difference := describe_difference(saved, config, ("runtime.", "log_to"))) is not None:
-            raise RunError(f"{out}: a run of another configuration: {difference}; choose another --out")
+            raise RunError(
+                "other-configuration", f"{out}: a run of another configuration: {difference}; choose another --out"
+            )
         before = read_object(out / "inputs.json", RunError)
         changed = [path for path in before | self.files if before.get(path) != self.files.get(path)]
         if changed:
-            raise RunError(f"{out}: {changed[0]} has changed since this run began; choose another --out")
+            raise RunError(
+                "changed-file", f"{out}: {changed[0]} has changed since this run began; choose another --out"
+            )
 
     def to_json(self) -> bytes:
         """The content of `inputs.json`."""

@@ -21,7 +21,7 @@ def get_files(config: FinetuneConfig, hint: str = "") -> dict[str, Path]:
         UsageError: there is no training file; the message ends with `hint`.
     """
     if config.train is None:
-        raise UsageError(f"{config.task} needs --train FILE{hint}")
+        raise UsageError("missing-option", f"{config.task} needs --train FILE{hint}")
     files = {"train": config.train, "dev": config.dev, "test": config.test}
     return {split: Path(path) for split, path in files.items() if path is not None}
 
@@ -37,10 +37,12 @@ def hold_out(
     names = list(dict.fromkeys(groups))
     number = max(1, round(config.dev_share * len(names)))
     if number >= len(names):
-        raise DataError(f"{config.train or config.data}: too few {what} to hold some out; give --dev")
+        raise DataError("too-few-rows", f"{config.train or config.data}: too few {what} to hold some out; give --dev")
     order = build_numpy_generator(Stream.DEV_SPLIT, config.split_seed).permutation(len(names))
     held_out = {names[i] for i in order[:number]}
     train = [item for item, group in zip(items, groups, strict=True) if group not in held_out]
     dev = [item for item, group in zip(items, groups, strict=True) if group in held_out]
-    log.info(f"{len(dev):,} of {len(items):,} {what} are held out as dev (no --dev was given)")
+    log.info(
+        f"{len(dev):,} of {len(items):,} {what} are held out as dev (no --dev was given)", extra={"code": "held-out"}
+    )
     return train, dev

@@ -78,8 +78,9 @@ def load_finetuned(model: str) -> Finetuned:
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > pretrained.config.vocab_size:
         raise ModelError(
+            "vocabulary-over-embeddings",
             f"{directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, but the model has embeddings of "
-            f"{pretrained.config.vocab_size:,}"
+            f"{pretrained.config.vocab_size:,}",
         )
     sizes = replace(pretrained.config, dropout=0.0, attention_dropout=0.0)
     assert kind is not None, "the task has been read or inferred from it"
@@ -106,7 +107,8 @@ def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], F
         wanted, found = expected.get(name), tuple(state[name].shape) if name in state else None
         if wanted != found:
             raise ModelError(
-                f"{file}: {name} has the shape {found} in the weights, expected {wanted} from the task and its labels"
+                "wrong-shape",
+                f"{file}: {name} has the shape {found} in the weights, expected {wanted} from the task and its labels",
             )
     return build()
 
@@ -120,18 +122,26 @@ def read_task(file: Path, architecture: Architecture, class_name: str, positions
     data = read_bytes(file, ModelError)
     name = validate_json(data, TaskName, str(file), ModelError).task
     if (spec := TASKS.get(name)) is None:
-        raise ModelError(f"{file}: there is no task {name!r} in electra.finetuning.registry.TASKS; add it there first")
+        raise ModelError(
+            "unknown-task",
+            f"{file}: there is no task {name!r} in electra.finetuning.registry.TASKS; add it there first",
+        )
     if spec.saved is None:
-        raise ModelError(f"{file}: a model of {name} can predict only the test file of its run")
+        raise ModelError("not-predictable", f"{file}: a model of {name} can predict only the test file of its run")
     try:
         task: SavedTask = validate_json(data, spec.saved, str(file), ModelError)
     except UsageError as error:  # from options in the settings
-        raise ModelError(f"{file}: {error}") from None
+        raise ModelError(error.code, f"{file}: {error}") from None
     if task.max_length > positions:
-        raise ModelError(f"{file}: max_length is {task.max_length:,}, but the model has {positions:,} positions")
+        raise ModelError(
+            "longer-than-model", f"{file}: max_length is {task.max_length:,}, but the model has {positions:,} positions"
+        )
     expected = architecture.classes["none" if (file.parent / HEAD_FILE).exists() else spec.head].name
     if class_name != expected:
-        raise ModelError(f"{file}: task {name} has the architecture {expected}, but config.json has {class_name!r}")
+        raise ModelError(
+            "other-architecture",
+            f"{file}: task {name} has the architecture {expected}, but config.json has {class_name!r}",
+        )
     return name, task
 
 
@@ -148,17 +158,22 @@ def infer_task(directory: Path, found: LabelConfig, kind: str | None, positions:
     }
     if kind not in builders:
         class_name = (found.architectures or ["none"])[0]
-        raise ModelError(f"{directory}: {class_name}, not a fine-tuned model; fine-tune it with electra finetune")
+        raise ModelError(
+            "not-finetuned", f"{directory}: {class_name}, not a fine-tuned model; fine-tune it with electra finetune"
+        )
     if positions < MIN_LENGTH:
-        raise ModelError(f"{directory}: has {positions} positions; an input has at least {MIN_LENGTH} tokens")
+        raise ModelError(
+            "too-few-positions", f"{directory}: has {positions} positions; an input has at least {MIN_LENGTH} tokens"
+        )
     # Hugging Face does not write its default of two labels to config.json.
     names = found.id2label or {"0": "LABEL_0", "1": "LABEL_1"}
     if set(names) != {str(number) for number in range(len(names))}:
         raise ModelError(
-            f"{directory / 'config.json'}: the keys of id2label are not the numbers from 0 to {len(names) - 1}"
+            "bad-labels",
+            f"{directory / 'config.json'}: the keys of id2label are not the numbers from 0 to {len(names) - 1}",
         )
     name, build = builders[kind]
     try:
         return name, build([names[str(number)] for number in range(len(names))], found.problem_type, positions)
     except UsageError as error:
-        raise ModelError(f"{directory}: {error}") from None
+        raise ModelError(error.code, f"{directory}: {error}") from None

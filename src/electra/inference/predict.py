@@ -51,7 +51,8 @@ class Predictor:
             given = field.default is None and getattr(self.config, field.name) is not None
             if given and field.name not in self.finetuned.spec.predict_options:
                 raise UsageError(
-                    f"--{field.name.replace('_', '-')} has no meaning for a model of the task {self.finetuned.name}"
+                    "meaningless-option",
+                    f"--{field.name.replace('_', '-')} has no meaning for a model of the task {self.finetuned.name}",
                 )
         if self.runtime.kernels and kernels_compiled():  # compiling takes longer than predicting a few lines
             enable_kernels(self.finetuned.model, self.runtime)
@@ -80,7 +81,10 @@ class Predictor:
         if out is not None:
             check_writable(check_output_file(out).parent)
         if isinstance(input, str) and os.path.isfile(input):
-            log.warning(f"{input!r} is read as a text; to read the file of this name, pass pathlib.Path({input!r})")
+            log.warning(
+                f"{input!r} is read as a text; to read the file of this name, pass pathlib.Path({input!r})",
+                extra={"code": "string-as-text"},
+            )
         if isinstance(input, os.PathLike):
             records = self._predict_file(os.fspath(input))
         else:

@@ -119,10 +119,14 @@ class Pretrained:
         try:
             state = from_hf(self.weights, self.config, head)
         except KeyError as missing:
-            raise ModelError(f"{self.directory}: no weight {missing}, which {self.find_class(head)} needs") from None
+            raise ModelError(
+                "missing-weight", f"{self.directory}: no weight {missing}, which {self.find_class(head)} needs"
+            ) from None
         for name, tensor in state.items():
             if not tensor.is_floating_point():
-                raise ModelError(f"{self.directory}: {name} has the type {tensor.dtype}, expected floating point")
+                raise ModelError(
+                    "wrong-type", f"{self.directory}: {name} has the type {tensor.dtype}, expected floating point"
+                )
         return state
 
 
@@ -143,7 +147,8 @@ def check_shapes(pretrained: Pretrained) -> None:
     directory, config, weights = pretrained.directory, pretrained.config, pretrained.weights
     if config.num_layers > (layers := count_layers(weights, ARCHITECTURES[config.architecture])):
         raise ModelError(
-            f"{directory / 'config.json'}: num_hidden_layers is {config.num_layers:,}, but the weights have {layers:,} layers"
+            "wrong-layers",
+            f"{directory / 'config.json'}: num_hidden_layers is {config.num_layers:,}, but the weights have {layers:,} layers",
         )
     names = map_hf_names(config, "none")
     for ours, shape in get_encoder_shapes(config).items():
@@ -151,11 +156,17 @@ def check_shapes(pretrained: Pretrained) -> None:
         expected = (shape[0] // len(theirs), *shape[1:])
         for name in theirs:
             if name not in weights:
-                raise ModelError(f"{directory}: no weight {name!r}, which {pretrained.find_class('none')} needs")
+                raise ModelError(
+                    "missing-weight", f"{directory}: no weight {name!r}, which {pretrained.find_class('none')} needs"
+                )
             if (found := tuple(weights[name].shape)) != expected:
-                raise ModelError(f"{directory}: {name} has the shape {found}, expected {expected} from config.json")
+                raise ModelError(
+                    "wrong-shape", f"{directory}: {name} has the shape {found}, expected {expected} from config.json"
+                )
             if not weights[name].is_floating_point():
-                raise ModelError(f"{directory}: {name} has the type {weights[name].dtype}, expected floating point")
+                raise ModelError(
+                    "wrong-type", f"{directory}: {name} has the type {weights[name].dtype}, expected floating point"
+                )
 
 
 def read_pretrained_length(directory: Path) -> int | None:
@@ -201,7 +212,7 @@ def find_weights_file(directory: Path) -> Path:
     names = ("model.safetensors", "pytorch_model.bin")
     file = next((directory / name for name in names if (directory / name).exists()), None)
     if file is None:
-        raise ModelError(f"{directory}: no weights, neither model.safetensors nor pytorch_model.bin")
+        raise ModelError("missing-weights", f"{directory}: no weights, neither model.safetensors nor pytorch_model.bin")
     check_file(file, ModelError)
     return file
 
@@ -214,10 +225,10 @@ def convert_read_errors(file: Path) -> Iterator[None]:
     except ModelError:
         raise
     except UnpicklingError:
-        raise ModelError(f"{file}: holds objects other than tensors, which are not loaded") from None
+        raise ModelError("foreign-objects", f"{file}: holds objects other than tensors, which are not loaded") from None
     except Exception as error:  # the unpickler of tensors can raise almost any type
         reason = one_line(error) or type(error).__name__
-        raise ModelError(f"{file}: cannot be read ({reason})") from None
+        raise ModelError("unreadable", f"{file}: cannot be read ({reason})") from None
 
 
 def check_finite(file: Path, weights: Mapping[str, Tensor]) -> None:
@@ -230,8 +241,9 @@ def check_finite(file: Path, weights: Mapping[str, Tensor]) -> None:
         # A sum reads each value once and allocates nothing. If it is finite, all its terms are.
         if not tensor.sum().isfinite() and (wrong := int((~tensor.isfinite()).sum())):
             raise ModelError(
+                "not-finite",
                 f"{file}: {name}: {wrong:,} of {tensor.numel():,} values are NaN or infinite, expected finite numbers; "
-                "the training diverged or the file is damaged: use an earlier checkpoint, or another copy"
+                "the training diverged or the file is damaged: use an earlier checkpoint, or another copy",
             )
 
 
@@ -248,18 +260,18 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                    raise ModelError(f"{file}: compressed; torch saves weights uncompressed")
+                    raise ModelError("compressed", f"{file}: compressed; torch saves weights uncompressed")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch raises an error if it cannot read one
             tensors = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
-        raise ModelError(f"{file}: holds a {type(tensors).__name__}, expected a dictionary of tensors")
+        raise ModelError("wrong-type", f"{file}: holds a {type(tensors).__name__}, expected a dictionary of tensors")
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            raise ModelError(f"{file}: {name} is a {type(tensor).__name__}, expected a tensor")
+            raise ModelError("wrong-type", f"{file}: {name} is a {type(tensor).__name__}, expected a tensor")
         # An expanded view can repeat a single number any number of times.
         if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() < tensor.nbytes:
-            raise ModelError(f"{file}: {name} is sparse or an expanded view, expected a dense tensor")
+            raise ModelError("wrong-type", f"{file}: {name} is sparse or an expanded view, expected a dense tensor")
     return tensors
 
 

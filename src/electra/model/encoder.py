@@ -56,21 +56,26 @@ class EncoderConfig:
         least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
         for name, minimum in (least | {"max_positions": 1, "type_vocab_size": 2}).items():
             if getattr(self, name) < minimum:
-                raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least {minimum}")
+                raise UsageError(
+                    "out-of-range", f"model.{name} is {getattr(self, name)}; it must be at least {minimum}"
+                )
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
+                raise UsageError(
+                    "out-of-range", f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1"
+                )
         for name in ("initializer_range", "embedding_initializer_range"):
             if (value := getattr(self, name)) is not None and not value > 0:
-                raise UsageError(f"model.{name} is {value}; it must be more than 0")
+                raise UsageError("out-of-range", f"model.{name} is {value}; it must be more than 0")
         if not self.layer_norm_eps >= 0:
-            raise UsageError(f"model.layer_norm_eps is {self.layer_norm_eps}; it must not be negative")
+            raise UsageError("out-of-range", f"model.layer_norm_eps is {self.layer_norm_eps}; it must not be negative")
         check_limits(self, "model.", vocab_size=10**7, embedding_size=10**9, hidden_size=10**9, num_layers=10**4)
         check_limits(self, "model.", num_heads=10**9, ffn_size=10**10, max_positions=10**7, type_vocab_size=10**4)
         check_limits(self, "model.", layer_norm_eps=1, initializer_range=1000, embedding_initializer_range=1000)
         if self.hidden_size % self.num_heads:
             raise UsageError(
-                f"model.hidden_size is {self.hidden_size}; it must be a multiple of model.num_heads, {self.num_heads}"
+                "indivisible",
+                f"model.hidden_size is {self.hidden_size}; it must be a multiple of model.num_heads, {self.num_heads}",
             )
 
 

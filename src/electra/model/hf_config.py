@@ -58,20 +58,22 @@ def load_config(directory: Path) -> EncoderConfig:
     """
     file = directory / "config.json"
     if not file.exists():
-        raise ModelError(f"{directory}: not a model directory, it has no config.json")
+        raise ModelError("not-model", f"{directory}: not a model directory, it has no config.json")
     found = read_json(file, HuggingFaceConfig, ModelError, CONFIG_BYTES)
     name = next((name for name, each in ARCHITECTURES.items() if each.model_type == found.model_type), None)
     if name is None:
         known_types = join_choices(repr(each.model_type) for each in ARCHITECTURES.values())
-        raise ModelError(f"{file}: model_type is {found.model_type!r}, expected {known_types}")
+        raise ModelError("unknown-model-type", f"{file}: model_type is {found.model_type!r}, expected {known_types}")
     if found.hidden_act not in ("gelu", None):
-        raise ModelError(f"{file}: hidden_act is {found.hidden_act!r}; only the exact 'gelu' is supported")
+        raise ModelError(
+            "unknown-activation", f"{file}: hidden_act is {found.hidden_act!r}; only the exact 'gelu' is supported"
+        )
     names = ARCHITECTURES[name].config_names
     known = {ours: value for ours, theirs in names.items() if (value := getattr(found, theirs)) is not None}
     try:
         return replace(EncoderConfig(architecture=name), **known)
     except UsageError as error:
-        raise ModelError(f"{file}: {error}") from None
+        raise ModelError(error.code, f"{file}: {error}") from None
 
 
 def count_layers(names: Mapping[str, Tensor], architecture: Architecture) -> int:

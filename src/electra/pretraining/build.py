@@ -34,8 +34,9 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
             raise
         generator = compute_generator_sizes(spec.main, spec.generator).hidden_size
         raise DeviceError(
+            "out-of-memory",
             f"not enough memory for an encoder of width {spec.main.hidden_size:,} and a generator of "
-            f"{generator:,}; lower --model.hidden-size or --generator.size"
+            f"{generator:,}; lower --model.hidden-size or --generator.size",
         ) from None
 
 

@@ -99,28 +99,31 @@ class PretrainConfig:
         Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
         check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
         if self.seed < 0:
-            raise UsageError(f"--seed is {self.seed}; it must not be negative")
+            raise UsageError("out-of-range", f"--seed is {self.seed}; it must not be negative")
         check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
         check_usage(self.seq_len, self.workers)
         check_choice("--objective", self.objective, OBJECTIVES)
         check_trackers(self.log_to)
         if self.seq_len > self.model.max_positions:
             raise UsageError(
+                "longer-than-model",
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
-                f"lower it{'' if self.init else ', or raise --model.max-positions'}"
+                f"lower it{'' if self.init else ', or raise --model.max-positions'}",
             )
         if self.length_warmup.steps and self.length_warmup.length >= self.seq_len:
             raise UsageError(
+                "no-length-warmup",
                 f"length_warmup.length {self.length_warmup.length} is no shorter than --seq-len {self.seq_len}; "
-                "lower it, or leave --length-warmup.steps out"
+                "lower it, or leave --length-warmup.steps out",
             )
         if self.length_warmup.steps and self.training.graphs:
             raise UsageError(
+                "conflicting-options",
                 "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
-                "whose number varies by batch; leave one of them out"
+                "whose number varies by batch; leave one of them out",
             )
         if self.loss_weight is not None and not self.loss_weight >= 0:
-            raise UsageError(f"--loss-weight is {self.loss_weight}; it must not be negative")
+            raise UsageError("out-of-range", f"--loss-weight is {self.loss_weight}; it must not be negative")
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, bool(self.copy))
         if self.procedure != "joint":
@@ -147,4 +150,4 @@ def saved_config(path: Path) -> PretrainConfig:
     try:
         return resolve(PretrainConfig(), values, {}, alternatives=BUDGETS)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(error.code, f"{path}: {error}") from None

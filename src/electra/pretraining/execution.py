@@ -37,7 +37,8 @@ def resolve_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded:
     if recorded not in (0, rows):
         log.warning(
             f"micro-batches of {rows} sequences, {recorded} before: from here on dropout differs from that of an "
-            "uninterrupted run"
+            "uninterrupted run",
+            extra={"code": "other-micro-batches"},
         )
     return rows
 
@@ -47,16 +48,18 @@ def choose_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded: 
     share, rest = divmod(config.training.batch_size, runtime.world_size)
     if rest or not share:
         raise UsageError(
+            "uneven-batch",
             f"--training.batch-size {config.training.batch_size} cannot be shared evenly by "
-            f"{runtime.world_size} processes"
+            f"{runtime.world_size} processes",
         )
     if recorded and share % recorded == 0:
         return recorded
     if recorded and config.training.means == "local":
         raise UsageError(
+            "uneven-batch",
             f"training.means is local, so the loss of this run depends on its micro-batches of {recorded} sequences; "
             f"{runtime.world_size} processes cannot divide a batch of {config.training.batch_size} into these; "
-            "start as many processes as before"
+            "start as many processes as before",
         )
     limit = CPU_MICRO_BATCH
     if runtime.device.type == "cuda":
@@ -82,7 +85,9 @@ def compile_parts(model: PretrainingModel, device: torch.device, backend: str = 
         torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device))
     except Exception as error:  # back ends raise many types
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)
-        raise DeviceError(f"--training.compile: torch.compile does not work here ({reason}); leave it out") from None
+        raise DeviceError(
+            "no-compiler", f"--training.compile: torch.compile does not work here ({reason}); leave it out"
+        ) from None
     # Beyond the limit, by default 8, a layer silently runs uncompiled. The setting holds for this thread only: the backward
     # pass, compiled by an autograd thread, keeps the default. It needs fewer variants, as its sizes become variables.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
@@ -96,7 +101,7 @@ def compile_parts(model: PretrainingModel, device: torch.device, backend: str = 
 def check_graphs(config: PretrainConfig, runtime: Runtime) -> None:
     """Raise a `DeviceError` if CUDA graphs are requested without a GPU."""
     if config.training.graphs and runtime.device.type != "cuda":
-        raise DeviceError("--training.graphs: CUDA graphs need a GPU, and this run has none; leave it out")
+        raise DeviceError("no-gpu", "--training.graphs: CUDA graphs need a GPU, and this run has none; leave it out")
 
 
 def list_graph_lengths(seq_len: int) -> list[int]:

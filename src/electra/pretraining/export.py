@@ -92,10 +92,11 @@ def finish(
     if model.discriminates and not model.scores_all_tokens:
         log.info(
             f"objective {config.objective} trains the discriminator on {config.masking.fraction:.0%} of the tokens only; "
-            "its held-out metrics are over all tokens"
+            "its held-out metrics are over all tokens",
+            extra={"code": "part-of-tokens"},
         )
     for finding in heldout_findings:
-        log.warning(f"{finding.problem}: {finding.advice}")
+        log.warning(f"{finding.problem}: {finding.advice}", extra={"code": "health"})
     directory.write_summary(summary)
     log_results(directory)
     return summary | {"samples": samples}
@@ -103,8 +104,8 @@ def finish(
 
 def log_results(directory: RunDirectory) -> None:
     """Log the paths of a finished run's models and report."""
-    log.info(f"checkpoint: {', '.join(map(str, directory.list_networks()))}")
-    log.info(f"report: {directory.report}")
+    log.info(f"checkpoint: {', '.join(map(str, directory.list_networks()))}", extra={"code": "saved"})
+    log.info(f"report: {directory.report}", extra={"code": "saved"})
 
 
 def evaluate_heldout(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
@@ -131,11 +132,12 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         state = Checkpoints(directory.checkpoints, 1).restore(model)
         if state.step == 0:
-            raise RunError(f"{run}: has no checkpoint yet")
+            raise RunError("no-checkpoint", f"{run}: has no checkpoint yet")
         enable_kernels(model, runtime)
         evaluation = evaluate_heldout(model.to(runtime.device), data, tokenizer, runtime)
     log.info(
-        f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens"
+        f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens",
+        extra={"code": "heldout-metrics"},
     )
     return evaluation.metrics
 

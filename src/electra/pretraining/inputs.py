@@ -41,7 +41,7 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
     if bool(config.text) == (config.data is not None):
         given = f"; got the text {' '.join(config.text)} and --data {config.data}" if config.text else ""
         raise UsageError(
-            f"give either text to train on (files, folders, hf://owner/name or builtin) or --data DIR{given}"
+            "no-text", f"give either text to train on (files, folders, hf://owner/name or builtin) or --data DIR{given}"
         )
     if config.data is not None:
         data, tokenizer = open_data(config, Path(config.data))
@@ -55,7 +55,7 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
         data = PreparedData.open(directory.data)
         tokenizer = load_tokenizer(directory.tokenizer)
         data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
-        log.warning(f"{error}; using the text prepared in {directory.data}")
+        log.warning(f"{error}; using the text prepared in {directory.data}", extra={"code": "source-unreadable"})
         return require_enough_data(data, config), tokenizer
     log_corpus(corpus)
     tokenizer = load_or_train_tokenizer(config, corpus, directory)
@@ -74,15 +74,19 @@ def require_enough_data(data: PreparedData, config: PretrainConfig) -> PreparedD
     """
     if len(data.train) < config.training.batch_size:
         raise UsageError(
+            "too-little-text",
             f"{', '.join(config.text) or config.data}: too little text: "
             f"{format_count(len(data.train), 'training example')} of up to {config.seq_len} tokens, "
             f"less than one batch of {config.training.batch_size:,}; "
-            "add text, or lower --training.batch-size or --seq-len"
+            "add text, or lower --training.batch-size or --seq-len",
         )
     if not len(data.heldout):
-        raise DataError(f"{data.path}: too little text to hold any out for evaluation; add text")
+        raise DataError("too-little-text", f"{data.path}: too little text to hold any out for evaluation; add text")
     if data.heldout.tokens < FEW_TOKENS:
-        log.warning(f"only {data.heldout.tokens:,} held-out tokens: the held-out metrics will be imprecise; add text")
+        log.warning(
+            f"only {data.heldout.tokens:,} held-out tokens: the held-out metrics will be imprecise; add text",
+            extra={"code": "few-heldout-tokens"},
+        )
     return data
 
 
@@ -93,17 +97,20 @@ def open_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Tokeniz
     data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
     if data.manifest.seq_len > config.model.max_positions:
         raise UsageError(
+            "longer-than-model",
             f"{path}: prepared with sequences of {data.manifest.seq_len} tokens, the model has "
-            f"{config.model.max_positions} positions; raise --model.max-positions or prepare again with a smaller --seq-len"
+            f"{config.model.max_positions} positions; raise --model.max-positions or prepare again with a smaller --seq-len",
         )
     if data.manifest.seq_len != config.seq_len:
         raise UsageError(
+            "other-settings",
             f"--seq-len is {config.seq_len}, but {path} was prepared with sequences of {data.manifest.seq_len} tokens; "
-            "leave --seq-len out, or prepare the text again"
+            "leave --seq-len out, or prepare the text again",
         )
     log.info(
         f"data of {path}: {format_count(data.manifest.documents, 'document')}, {len(data.train):,} examples "
-        f"(prepared with sequence length {data.manifest.seq_len})"
+        f"(prepared with sequence length {data.manifest.seq_len})",
+        extra={"code": "data"},
     )
     log_coverage(data, str(path))
     return data, tokenizer
@@ -114,11 +121,14 @@ def load_or_train_tokenizer(config: PretrainConfig, corpus: Corpus, directory: R
     given = config.tokenizer or (str(find_main_directory(Path(config.init))) if config.init else None)
     if given is not None:
         tokenizer = load_tokenizer(given)
-        log.info(f"tokenizer {given}, {tokenizer.vocab_size:,} tokens" + ("" if config.tokenizer else " (from --init)"))
+        log.info(
+            f"tokenizer {given}, {tokenizer.vocab_size:,} tokens" + ("" if config.tokenizer else " (from --init)"),
+            extra={"code": "tokenizer"},
+        )
         tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():
-        log.info("reusing the tokenizer trained for this run")
+        log.info("reusing the tokenizer trained for this run", extra={"code": "reused"})
         return load_tokenizer(directory.tokenizer)
     tokenizer = train_tokenizer_with_progress(corpus, config.model.vocab_size, config.cased, config.keep_accents)
     tokenizer.save(directory.tokenizer)

@@ -65,7 +65,10 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
             return run(config, directory, runtime, callbacks)
         with main_process_first(runtime):
             directory.check(config)
-        log.info(f"{out} is finished: step {summary['step']:,} (choose another --out for another run)")
+        log.info(
+            f"{out} is finished: step {summary['step']:,} (choose another --out for another run)",
+            extra={"code": "finished"},
+        )
         log_results(directory)
         return summary
 
@@ -95,19 +98,23 @@ def run(
             before = read_final_state(summary)
             with main_process_first(runtime):  # it is the one that saves what all take over
                 load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
-        log.info(f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}")
+        log.info(
+            f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}",
+            extra={"code": "objective"},
+        )
         if config.init:
             load_initial_weights(Path(config.init), model)
         model.to(runtime.device)
         if config.training.compile:
             compile_parts(model, runtime.device)
         elif enable_kernels(model, runtime):
-            log.info("attention by the C++ kernel (--runtime.kernels false: by PyTorch)")
+            log.info("attention by the C++ kernel (--runtime.kernels false: by PyTorch)", extra={"code": "kernel"})
         try:
             state, findings = train_model(last, rows, directory, model, data, tokenizer, runtime, callbacks)
         except torch.OutOfMemoryError:
             raise DeviceError(
-                f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size"
+                "out-of-memory",
+                f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size",
             ) from None
         return finish(config, directory, model, data, tokenizer, sum_states(before, state), findings, runtime)
 
@@ -192,7 +199,10 @@ def train_model(
     with stop_on_signal() as stop_signal:
         state = train(model, loader.iterate, recipe, runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0)
         if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
-            log.warning(f"Stopped at step {state.step:,} and saved; the same command goes on from there.")
+            log.warning(
+                f"Stopped at step {state.step:,} and saved; the same command goes on from there.",
+                extra={"code": "stopped"},
+            )
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     return state, monitor.findings
 
@@ -200,25 +210,30 @@ def train_model(
 def announce(config: PretrainConfig, rows: int, loader: BatchLoader, runtime: Runtime) -> None:
     """Say how the run will be trained, and why."""
     training, schedule = config.training, config.schedule
-    log.info(f"training on {runtime.describe()}")
+    log.info(f"training on {runtime.describe()}", extra={"code": "device"})
     if training.batch_size > rows * runtime.world_size:
         how = "gradients accumulate; the losses are means over the whole batch"
     else:
         how = "one for each process" if runtime.world_size > 1 else "the whole batch at once"
-    log.info(f"batches of {training.batch_size} in micro-batches of {rows} ({how})")
+    log.info(f"batches of {training.batch_size} in micro-batches of {rows} ({how})", extra={"code": "micro-batches"})
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length
-        log.info(f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}")
+        log.info(
+            f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}",
+            extra={"code": "length-warmup"},
+        )
         if config.steps is not None and config.steps <= steps:
             log.warning(
                 f"length_warmup.steps {steps:,}, but there are only {config.steps:,} steps: "
-                f"the run ends before it reads sequences of {config.seq_len}"
+                f"the run ends before it reads sequences of {config.seq_len}",
+                extra={"code": "length-warmup-over-run"},
             )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
         follows = "the clock" if config.hours is not None else "the FLOPs"
         log.info(
-            f"{config.recipe().budget} of training; the learning rate follows {follows} (warm-up {warmup:.0%} of it)"
+            f"{config.recipe().budget} of training; the learning rate follows {follows} (warm-up {warmup:.0%} of it)",
+            extra={"code": "length"},
         )
         return
     why = (
@@ -228,5 +243,6 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, runtime: Ru
     )
     log.info(
         f"{config.recipe().budget}, {loader.epoch(config.steps):.2f} epochs; "
-        f"warm-up {warmup * config.steps:,.0f} steps ({why})"
+        f"warm-up {warmup * config.steps:,.0f} steps ({why})",
+        extra={"code": "length"},
     )

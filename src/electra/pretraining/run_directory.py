@@ -115,7 +115,7 @@ class RunDirectory:
             RunError: not a run directory.
         """
         if not self.config.exists():
-            raise RunError(f"{self.path}: not a run directory, it has no {self.config.name}")
+            raise RunError("not-run", f"{self.path}: not a run directory, it has no {self.config.name}")
         return saved_config(self.config)
 
     def list_networks(self) -> list[Path]:
@@ -129,10 +129,10 @@ class RunDirectory:
             RunError: it is a run of another configuration, or has other files.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path}: not a directory")
+            raise RunError("not-directory", f"{self.path}: not a directory")
         if not self.config.exists():
             if holds_files(self.path):
-                raise RunError(f"{self.path}: not empty and not a run; choose another --out")
+                raise RunError("not-run", f"{self.path}: not empty and not a run; choose another --out")
             return
         micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
         if (difference := describe_difference(self.config, config, CHANGEABLE_OPTIONS + micro_batches)) is not None:
@@ -140,8 +140,9 @@ class RunDirectory:
                 f"; to continue training from it, use --init {self.path} --out ANOTHER" if self.summary.exists() else ""
             )
             raise RunError(
+                "other-configuration",
                 f"{self.path}: a run of another configuration: {difference}; "
-                f"choose another --out, or repeat the options it was started with{hint}"
+                f"choose another --out, or repeat the options it was started with{hint}",
             )
 
     @contextmanager
@@ -182,7 +183,7 @@ class RunDirectory:
         try:
             return cast("dict[str, Any]", read_json(self.summary, Summary, RunError))
         except RunError as error:
-            raise RunError(f"{error}; delete it and repeat the command to write it again") from None
+            raise RunError(error.code, f"{error}; delete it and repeat the command to write it again") from None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""

@@ -49,7 +49,7 @@ def configure_stages(
     alone = masked_lm_step_flops(sizes, length, count_masked_in_row(length, config.masking.fraction))
     share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
     if config.steps == 1:
-        raise UsageError(f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
+        raise UsageError("out-of-range", f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
     first = replace(
         configure_stage_one(scale_budget(config, share)), text=(), data=str(data.path), tokenizer=None, copy=None
     )
@@ -57,7 +57,10 @@ def configure_stages(
     if config.steps is not None:
         last = replace(last, steps=config.steps - (first.steps or 0))
     budgets = f"{first.recipe().budget} of the generator, then {last.recipe().budget} of the discriminator"
-    log.info(f"two stages: {budgets} (equal steps{', estimated by FLOPs' * (config.hours is not None)})")
+    log.info(
+        f"two stages: {budgets} (equal steps{', estimated by FLOPs' * (config.hours is not None)})",
+        extra={"code": "two-stages"},
+    )
     return first, last
 
 

@@ -15,14 +15,14 @@ from electra.pretraining.objectives.targets import ContrastConfig
 def check_choice(option: str, value: str, choices: Collection[str]) -> None:
     """Raise a `UsageError` if `value` is not one of `choices`, the keys of a table."""
     if value not in choices:
-        raise UsageError(f"{option} is {value!r}; it must be one of {', '.join(choices)}")
+        raise UsageError("unknown-choice", f"{option} is {value!r}; it must be one of {', '.join(choices)}")
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
     """Raise a `UsageError` with the message of the first condition that is true."""
     for conflict, message in conflicts:
         if conflict:
-            raise UsageError(message)
+            raise UsageError("conflicting-options", message)
 
 
 def find_size_options(generator: GeneratorConfig) -> tuple[str, str]:

@@ -58,8 +58,9 @@ def check_exists(model: Path) -> None:
     """Raise a `ModelError` with the command for a download, if there is no such file or directory."""
     if not model.exists():
         raise ModelError(
+            "not-model",
             f"{model}: not a model directory (no such file or directory); download a model of the Hugging Face hub first: "
-            "hf download OWNER/NAME --local-dir FOLDER"
+            "hf download OWNER/NAME --local-dir FOLDER",
         )
 
 
@@ -119,19 +120,25 @@ def check_network(directory: Path, discriminator: bool) -> None:
         return
     if not heads:
         raise ModelError(
+            "no-head",
             f"{directory}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name the "
-            "pre-trained model"
+            "pre-trained model",
         )
     if not discriminator:
         raise ModelError(
+            "not-masked-lm",
             f"{directory}: a discriminator, and this objective needs a masked language model; "
-            "leave --objective out, or name a masked language model"
+            "leave --objective out, or name a masked language model",
         )
     if directory.name == "generator" and find_main_directory(directory.parent) != directory.parent:
-        raise ModelError(f"{directory}: a generator; name {directory.parent}, which contains the discriminator too")
+        raise ModelError(
+            "not-discriminator",
+            f"{directory}: a generator; name {directory.parent}, which contains the discriminator too",
+        )
     raise ModelError(
+        "not-discriminator",
         f"{directory}: a masked language model, not a discriminator; continue it with --objective mlm, "
-        "or name an ELECTRA discriminator"
+        "or name an ELECTRA discriminator",
     )
 
 
@@ -142,13 +149,15 @@ def check_tokenizer(directory: Path, config: PretrainConfig) -> None:
     expected = load_tokenizer(directory).fingerprint
     if config.tokenizer is not None and load_tokenizer(config.tokenizer).fingerprint != expected:
         raise ModelError(
+            "other-tokenizer",
             f"{directory}: its tokenizer differs from {config.tokenizer}, so its embeddings would belong to other tokens; "
-            "leave --tokenizer out to use the checkpoint's tokenizer"
+            "leave --tokenizer out to use the checkpoint's tokenizer",
         )
     if config.data is not None and Manifest.load(Path(config.data)).settings.tokenizer != expected:
         raise ModelError(
+            "other-tokenizer",
             f"{directory}: its tokenizer differs from that of the data, so its embeddings would belong to other tokens; "
-            f"prepare the text with the checkpoint's tokenizer: electra prepare TEXT --tokenizer {directory} --out DATA"
+            f"prepare the text with the checkpoint's tokenizer: electra prepare TEXT --tokenizer {directory} --out DATA",
         )
 
 
@@ -169,7 +178,7 @@ def check_sizes(
         multiples = {name: value / getattr(relative_to, name) for name, value in wrong.items() if name in MULTIPLIERS}
         advice = [f"{MULTIPLIERS[name]} {multiple:g}" for name, multiple in multiples.items()]
     hint = f"; try {' '.join(advice)}, or leave such options out to use the checkpoint's sizes" if advice else ""
-    raise ModelError(f"{directory}: other sizes: {found}{hint}")
+    raise ModelError("other-sizes", f"{directory}: other sizes: {found}{hint}")
 
 
 def load_initial_weights(init: Path, model: PretrainingModel) -> None:
@@ -184,16 +193,20 @@ def load_initial_weights(init: Path, model: PretrainingModel) -> None:
         check_sizes(directory, generator.config, model.generator.config, relative_to=model.spec.main)
         load_into(model.generator, generator, "masked-lm")
         tied = model.generator.encoder is model.target.network.encoder
-        log.info(f"generator weights of {directory}" + " (only its head: the encoder is the discriminator's)" * tied)
+        log.info(
+            f"generator weights of {directory}" + " (only its head: the encoder is the discriminator's)" * tied,
+            extra={"code": "warm-start"},
+        )
     elif model.generator is not None:
         log.warning(
-            f"{init} has no generator/: the generator starts from random weights and the discriminator's embeddings"
+            f"{init} has no generator/: the generator starts from random weights and the discriminator's embeddings",
+            extra={"code": "no-generator"},
         )
     # Last, so that shared weights are the discriminator's.
     main = load_pretrained(find_main_directory(init))
     check_sizes(main.directory, main.config, model.spec.main)
     load_into(model.target.network, main, model.target.head)
-    log.info(f"weights of {main.directory}")
+    log.info(f"weights of {main.directory}", extra={"code": "warm-start"})
 
 
 def find_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
@@ -212,7 +225,8 @@ def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bo
         model.target.network.encoder.load_state_dict(model.generator.encoder.state_dict())
     log.info(
         f"generator of {first_stage}, frozen (the discriminator starts from "
-        f"{'its weights' if discriminator else 'scratch'})"
+        f"{'its weights' if discriminator else 'scratch'})",
+        extra={"code": "frozen-generator"},
     )
 
 
@@ -226,7 +240,8 @@ def load_into(network: nn.Module, pretrained: Pretrained, head: str) -> None:
                 weight = weight[: len(parameter)]
             if weight.shape != parameter.shape:
                 raise ModelError(
+                    "wrong-shape",
                     f"{pretrained.directory}: {name} is {tuple(weight.shape)}, the model needs {tuple(parameter.shape)}"
-                    "; check that the tokenizer is the checkpoint's"
+                    "; check that the tokenizer is the checkpoint's",
                 )
             parameter.copy_(weight)

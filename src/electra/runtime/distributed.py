@@ -55,4 +55,4 @@ def raise_first_error(error: ElectraError | None, runtime: Runtime, group: dist.
     dist.all_gather_object(errors, error, group=group)
     for rank, each in enumerate(errors):
         if each is not None:
-            raise each if rank == runtime.rank or rank == 0 else type(each)(f"process {rank}: {each}")
+            raise each if rank == runtime.rank or rank == 0 else type(each)(each.code, f"process {rank}: {each}")

@@ -36,11 +36,12 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):  # Python callers bypass the parser
             raise UsageError(
-                f"device {self.device!r}: expected auto, cpu or cuda; select a GPU with CUDA_VISIBLE_DEVICES"
+                "unknown-choice",
+                f"device {self.device!r}: expected auto, cpu or cuda; select a GPU with CUDA_VISIBLE_DEVICES",
             )
         if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
             bound = "at least 1" if self.threads < 1 else f"at most {MAX_THREADS:,}"
-            raise UsageError(f"runtime.threads is {self.threads}; it must be {bound}")
+            raise UsageError("out-of-range", f"runtime.threads is {self.threads}; it must be {bound}")
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,13 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
         torch.set_num_threads(config.threads)
     has_gpu = torch.cuda.is_available()
     if config.device == "cuda" and not has_gpu:
-        raise UsageError("runtime.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
+        raise UsageError("no-gpu", "runtime.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
     use_gpu = has_gpu and config.device != "cpu"
     device = torch.device("cuda", local_rank) if use_gpu else torch.device("cpu")
     if use_gpu and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
-            f"process {rank} needs GPU {device.index}, but there are {torch.cuda.device_count()}; start fewer processes"
+            "no-gpu",
+            f"process {rank} needs GPU {device.index}, but there are {torch.cuda.device_count()}; start fewer processes",
         )
     if use_gpu:
         torch.cuda.set_device(device)
@@ -123,7 +125,9 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
     except dist.DistError as error:
-        raise UsageError(f"the {world_size} processes cannot connect to each other: {one_line(error, 300)}") from None
+        raise UsageError(
+            "no-connection", f"the {world_size} processes cannot connect to each other: {one_line(error, 300)}"
+        ) from None
     try:
         yield Runtime(device, dtype, rank, world_size, kernels)
     finally:
@@ -140,17 +144,21 @@ def read_launch_variables() -> tuple[int, int, int]:
     local_rank = read_launch_variable("LOCAL_RANK", 0)
     if not rank < world_size <= MAX_PROCESSES:
         raise UsageError(
+            "bad-environment",
             f"RANK is {rank} and WORLD_SIZE is {world_size}, expected RANK < WORLD_SIZE <= {MAX_PROCESSES:,}; torchrun sets "
-            "both: unset them to run one process"
+            "both: unset them to run one process",
         )
     needed = ("RANK", "MASTER_ADDR", "MASTER_PORT") if world_size > 1 else ()
     if missing := [name for name in needed if not os.environ.get(name)]:
         raise UsageError(
+            "bad-environment",
             f"WORLD_SIZE is {world_size}, but {missing[0]} is not set; start several processes with torchrun, or unset "
-            "WORLD_SIZE to run one"
+            "WORLD_SIZE to run one",
         )
     if needed and not 0 < read_launch_variable("MASTER_PORT", 0) < 1 << 16:
-        raise UsageError(f"MASTER_PORT is {os.environ['MASTER_PORT']}, expected 1 to 65535; torchrun sets it")
+        raise UsageError(
+            "bad-environment", f"MASTER_PORT is {os.environ['MASTER_PORT']}, expected 1 to 65535; torchrun sets it"
+        )
     return rank, world_size, local_rank
 
 
@@ -159,7 +167,8 @@ def read_launch_variable(name: str, default: int) -> int:
     value = os.environ.get(name, "").strip() or str(default)
     if not re.fullmatch(r"[0-9]{1,9}", value):
         raise UsageError(
-            f"the environment has {name}={value[:60]!r}, expected an integer; torchrun sets it, or unset it"
+            "bad-environment",
+            f"the environment has {name}={value[:60]!r}, expected an integer; torchrun sets it, or unset it",
         )
     return int(value)
 

@@ -99,7 +99,8 @@ def _make_killed_error(worker: Worker) -> DataError:
     code = worker.process.exitcode
     how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
     return DataError(
-        f"a worker process {how} (often out of memory: use fewer workers); run the same command again to resume"
+        "worker-died",
+        f"a worker process {how} (often out of memory: use fewer workers); run the same command again to resume",
     )
 
 

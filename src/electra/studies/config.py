@@ -55,12 +55,15 @@ class StudyConfig:
         check_choice("--scale", self.scale, SCALES)
         for name, minimum in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
             if getattr(self, name) < minimum:
-                raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}")
+                raise UsageError(
+                    "out-of-range",
+                    f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}",
+                )
         check_limits(self, "--", seeds=10**4, finetune_seeds=10**4, workers=10**4, hours=10**6)
         if self.hours is not None and not self.hours > 0:
-            raise UsageError(f"--hours is {self.hours:g}; it must be more than 0")
+            raise UsageError("out-of-range", f"--hours is {self.hours:g}; it must be more than 0")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise UsageError("--device is cuda, but PyTorch finds no GPU; use auto or cpu")
+            raise UsageError("no-gpu", "--device is cuda, but PyTorch finds no GPU; use auto or cpu")
 
     @cached_property  # because timing a step changes the number of threads of this process to that of a trial
     def runtime(self) -> RuntimeConfig:
@@ -102,11 +105,14 @@ def load_budget(config: StudyConfig) -> float | None:
     path = config.out / STUDY
     if not path.exists():
         if holds_files(config.out) or config.out.is_file():
-            raise RunError(f"{config.out}: not empty and not a study; choose another --out")
+            raise RunError("not-study", f"{config.out}: not empty and not a study; choose another --out")
         return None
     saved = read_json(path, StudyRecord, RunError)
     now = build_study_record(config, Study("", "", (), Published("")))
     for name in ("study", "scale", "data", "glue", "rates", *(["hours"] if config.hours is not None else [])):
         if saved.get(name, now[name]) != now[name]:
-            raise RunError(f"{config.out}: its {name} is {saved.get(name)}, not {now[name]}; choose another --out")
+            raise RunError(
+                "other-configuration",
+                f"{config.out}: its {name} is {saved.get(name)}, not {now[name]}; choose another --out",
+            )
     return saved["budget"]

@@ -31,7 +31,7 @@ def check_text(data: str, out: Path) -> Corpus | None:
     except TextError as error:
         if not (out / "data" / MANIFEST).exists():
             raise
-        log.warning(f"{error}; using the text prepared in {out / 'data'}")
+        log.warning(f"{error}; using the text prepared in {out / 'data'}", extra={"code": "source-unreadable"})
         return None
     return corpus
 
@@ -79,11 +79,13 @@ def check_tasks(names: Sequence[str], glue: str) -> dict[str, TextClassification
     tasks = {}
     for name in names:
         if name not in COLUMNS:
-            raise UsageError(f"--tasks: no task {name!r}; it must be one of {', '.join(COLUMNS)}")
+            raise UsageError("unknown-task", f"--tasks: no task {name!r}; it must be one of {', '.join(COLUMNS)}")
         task = tasks[name] = load_glue_task(name, glue, empty)
         for split in ("train", "dev"):
             try:
                 task.read(split)
             except DataError as error:
-                raise DataError(f"{error} (give --glue FOLDER, or select other tasks with --tasks)") from None
+                raise DataError(
+                    error.code, f"{error} (give --glue FOLDER, or select other tasks with --tasks)"
+                ) from None
     return tasks

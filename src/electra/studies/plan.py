@@ -143,8 +143,9 @@ def compute_budget(plan: Plan, hours: float) -> float:
     finetuning_hours = plan.finetuning_hours
     if hours <= finetuning_hours:
         raise UsageError(
+            "too-few-hours",
             f"--hours {hours:g}: fine-tuning alone takes about {finetuning_hours:.2g} h; "
-            "give more hours, or fewer --tasks, --seeds or --variants"
+            "give more hours, or fewer --tasks, --seeds or --variants",
         )
     budget = plan.study.budget * (hours - finetuning_hours) / plan.training_hours
     return float(f"{budget:.3g}") if plan.study.equal == "flops" else float(max(1, round(budget)))
@@ -153,14 +154,15 @@ def compute_budget(plan: Plan, hours: float) -> float:
 def log_plan(plan: Plan) -> None:
     """Log number and duration of the unfinished runs."""
     if not plan.rows:
-        log.info(f"{plan.study.title}: all runs are done")
+        log.info(f"{plan.study.title}: all runs are done", extra={"code": "study"})
         return
     size = f"{format_count(len(plan.rows), 'variant')}, {format_count(sum(row.runs for row in plan.rows), 'run')}"
-    log.info(f"{plan.study.title}: {size} to do")
+    log.info(f"{plan.study.title}: {size} to do", extra={"code": "study"})
     total = plan.training_hours + plan.finetuning_hours
     log.info(
         f"About {total:.2f} h with {plan.workers} at a time: {plan.training_hours:.2f} h of pre-training, "
-        f"{plan.finetuning_hours:.2f} h of fine-tuning, estimated from steps timed one at a time; probes not included."
+        f"{plan.finetuning_hours:.2f} h of fine-tuning, estimated from steps timed one at a time; probes not included.",
+        extra={"code": "time-estimate"},
     )
 
 

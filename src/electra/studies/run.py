@@ -126,7 +126,10 @@ def run_grid(
         key=lambda trial: trial.config.seed,
     )
     left = [trial for trial in wanted if not trial.is_finished()]
-    log.info(f"{study.title}: {format_count(len(wanted), 'run')}, {len(left)} to do (results in {study_config.out})")
+    log.info(
+        f"{study.title}: {format_count(len(wanted), 'run')}, {len(left)} to do (results in {study_config.out})",
+        extra={"code": "study"},
+    )
 
     def collect_and_write() -> Results:
         results = Results.collect(study, study_config.scale, list_scored_tasks(trials, tasks), trials)
@@ -134,23 +137,28 @@ def run_grid(
         return results
 
     def started(trial: Trial) -> None:
-        log.info(f"{trial.name} started (log: {trial.log})")
+        log.info(f"{trial.name} started (log: {trial.log})", extra={"code": "trial-started"})
 
     def ended(trial: Trial) -> None:
         collect_and_write()
         record = trial.record() or {}
         if "failed" in record:
-            log.warning(f"{trial.name} failed: {record['failed']}")
+            log.warning(f"{trial.name} failed: {record['failed']}", extra={"code": "trial-failed"})
         elif trial.is_finished():
-            log.info(f"{trial.name}: {format_scores(record, tasks)}")
+            log.info(f"{trial.name}: {format_scores(record, tasks)}", extra={"code": "trial-score"})
         else:
-            log.warning(f"{trial.name} was stopped before its end; repeat the command to continue it")
+            log.warning(
+                f"{trial.name} was stopped before its end; repeat the command to continue it",
+                extra={"code": "trial-stopped"},
+            )
         done = sum(each.is_finished() for each in wanted)
-        log.info(f"{done} of {len(wanted)} done")
+        log.info(f"{done} of {len(wanted)} done", extra={"code": "progress"})
 
     run_trials(left, study_config.workers, started, ended)
     results = collect_and_write()
-    log.info(f"table in {study_config.out / 'table.md'}, rows in results.csv, figure in figure.png")
+    log.info(
+        f"table in {study_config.out / 'table.md'}, rows in results.csv, figure in figure.png", extra={"code": "table"}
+    )
     failed = [trial.name for trial in wanted if not trial.is_finished()]
     return {
         "budget": study.budget,
@@ -165,7 +173,7 @@ def check_tags(trial: Trial) -> None:
     wanted = trial.eval_config.tags
     found = (trial.record() or {}).get("tags", {}).get("folder", wanted)
     if wanted not in (None, found):
-        raise RunError(f"{trial.out}: its tags are from {found}, not from {wanted}; choose another --out")
+        raise RunError("other-data", f"{trial.out}: its tags are from {found}, not from {wanted}; choose another --out")
 
 
 def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -218,5 +226,5 @@ def select_variants(study: Study, names: Sequence[str]) -> tuple[Variant, ...]:
     known = {variant.name: variant for variant in study.variants}
     for name in names:
         if name not in known:
-            raise UsageError(f"{study.name} has no variant {name!r}; there are {', '.join(known)}")
+            raise UsageError("unknown-variant", f"{study.name} has no variant {name!r}; there are {', '.join(known)}")
     return tuple(known[name] for name in dict.fromkeys(names)) or study.variants

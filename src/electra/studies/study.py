@@ -106,9 +106,13 @@ def set_learning_rates(study: Study, rates: Mapping[str, float]) -> Study:
     known = dict.fromkeys(variant.config.objective for variant in study.variants)
     for name in rates:
         if name not in known:
-            raise UsageError(f"--rates: {study.name} has no objective {name!r}; it has {', '.join(known)}")
+            raise UsageError(
+                "unknown-objective", f"--rates: {study.name} has no objective {name!r}; it has {', '.join(known)}"
+            )
     if rates and study.name == "learning-rate":
-        raise UsageError("--rates: study learning-rate searches the learning rates; leave --rates out")
+        raise UsageError(
+            "meaningless-option", "--rates: study learning-rate searches the learning rates; leave --rates out"
+        )
 
     def set_rate(config: PretrainConfig) -> PretrainConfig:
         inherited = "electra" if OBJECTIVES[config.objective].has_generator else config.objective

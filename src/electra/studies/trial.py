@@ -85,9 +85,11 @@ def read_record(path: Path) -> dict[str, Any]:
         else ("failed",)
     )
     if missing := [name for name in needed if name not in record]:
-        raise RunError(f"{path}: {missing[0]} is missing")
+        raise RunError("missing-field", f"{path}: {missing[0]} is missing")
     if "tags" in record and (layer := record["tags"]["layer"]) >= len(record["tags"]["layers"]):
-        raise RunError(f"{path}: tags.layer is {layer}, but there are {len(record['tags']['layers'])} layers")
+        raise RunError(
+            "bad-layer", f"{path}: tags.layer is {layer}, but there are {len(record['tags']['layers'])} layers"
+        )
     return cast("dict[str, Any]", record)
 
 

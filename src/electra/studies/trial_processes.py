@@ -60,7 +60,7 @@ def run_trials(
             for process in running:
                 process.join()
         if number := stop_signal():
-            log.warning("Stopped; repeat the command to continue.")
+            log.warning("Stopped; repeat the command to continue.", extra={"code": "stopped"})
             raise SystemExit(128 + number)
 
 

@@ -43,7 +43,10 @@ def get_builtin_text() -> Path:
         return path
     text = extract_prose(list(find_documentation_files()))
     if not text:
-        raise TextError("builtin: this installation has no documentation; give a file or a folder of text instead")
+        raise TextError(
+            "no-documentation",
+            "builtin: this installation has no documentation; give a file or a folder of text instead",
+        )
     try:
         write_atomically(path, text)
     except StorageError as error:
@@ -113,5 +116,7 @@ def _extract_in_process(files: list[Path]) -> list[str]:
     done = subprocess.run(command, input=paths, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise TextError(f"builtin: extracting the documentation of installed packages failed: {reason}")
+        raise TextError(
+            "extraction-failed", f"builtin: extracting the documentation of installed packages failed: {reason}"
+        )
     return done.stdout.splitlines()

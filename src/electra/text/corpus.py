@@ -52,15 +52,17 @@ class Corpus:
 
     def __post_init__(self) -> None:
         if not self.sources:
-            raise UsageError("no text given: give files, folders, hf://owner/name, or builtin")
+            raise UsageError("no-text", "no text given: give files, folders, hf://owner/name, or builtin")
         if not all(source.strip() for source in self.sources):
-            raise UsageError("an empty name among the text; give files, folders, hf://owner/name, or builtin")
+            raise UsageError(
+                "no-text", "an empty name among the text; give files, folders, hf://owner/name, or builtin"
+            )
         for name, value, known in (
             ("documents", self.documents, get_args(Documents)),
             ("encoding_errors", self.encoding_errors, get_args(Encoding)),
         ):
             if value not in known:
-                raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
+                raise UsageError("unknown-choice", f"{name}={value!r} is not one of {', '.join(known)}")
 
     def __iter__(self) -> Iterator[Piece]:
         """Yield the documents in pieces. Raises TextError with file and line if something cannot be read."""
@@ -136,10 +138,11 @@ class Corpus:
         found = list(list_files(path)) if path.is_dir() else [path]
         known = [file for file in found if find_reader(file)]
         if not path.is_dir() and not known:
-            raise TextError(f"{path}: unknown text format; the formats are {describe_formats()}")
+            raise TextError("unknown-format", f"{path}: unknown text format; the formats are {describe_formats()}")
         if not known:
             raise TextError(
-                f"{path}: no text in this folder: none of its {len(found):,} files is one of {describe_formats()}"
+                "no-text",
+                f"{path}: no text in this folder: none of its {len(found):,} files is one of {describe_formats()}",
             )
         skipped.extend(file for file in found if not find_reader(file))
         for file in known:

@@ -116,9 +116,11 @@ class CoverageCounter:
 def report_coverage(coverage: Coverage, text: str, advice: str) -> None:
     """Log the shares for the text called `text`; a warning with `advice` if the vocabulary does not fit."""
     if coverage.is_poor:
-        log.warning(f"{text}: {coverage}: the vocabulary does not fit this text; {advice}")
+        log.warning(
+            f"{text}: {coverage}: the vocabulary does not fit this text; {advice}", extra={"code": "unknown-tokens"}
+        )
     elif coverage.tokens:
-        log.info(f"{text}: {coverage}")
+        log.info(f"{text}: {coverage}", extra={"code": "unknown-tokens"})
 
 
 class CoverageMonitor:

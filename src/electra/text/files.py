@@ -63,7 +63,7 @@ def list_files(folder: Path) -> Iterator[Path]:
 def make_read_error(path: Path, error: OSError) -> TextError:
     """Convert an error of the operating system, such as no such file or no permission."""
     # Arrow's errors contain the number and a text of several lines.
-    return TextError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
+    return TextError("unreadable", f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
 
 
 def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
@@ -91,8 +91,9 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
         size = path.stat().st_size
         where = f"at its end, byte {size:,}" if "Truncated" in str(error) else f"after byte {place:,} of {size:,}"
         raise TextError(
+            "damaged",
             f"{path}: broken {compression} data {where} ({error}); "
-            "the file is damaged or truncated: copy or download it again"
+            "the file is damaged or truncated: copy or download it again",
         ) from error
 
 
@@ -114,7 +115,8 @@ def open_decompressed(path: Path) -> Iterator[Path | BinaryIO]:
             size += len(data)
             if size > MAX_UNPACKED_BYTES:
                 raise TextError(
-                    f"{path}: more than {MAX_UNPACKED_BYTES / 1e9:.1f} GB decompressed; decompress it, and give that file"
+                    "too-large",
+                    f"{path}: more than {MAX_UNPACKED_BYTES / 1e9:.1f} GB decompressed; decompress it, and give that file",
                 )
             with convert_os_errors(Path(tempfile.gettempdir())):
                 file.write(data)
@@ -136,8 +138,9 @@ def read_line_blocks(path: Path) -> Iterator[LineBlock]:
         first_end = block.find(b"\n")
         if pending_bytes + (first_end if first_end >= 0 else len(block)) > MAX_LINE_BYTES:
             raise TextError(
+                "too-long",
                 f"{path}:{line}: a line of more than {MAX_LINE_BYTES:,} bytes; "
-                "expected lines of a sentence or a paragraph: split it, or omit the file"
+                "expected lines of a sentence or a paragraph: split it, or omit the file",
             )
         end = block.rfind(b"\n") + 1
         if end:

@@ -111,9 +111,9 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
         except PermissionError as error:
             raise make_read_error(path, error) from error
         except UnicodeDecodeError as error:
-            raise TextError(f"{path}: after row {rows:,}: the text is not UTF-8") from error
+            raise TextError("not-utf8", f"{path}: after row {rows:,}: the text is not UTF-8") from error
         except (pa.ArrowException, OSError) as error:
-            raise TextError(f"{path}: not a valid Parquet file ({one_line(error)})") from error
+            raise TextError("damaged", f"{path}: not a valid Parquet file ({one_line(error)})") from error
 
 
 READERS: dict[str, Reader] = {
@@ -158,20 +158,23 @@ def split_document(text: str, bytes_read: int) -> Iterator[Piece]:
 def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
     if text_field not in schema.names:
         raise TextError(
-            f"{place}: no column {text_field!r}; it has {format_names(schema.names)}: choose with --text-field"
+            "missing-column",
+            f"{place}: no column {text_field!r}; it has {format_names(schema.names)}: choose with --text-field",
         )
     if schema.names.count(text_field) > 1:
-        raise TextError(f"{place}: two columns are called {text_field!r}: rename one")
+        raise TextError("repeated-column", f"{place}: two columns are called {text_field!r}: rename one")
     kind = schema.field(text_field).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise TextError(f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field")
+        raise TextError(
+            "wrong-type", f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field"
+        )
 
 
 def check_text(text: Any, text_field: str, place: str) -> str:
     if not isinstance(text, str):
         kind = "null" if text is None else type(text).__name__
-        raise TextError(f"{place}: field {text_field!r} is {kind}, not a string")
+        raise TextError("wrong-type", f"{place}: field {text_field!r} is {kind}, not a string")
     return text
 
 
@@ -179,10 +182,14 @@ def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -
     value = decode_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # allowed in other fields
     if not isinstance(value, dict):
         raise TextError(
-            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_name_json_type(value)}"
+            "wrong-type",
+            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_name_json_type(value)}",
         )
     if text_field not in value:
-        raise TextError(f"{place}: no field {text_field!r}; it has {format_names(value)}: choose with --text-field")
+        raise TextError(
+            "missing-column",
+            f"{place}: no field {text_field!r}; it has {format_names(value)}: choose with --text-field",
+        )
     text = check_text(value[text_field], text_field, place)
     if errors == "replace":
         return text if is_unicode(text) else replace_surrogates(text)
@@ -191,13 +198,14 @@ def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -
 
 def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
     if block.offset == 0 and block.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise TextError(f"{path}: UTF-16, expected UTF-8: convert the file (iconv -f UTF-16 -t UTF-8)")
+        raise TextError("not-utf8", f"{path}: UTF-16, expected UTF-8: convert the file (iconv -f UTF-16 -t UTF-8)")
     try:
         return block.data.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise TextError(
+            "not-utf8",
             f"{path}: not UTF-8 at byte offset {block.offset + error.start} "
-            f"(0x{block.data[error.start]:02x}): convert the file, or use --encoding-errors replace"
+            f"(0x{block.data[error.start]:02x}): convert the file, or use --encoding-errors replace",
         ) from error
 
 

@@ -23,11 +23,13 @@ def open_dataset(source: str, text_field: str) -> Any:
     match = re.fullmatch(r"hf://(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<split>[^:@]+))?", source)
     if match is None:
         raise UsageError(
-            f"{source}: expected hf://owner/name, hf://owner/name:config or hf://owner/name@split for a hub data set"
+            "bad-address",
+            f"{source}: expected hf://owner/name, hf://owner/name:config or hf://owner/name@split for a hub data set",
         )
     if importlib.util.find_spec("datasets") is None:
         raise UsageError(
-            f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')"
+            "missing-extra",
+            f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')",
         )
     import datasets
 
@@ -35,9 +37,14 @@ def open_dataset(source: str, text_field: str) -> Any:
         dataset = datasets.load_dataset(match["name"], match["config"], split=match["split"] or "train", streaming=True)
         columns = dataset.column_names or list(next(iter(dataset.take(1)), {}))
     except Exception as error:  # the type depends on the file format and the file system
-        raise TextError(f"{source}: cannot be opened: {type(error).__name__}: {one_line(error, 500)}") from error
+        raise TextError(
+            "unreadable", f"{source}: cannot be opened: {type(error).__name__}: {one_line(error, 500)}"
+        ) from error
     if text_field not in columns:
-        raise TextError(f"{source}: no column {text_field!r}; it has {format_names(columns)}: choose with --text-field")
+        raise TextError(
+            "missing-column",
+            f"{source}: no column {text_field!r}; it has {format_names(columns)}: choose with --text-field",
+        )
     return dataset.select_columns([text_field])
 
 
@@ -52,7 +59,7 @@ def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
             return
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(error, 500)}"
-            raise TextError(f"{source}: reading failed after row {rows:,}: {reason}") from error
+            raise TextError("unreadable", f"{source}: reading failed after row {rows:,}: {reason}") from error
         for row, text in enumerate(texts, rows + 1):
             yield from split_document(check_text(text, text_field, f"{source}: row {row:,}"), 0)
         rows += len(texts)

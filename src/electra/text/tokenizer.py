@@ -182,16 +182,17 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """
     path = Path(path)
     if not path.exists():
-        raise TokenizerError(f"{path}: no such file or directory")
+        raise TokenizerError("missing", f"{path}: no such file or directory")
     candidates = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
-        raise TokenizerError(f"{path}: no tokenizer, neither tokenizer.json nor vocab.txt")
+        raise TokenizerError("no-tokenizer", f"{path}: no tokenizer, neither tokenizer.json nor vocab.txt")
     tokenizer = _from_json(file) if file.suffix == ".json" else _from_vocabulary(file)
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer._ids]
     if missing:
         raise TokenizerError(
-            f"{file}: not in the vocabulary: {', '.join(missing)}; ELECTRA needs BERT's special tokens"
+            "missing-tokens",
+            f"{file}: not in the vocabulary: {', '.join(missing)}; ELECTRA needs BERT's special tokens",
         )
     return tokenizer
 
@@ -201,7 +202,9 @@ def _from_vocabulary(file: Path) -> Tokenizer:
     first: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if first.setdefault(token, number) != number:
-            raise TokenizerError(f"{file}:{number}: {token!r} is already on line {first[token]}; a token has one id")
+            raise TokenizerError(
+                "repeated-token", f"{file}:{number}: {token!r} is already on line {first[token]}; a token has one id"
+            )
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file, VocabularyConfig, TokenizerError) if config_file.exists() else VocabularyConfig()
     lowercase = config.do_lower_case is not False
@@ -215,25 +218,32 @@ def _from_json(file: Path) -> Tokenizer:
     parts = (content.get(key) for key in ("model", "normalizer", "pre_tokenizer"))
     model, normalizer, pre_tokenizer = (part if isinstance(part, dict) else {} for part in parts)
     if model.get("type", "WordPiece") != "WordPiece" or "max_input_chars_per_word" not in model:
-        raise TokenizerError(f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece is supported")
+        raise TokenizerError(
+            "unknown-tokenizer", f"{file}: a {model.get('type')} tokenizer; only BERT's WordPiece is supported"
+        )
     for part, expected in ((normalizer, "BertNormalizer"), (pre_tokenizer, "BertPreTokenizer")):
         if part.get("type") != expected:
             raise TokenizerError(
-                f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these are supported"
+                "unknown-tokenizer",
+                f"{file}: {part.get('type')} where BERT's tokenizers have {expected}; only these are supported",
             )
     vocab = model.get("vocab")
     if not isinstance(vocab, dict) or not all(isinstance(id, int) for id in vocab.values()):
-        raise TokenizerError(f"{file}: the vocabulary is not an object from tokens to ids")
+        raise TokenizerError("damaged", f"{file}: the vocabulary is not an object from tokens to ids")
     validate(content, TokenizerFile, str(file), TokenizerError)
     if not normalizer["clean_text"] or model["continuing_subword_prefix"] != "##" or model["unk_token"] != "[UNK]":
-        raise TokenizerError(f"{file}: clean_text, the prefix ## or [UNK] differs from BERT's tokenizers")
+        raise TokenizerError(
+            "unknown-tokenizer", f"{file}: clean_text, the prefix ## or [UNK] differs from BERT's tokenizers"
+        )
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
-        raise TokenizerError(f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once")
+        raise TokenizerError(
+            "wrong-ids", f"{file}: the ids of the vocabulary are not 0 to {len(tokens) - 1:,}, each once"
+        )
     added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in vocab]
     if added:
         raise TokenizerError(
-            f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"
+            "wrong-ids", f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"
         )
     lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
     return Tokenizer(
@@ -251,4 +261,4 @@ def _read_text(file: Path) -> str:
     try:
         return read_bytes(file, TokenizerError, TOKENIZER_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise TokenizerError(f"{file}: not UTF-8 at byte offset {error.start:,}") from error
+        raise TokenizerError("not-utf8", f"{file}: not UTF-8 at byte offset {error.start:,}") from error

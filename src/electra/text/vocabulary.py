@@ -45,19 +45,24 @@ def train_tokenizer(
         TextError: the corpus is empty, or cannot be read.
     """
     if vocab_size < MIN_VOCAB_SIZE:
-        raise UsageError(f"a vocabulary of {vocab_size} is too small; expected at least {MIN_VOCAB_SIZE}")
+        raise UsageError(
+            "out-of-range", f"a vocabulary of {vocab_size} is too small; expected at least {MIN_VOCAB_SIZE}"
+        )
     # The trainer first allocates about 500 bytes per token, and aborts the process if it cannot.
     if vocab_size > MAX_VOCAB_SIZE:
-        raise UsageError(f"a vocabulary of {vocab_size:,} is too large; expected at most {MAX_VOCAB_SIZE:,}")
+        raise UsageError(
+            "out-of-range", f"a vocabulary of {vocab_size:,} is too large; expected at most {MAX_VOCAB_SIZE:,}"
+        )
     sample = sample_corpus(corpus, on_progress=on_progress)
     if not sample:
-        raise TextError(f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
+        raise TextError("no-text", f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
     normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
     starts, continuations = build_alphabet(sample, normalization, limit=vocab_size // 3)
     if not starts:
         raise TextError(
+            "no-text",
             f"no text to train a tokenizer on in {', '.join(corpus.sources)}: only control characters, "
-            "which BERT's tokenizers remove"
+            "which BERT's tokenizers remove",
         )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalization.build_normalizer()

@@ -149,10 +149,11 @@ class Checkpoints:
         for path in reversed(paths):
             if (damage := damaged(path)) is None:
                 return load(path, module, optimizer)
-            log.warning(f"{path}: damaged ({damage}); it is not used")
+            log.warning(f"{path}: damaged ({damage}); it is not used", extra={"code": "damaged-checkpoint"})
         if paths:
             raise RunError(
-                f"{self.directory}: every checkpoint is damaged; delete this folder to train from step 0 again"
+                "all-damaged",
+                f"{self.directory}: every checkpoint is damaged; delete this folder to train from step 0 again",
             )
         return TrainingState()
 
@@ -173,7 +174,7 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
     weights = read_tensors(path / "model.safetensors", RunError)
     parameters = dict(module.named_parameters())
     if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in weights.items()}:
-        raise RunError(f"{path}: holds the parameters of another model")
+        raise RunError("other-model", f"{path}: holds the parameters of another model")
     check_numbers(path / "model.safetensors", weights)
     remembered = read_tensors(path / "optimizer.safetensors", RunError)
     check_numbers(path / "optimizer.safetensors", remembered)
@@ -231,15 +232,16 @@ def read_state(path: Path) -> CheckpointRecord:
     file = path / "state.json"
     written = read_object(file, DamagedCheckpointError)
     if written.pop("sha256", None) != seal(written):
-        raise DamagedCheckpointError(f"{file}: does not have the checksum that was written")
+        raise DamagedCheckpointError("wrong-checksum", f"{file}: does not have the checksum that was written")
     if (found := written.pop("format", 1)) != FORMAT:
         raise RunError(
+            "other-version",
             f"{file}: format {found}, expected {FORMAT}: another version of electra wrote this checkpoint and drew other "
-            "random numbers; finish the run with that version, or begin another one with --init or another --out"
+            "random numbers; finish the run with that version, or begin another one with --init or another --out",
         )
     record = validate(written, CheckpointRecord, str(file), DamagedCheckpointError)
     if path.name != f"{PREFIX}{record['step']:08d}":
-        raise DamagedCheckpointError(f"{file}: is that of step {record['step']:,}")
+        raise DamagedCheckpointError("other-step", f"{file}: is that of step {record['step']:,}")
     return record
 
 
@@ -253,8 +255,9 @@ def reading(path: Path) -> Iterator[None]:
         if not isinstance(cause, PermissionError):
             raise
         raise RunError(
+            "no-permission",
             f"{cause.filename or path}: no permission to read it; nothing is known to be damaged: "
-            "give the permission and run the same command again"
+            "give the permission and run the same command again",
         ) from error
 
 

@@ -40,11 +40,12 @@ def check_numbers(file: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise a `RunError` if a tensor has other values than finite floating point numbers."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
-            raise RunError(f"{file}: {name} has the type {tensor.dtype}, expected floating point")
+            raise RunError("wrong-type", f"{file}: {name} has the type {tensor.dtype}, expected floating point")
         # Sums since the last log may be infinite: the run stops at that by itself.
         if not name.startswith("sums/") and not torch.isfinite(tensor).all():
             raise RunError(
-                f"{file}: {name} has values that are not finite numbers; delete {file.parent} to use an older one"
+                "not-finite",
+                f"{file}: {name} has values that are not finite numbers; delete {file.parent} to use an older one",
             )
 
 
@@ -59,12 +60,12 @@ def check_optimizer_state(
         if kind == "sums":
             continue
         if name not in parameters or kind not in kinds[parameters[name]]:
-            raise RunError(f"{file}: holds {key!r}, which is no state of a parameter of this model")
+            raise RunError("unknown-state", f"{file}: holds {key!r}, which is no state of a parameter of this model")
         expected = () if kind == "step" else tuple(parameters[name].shape)
         if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
             shape = f"{tuple(tensor.shape)} of {tensor.dtype}"
-            raise RunError(f"{file}: {key} is {shape}, expected {expected} of {torch.float32}")
+            raise RunError("wrong-shape", f"{file}: {key} is {shape}, expected {expected} of {torch.float32}")
         found.setdefault(name, set()).add(kind)
     for name, kinds_found in found.items():
         if missing := kinds[parameters[name]] - kinds_found:
-            raise RunError(f"{file}: {min(missing)}/{name} is missing")
+            raise RunError("missing-state", f"{file}: {min(missing)}/{name} is missing")

@@ -39,9 +39,11 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UsageError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+                raise UsageError("out-of-range", f"training.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.checkpoint_minutes > 0:
-            raise UsageError(f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0")
+            raise UsageError(
+                "out-of-range", f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0"
+            )
         check_limits(self, "training.", batch_size=10**7, micro_batch_size=10**7, log_every=10**12)
         check_limits(self, "training.", checkpoint_every=10**12, checkpoint_minutes=10**9, keep_checkpoints=10**9)
 

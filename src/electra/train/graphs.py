@@ -132,7 +132,9 @@ class GraphedBackward:
             raise
         except RuntimeError as error:
             reason = next(filter(None, str(error).splitlines()), "no reason given")
-            raise DeviceError(f"--training.graphs: no graph can be recorded here ({reason}); leave it out") from error
+            raise DeviceError(
+                "no-graph", f"--training.graphs: no graph can be recorded here ({reason}); leave it out"
+            ) from error
         return Recorded(batch, counts, sums, replay)
 
 

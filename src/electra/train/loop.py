@@ -64,7 +64,7 @@ def train(
         state = checkpoints.restore(module, optimizer)
     check_alike({"the step to resume from": state.step}, runtime)
     if state.step:
-        log.info(f"resuming from step {state.step:,} ({checkpoints.path(state.step)})")
+        log.info(f"resuming from step {state.step:,} ({checkpoints.path(state.step)})", extra={"code": "resuming"})
     if not runtime.is_main:
         state.sums = zeros(state.sums)
     backward = backward_of(module, recipe.training, runtime)
@@ -166,8 +166,9 @@ def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
         value = tensor.double()
         if name in sums and sums[name].shape != value.shape:  # out of a checkpoint
             raise RunError(
+                "wrong-shape",
                 f"the sum {name!r} of the checkpoint has the shape {tuple(sums[name].shape)}, expected {tuple(value.shape)}; "
-                "delete the newest checkpoint"
+                "delete the newest checkpoint",
             )
         sums[name] = sums[name].to(value.device) + value if name in sums else value.clone()
 
@@ -185,8 +186,9 @@ def check_finite(state: TrainingState) -> None:
     """
     if "gradient_norm" in state.sums and not torch.isfinite(state.sums["gradient_norm"]):
         raise DivergedError(
+            "diverged",
             f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is older "
-            "than that. Try another --out with a lower --optimizer.learning-rate or a longer --schedule.warmup-steps"
+            "than that. Try another --out with a lower --optimizer.learning-rate or a longer --schedule.warmup-steps",
         )
 
 

@@ -49,7 +49,10 @@ class MetricsLog(Callback):
     def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
         """Drop the rows after `state.step`."""
         if state.step == 0 and self.path.exists():
-            log.info("starting at step 0 again (the run was stopped before its first checkpoint)")
+            log.info(
+                "starting at step 0 again (the run was stopped before its first checkpoint)",
+                extra={"code": "restarted"},
+            )
         with convert_os_errors(self.path):
             kept = [row for row in read_metrics(self.path) if row["step"] <= state.step]
             write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept).encode())
@@ -86,7 +89,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
                     bad.append(str(error))
     if bad:
         log.warning(
-            f"{format_count(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}"
+            f"{format_count(len(bad), 'line')} left out that {'is' if len(bad) == 1 else 'are'} no metrics: {bad[0]}",
+            extra={"code": "damaged-metrics"},
         )
 
 
@@ -95,5 +99,5 @@ def metrics_row(line: bytes, path: Path, number: int) -> dict[str, Any]:
     row = cast("dict[str, Any]", validate_json(line, MetricsRow, str(path), RunError, number))
     for name, value in row.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise RunError(f"{path}:{number}: {name!r} is not a number")
+            raise RunError("wrong-type", f"{path}:{number}: {name!r} is not a number")
     return row

@@ -39,12 +39,14 @@ class OptimizerConfig:
         check_choice("optimizer.kind", self.kind, OPTIMIZERS)
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and less than 1")
+                raise UsageError(
+                    "out-of-range", f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and less than 1"
+                )
         for name in ("learning_rate", "eps", "clip_norm"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"optimizer.{name} is {getattr(self, name)}; it must be more than 0")
+                raise UsageError("out-of-range", f"optimizer.{name} is {getattr(self, name)}; it must be more than 0")
         if not self.weight_decay >= 0:
-            raise UsageError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
+            raise UsageError("out-of-range", f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
         check_limits(self, "optimizer.", learning_rate=100, eps=1, weight_decay=1000)
 
 

@@ -58,7 +58,8 @@ def check_alike(facts: Mapping[str, Any], runtime: Runtime) -> None:
         for name in main | other:
             if main.get(name) != other.get(name):
                 raise RunError(
+                    "processes-differ",
                     f"{name} is {main.get(name)} in process 0 on {main_host}, {other.get(name)} in process {rank} on "
                     f"{host}; all processes need the same options, data and run directory (on a file system that all "
-                    "hosts share)"
+                    "hosts share)",
                 )

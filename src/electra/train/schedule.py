@@ -25,10 +25,10 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)
         if self.warmup_steps < 0:
-            raise UsageError(f"schedule.warmup_steps is {self.warmup_steps}; it must not be negative")
+            raise UsageError("out-of-range", f"schedule.warmup_steps is {self.warmup_steps}; it must not be negative")
         check_limits(self, "schedule.", warmup_steps=10**12)
         if not 0 < self.max_warmup < 1:
-            raise UsageError(f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
+            raise UsageError("out-of-range", f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
 
     def warmup(self, steps: int | None) -> float:
         """The warm-up of a run of `steps` updates (None: a run by the clock or by FLOPs) as a share of the run.
@@ -52,10 +52,10 @@ class Budget:
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
-            raise UsageError("exactly one of --steps, --hours and --flops is needed")
+            raise UsageError("wrong-budget", "exactly one of --steps, --hours and --flops is needed")
         for name, value in given.items():
             if not value > 0:
-                raise UsageError(f"--{name} must be more than 0")
+                raise UsageError("out-of-range", f"--{name} must be more than 0")
         check_limits(self, "--", steps=10**12, hours=10**6, flops=10**30)
 
     def __str__(self) -> str:

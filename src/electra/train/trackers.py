@@ -94,7 +94,9 @@ def require_trackers(names: Iterable[str]) -> None:
     """Raise a `UsageError` if the package of a tracker is not installed."""
     for name in names:
         if name in OPTIONAL_PACKAGES and find_spec(name) is None:
-            raise UsageError(f"--log-to {name}: the package {name} is not installed; pip install {name}")
+            raise UsageError(
+                "missing-package", f"--log-to {name}: the package {name} is not installed; pip install {name}"
+            )
 
 
 def build_trackers(names: Iterable[str], directory: Path, config: Mapping[str, Any]) -> list[Callback]:

@@ -40,9 +40,12 @@ def read_logits(path: Path, examples: int) -> np.ndarray:
             path, mmap_mode="r", allow_pickle=False
         )  # mapped: its header could ask for any amount of memory
     except (ValueError, OSError, EOFError) as error:
-        raise RunError(f"{path}: not an array ({one_line(error)})") from None
+        raise RunError("not-array", f"{path}: not an array ({one_line(error)})") from None
     if logits.ndim != 2 or len(logits) != examples or not np.issubdtype(logits.dtype, np.floating):
-        raise RunError(f"{path}: {logits.dtype} of the shape {logits.shape}, expected floats of {examples:,} examples")
+        raise RunError(
+            "wrong-shape",
+            f"{path}: {logits.dtype} of the shape {logits.shape}, expected floats of {examples:,} examples",
+        )
     return logits.astype(np.float64)
 
 

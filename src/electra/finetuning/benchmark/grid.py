@@ -80,7 +80,7 @@ def glue(
         RunError: another process works in `out`.
     """
     if not config.data:
-        raise UsageError("--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
+        raise UsageError("missing-option", "--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
     names = resolve_task_names(tasks, config.data, submission)
     loaded = load_tasks(config, names, seeds, intermediate, ensemble)
     with lock_output(out, out / LOCK):
@@ -121,9 +121,12 @@ def run_tasks(
     write_atomically(out / "results.md", format_markdown(results).encode())
     if submission:
         written, missing = write_submission(tasks, best, out)
-        log.info(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}")
+        log.info(f"{len(written)} files for gluebenchmark.com in {out / 'submission'}", extra={"code": "submission"})
         if missing:
-            log.warning(f"the site also requires {', '.join(missing)}: no such run, or no test file in {config.data}")
+            log.warning(
+                f"the site also requires {', '.join(missing)}: no such run, or no test file in {config.data}",
+                extra={"code": "incomplete-submission"},
+            )
     return results
 
 
@@ -139,9 +142,9 @@ def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> lis
     named = [name for word in tasks for name in word.replace(",", " ").split()]
     for name in named:
         if name not in (*GLUE, "ax"):
-            raise UsageError(f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}, ax")
+            raise UsageError("unknown-task", f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}, ax")
     if "ax" in named and not has_split("mnli", data, "diagnostic"):
-        raise DataError(f"{data}: no AX/diagnostic.tsv here")
+        raise DataError("missing", f"{data}: no AX/diagnostic.tsv here")
     default = [*COLUMNS, *(["wnli"] if submission and has_split("wnli", data, "train") else [])]
     return list(dict.fromkeys("mnli" if name == "ax" else name for name in named or default))
 
@@ -163,7 +166,7 @@ def load_tasks(
         ModelError: the model has no head of a discriminator, which scores WNLI's candidates.
     """
     if ensemble is not None and not 1 <= ensemble <= seeds:
-        raise UsageError(f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
+        raise UsageError("too-few-seeds", f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
     for name in names:
         check_options(configure_task(config, name))
     directory = find_model_directory(config.model)
@@ -181,7 +184,7 @@ def load_tasks(
             if "wnli" in names:
                 build_task(configure_task(config, "wnli"), tokenizer, load_pretrained(directory))
     except (DataError, ModelError) as error:
-        raise type(error)(f"{error} (choose tasks with --tasks)") from None
+        raise type(error)(error.code, f"{error} (choose tasks with --tasks)") from None
     return tasks
 
 
@@ -201,7 +204,7 @@ def read_runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
     for each in results:
         if each["main_metric"] not in each["metrics"].get("dev", {}):
             file = out / f"seed-{each['seed']}" / "results.json"
-            raise RunError(f"{file}: metrics.dev.{each['main_metric']} is missing")
+            raise RunError("missing-metric", f"{file}: metrics.dev.{each['main_metric']} is missing")
     return results
 
 

@@ -120,13 +120,18 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
         UsageError: --data is missing, or pairs are to be swapped whose order has a meaning.
     """
     if config.data is None:
-        raise UsageError(f"{config.task} needs --data: a folder in GLUE's layout, or hf://nyu-mll/glue")
+        raise UsageError(
+            "missing-option", f"{config.task} needs --data: a folder in GLUE's layout, or hf://nyu-mll/glue"
+        )
     task = load_glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows)
     swap = task.swap_pairs if config.swap_pairs is None else config.swap_pairs
     if swap and not GLUE[name].symmetric:
-        raise UsageError(f"--swap-pairs: in {name} the order of a pair has a meaning")
+        raise UsageError("no-swap", f"--swap-pairs: in {name} the order of a pair has a meaning")
     if name == "mnli" and "dev_mismatched" not in task.scored:
-        log.warning(f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone")
+        log.warning(
+            f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone",
+            extra={"code": "no-mismatched-dev"},
+        )
     return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=swap)
 
 
@@ -179,7 +184,9 @@ def find_file(name: str, data: Path, split: str) -> Path:
     for folder in folders:
         if (data / folder / file).exists():
             return data / folder / file
-    raise DataError(f"{data}: no {folders[0]}/{file} here; it is not a folder in the layout of GLUE's download")
+    raise DataError(
+        "missing", f"{data}: no {folders[0]}/{file} here; it is not a folder in the layout of GLUE's download"
+    )
 
 
 def has_split(name: str, data: str, split: str) -> bool:
@@ -200,7 +207,7 @@ def read_split(name: str, data: Path, split: str, skip_bad_rows: bool | None) ->
     table = read_table(path, header=task.header or not labeled, skip_bad=skip_bad_rows)
     columns = (1, 2) if split == "diagnostic" else task.columns if labeled else task.test_columns
     if (wanted := max(c if c >= 0 else -c - 1 for c in columns)) >= len(table.names):
-        raise DataError(f"{path}: {len(table.names)} columns where {name} needs more than {wanted}")
+        raise DataError("wrong-columns", f"{path}: {len(table.names)} columns where {name} needs more than {wanted}")
     texts = [table.texts(column) for column in columns]
     labels = read_labels(table, task) if labeled else None
     ids = [] if labeled else table.texts(0)
@@ -221,7 +228,7 @@ def read_labels(table: Table, task: GlueTask) -> np.ndarray:
             found.append(numbers[label] if task.labels else parse_number(label))
         except (KeyError, ValueError):
             expected = " or ".join(task.labels) or "a number"
-            raise DataError(f"{table.place(i)}: the label is {label!r}, expected {expected}") from None
+            raise DataError("unknown-label", f"{table.place(i)}: the label is {label!r}, expected {expected}") from None
     return np.array(found, dtype=np.int64 if task.labels else np.float32)
 
 
@@ -240,7 +247,7 @@ def read_hub_split(name: str, dataset: str, split: str) -> LabeledTexts:
     labels = None
     if labeled:
         if None in columns["label"]:
-            raise DataError(f"hf://{dataset}: {name}/{hub_split}: a row without a label")
+            raise DataError("missing-label", f"hf://{dataset}: {name}/{hub_split}: a row without a label")
         numbers = [task.labels.index(order[int(y)]) if task.labels else y for y in columns["label"]]
         labels = np.array(numbers, dtype=np.int64 if task.labels else np.float32)
     ids = [] if labeled else [str(id) for id in columns["idx"]]

@@ -99,7 +99,10 @@ class SavedClassification:
         second = None if examples[0].second is None else [text.second or "" for text in examples]
         input_ids, segment_a, truncated = encode_pairs(tokenizer, first, second, self.max_length)
         if truncated:
-            log.warning(f"{truncated:,} texts from {examples[0].place} on are cut at {self.max_length} tokens")
+            log.warning(
+                f"{truncated:,} texts from {examples[0].place} on are cut at {self.max_length} tokens",
+                extra={"code": "truncated"},
+            )
         outputs = compute(EncodedExamples(input_ids, segment_a, {}))
         return [
             {"id": text.id, **format_prediction(self.kind, self.labels, output["logits"])}
@@ -170,8 +173,9 @@ def check_pairs(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
         pairs = is_pair if pairs is None else pairs
         if is_pair != pairs:
             raise DataError(
+                "pair-or-single",
                 f"{text.place}: {'a pair of texts' if is_pair else 'one text'}, but the model reads "
-                f"{'pairs (a tab between, --text-pair, or two strings)' if pairs else 'single texts'}"
+                f"{'pairs (a tab between, --text-pair, or two strings)' if pairs else 'single texts'}",
             )
         yield text
 

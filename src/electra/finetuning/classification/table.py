@@ -114,10 +114,13 @@ def draw_held_out(rows: Table, share: float, seed: int) -> np.ndarray:
     """[N] true for the rows that are held out as dev."""
     number = max(1, round(share * len(rows)))
     if number >= len(rows):
-        raise DataError(f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
+        raise DataError("too-few-rows", f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
     held_out = np.zeros(len(rows), dtype=bool)
     held_out[build_numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(rows))[:number]] = True
-    log.info(f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev (no --dev was given)")
+    log.info(
+        f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev (no --dev was given)",
+        extra={"code": "held-out"},
+    )
     return held_out
 
 
@@ -132,11 +135,13 @@ def read_labels(
     else:
         labels = Labels(kind, sort_labels({name for names in cells for name in names}))
     if kind == "classification" and len(labels.names) < 2:
-        raise DataError(f"{rows.path}: every row has the label {labels.names[0]!r}; there is nothing to learn")
+        raise DataError(
+            "one-label", f"{rows.path}: every row has the label {labels.names[0]!r}; there is nothing to learn"
+        )
     reason = f"from {len(cells):,} labels; --kind sets another"
     if given is None and (values := count_integers(cells)):
         reason = explain_integers(labels.kind, values)
-    log.info(f"{column!r} is read as {describe_labels(labels)} ({reason})")
+    log.info(f"{column!r} is read as {describe_labels(labels)} ({reason})", extra={"code": "column-kind"})
     return labels
 
 
@@ -182,7 +187,7 @@ def parse_cell(value: Any, place: str) -> tuple[str, ...] | list[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     if value is None or str(value).strip().lower() in ("", "nan"):
-        raise DataError(f"{place}: the label is missing")
+        raise DataError("missing-label", f"{place}: the label is missing")
     return (str(value),)
 
 
@@ -226,7 +231,7 @@ def parse_number_cell(names: tuple[str, ...] | list[str], place: str) -> float:
         (name,) = names
         return parse_number(name)
     except ValueError:
-        raise DataError(f"{place}: the label is {', '.join(names)!r}, expected a number") from None
+        raise DataError("wrong-label", f"{place}: the label is {', '.join(names)!r}, expected a number") from None
 
 
 def encode_label(names: tuple[str, ...] | list[str], labels: Labels, place: str) -> Any:
@@ -238,10 +243,12 @@ def encode_label(names: tuple[str, ...] | list[str], labels: Labels, place: str)
     if labels.kind == "regression":
         return parse_number_cell(names, place)
     if labels.kind == "classification" and isinstance(names, list):
-        raise DataError(f"{place}: a list of labels, where other rows have one label")
+        raise DataError("label-list", f"{place}: a list of labels, where other rows have one label")
     for name in names:
         if name not in labels.names:
-            raise DataError(f"{place}: the label is {name!r}; the training rows have {', '.join(labels.names[:8])}")
+            raise DataError(
+                "unknown-label", f"{place}: the label is {name!r}; the training rows have {', '.join(labels.names[:8])}"
+            )
     if labels.kind == "classification":
         return labels.names.index(names[0])
     return [float(name in names) for name in labels.names]
@@ -254,7 +261,7 @@ def check_columns(text: str | None, pair: str | None, label: str | None) -> Colu
         UsageError: --text or --label is missing.
     """
     if not text or not label:
-        raise UsageError("a table needs --text and --label, the names of its columns")
+        raise UsageError("missing-option", "a table needs --text and --label, the names of its columns")
     return Columns(text, pair, label)
 
 

@@ -82,12 +82,13 @@ class TextClassification:
         """See `task.Task`; warns of texts that are truncated at `max_length`."""
         texts = self.read(split)
         if not len(texts):
-            raise DataError(f"{self.name}: the {split} split is empty")
+            raise DataError("empty-split", f"{self.name}: the {split} split is empty")
         input_ids, segment_a, truncated = encode_pairs(self.tokenizer, texts.first, texts.second, self.max_length)
         if truncated:
             log.warning(
                 f"{self.name}: {truncated:,} of {len(input_ids):,} {split} texts are cut at {self.max_length} tokens "
-                "(--max-length)"
+                "(--max-length)",
+                extra={"code": "truncated"},
             )
         targets = {} if texts.labels is None else {"label": texts.labels}
         if split == "train" and self.swap_pairs and texts.second is not None:
@@ -100,7 +101,7 @@ class TextClassification:
         """The task's metrics over all examples of the split."""
         targets = self.read(split).labels
         if targets is None:
-            raise DataError(f"{self.name}: the {split} split has no labels to score")
+            raise DataError("no-labels", f"{self.name}: the {split} split has no labels to score")
         assert len(targets) == len(outputs)
         return compute_scores(self.metrics, self.decode(self.logits(split, outputs)), targets)
 

@@ -43,19 +43,23 @@ class SpanConfig:
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise UsageError(
-                    f"--span.{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}"
+                    "out-of-range",
+                    f"--span.{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}",
                 )
         if self.max_length < self.max_query_length + 4:
             raise UsageError(
+                "too-short",
                 f"--max-length {self.max_length} is too small for a question of --span.max-query-length "
-                f"{self.max_query_length}, [CLS], two [SEP] and a token of the context"
+                f"{self.max_query_length}, [CLS], two [SEP] and a token of the context",
             )
         check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))
         if self.null_threshold is not None and math.isnan(self.null_threshold):
-            raise UsageError("--span.null-threshold is NaN; it must be a number")
+            raise UsageError("not-a-number", "--span.null-threshold is NaN; it must be a number")
         check_limits(self, "--span.", answerable_weight=10**6)
         if self.answerable_weight < 0:
-            raise UsageError(f"--span.answerable-weight is {self.answerable_weight}; it must not be negative")
+            raise UsageError(
+                "out-of-range", f"--span.answerable-weight is {self.answerable_weight}; it must not be negative"
+            )
 
     @property
     def threshold(self) -> float:

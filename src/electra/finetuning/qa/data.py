@@ -77,8 +77,9 @@ def check_answered(questions: list[Question], path: Path) -> None:
     for question in questions:
         if not question.has_target:
             raise DataError(
+                "missing-answer",
                 f"{path}: question {question.id!r} has no answer; only a test file may lack them "
-                "(questions without answer are marked by is_impossible)"
+                "(questions without answer are marked by is_impossible)",
             )
 
 
@@ -102,16 +103,21 @@ def parse_squad_question(qa: dict[str, Any], id: str, context: str, place: str) 
         for each in get_list_field(qa, "answers", place)
     )
     if impossible and answers:
-        raise DataError(f"{place} is marked is_impossible, but has the answer {answers[0].text!r}")
+        raise DataError(
+            "impossible-with-answer", f"{place} is marked is_impossible, but has the answer {answers[0].text!r}"
+        )
     for answer in answers:
         assert answer.start is not None
         found = context[max(answer.start, 0) :][: len(answer.text)]
         if not answer.text.strip():
-            raise DataError(f"{place} has an empty answer; a question without answer is marked by is_impossible")
+            raise DataError(
+                "empty-answer", f"{place} has an empty answer; a question without answer is marked by is_impossible"
+            )
         if answer.start < 0 or found != answer.text:
             raise DataError(
+                "answer-not-found",
                 f"{place}: the answer {shorten(answer.text)} is not in the context at character "
-                f"{answer.start}, where it has {shorten(found)}"
+                f"{answer.start}, where it has {shorten(found)}",
             )
     return Question(id, get_text_field(qa, "question", place), context, answers, impossible)
 
@@ -134,18 +140,19 @@ def parse_mrqa_answer(detected: Any, context: str, place: str) -> Answer:
         case [[int(first), int(last)]] if 0 <= first <= last < len(context):
             return Answer(context[first : last + 1], first)
     raise DataError(
-        f"{place}: the answer's char_spans {spans[:1]} are not within the context of {len(context)} characters"
+        "bad-span",
+        f"{place}: the answer's char_spans {spans[:1]} are not within the context of {len(context)} characters",
     )
 
 
 def check_questions(questions: list[Question], place: str) -> list[Question]:
     """The same questions. Raises DataError where there are none, or an id comes twice."""
     if not questions:
-        raise DataError(f"{place}: has no questions")
+        raise DataError("no-questions", f"{place}: has no questions")
     seen: set[str] = set()
     for question in questions:
         if question.id in seen:
-            raise DataError(f"{place}: two questions have the id {question.id!r}")
+            raise DataError("repeated-id", f"{place}: two questions have the id {question.id!r}")
         seen.add(question.id)
     return questions
 
@@ -153,11 +160,11 @@ def check_questions(questions: list[Question], place: str) -> list[Question]:
 def get_field(record: Any, name: str, kind: Any, place: str) -> Any:
     """A field of a JSON object. Raises DataError where it is missing or not of type `kind`."""
     if not isinstance(record, dict):
-        raise DataError(f"{place}: {type(record).__name__} where an object with {name!r} is expected")
+        raise DataError("wrong-type", f"{place}: {type(record).__name__} where an object with {name!r} is expected")
     if name not in record:
-        raise DataError(f"{place}: no {name!r}; it has {', '.join(map(repr, record)) or 'nothing'}")
+        raise DataError("missing-field", f"{place}: no {name!r}; it has {', '.join(map(repr, record)) or 'nothing'}")
     if not isinstance(record[name], kind):
-        raise DataError(f"{place}: {name!r} is of the wrong type, {type(record[name]).__name__}")
+        raise DataError("wrong-type", f"{place}: {name!r} is of the wrong type, {type(record[name]).__name__}")
     if isinstance(value := record[name], str):
         check_unicode(value, f"{place}: {name!r}", DataError)
     return value
@@ -186,11 +193,12 @@ def read_bytes(path: Path) -> bytes:
             data += block
             if len(data) > MAX_DOCUMENT_BYTES:
                 raise DataError(
+                    "too-large",
                     f"{path}: more than {MAX_DOCUMENT_BYTES // 10**6:,} MB unpacked, which is held in memory whole; "
-                    "split it into several files"
+                    "split it into several files",
                 )
     except TextError as error:
-        raise DataError(str(error)) from error
+        raise DataError(error.code, str(error)) from error
     return bytes(data)
 
 

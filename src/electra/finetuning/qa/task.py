@@ -65,8 +65,9 @@ class QuestionAnswering:
         """
         if self._config.max_length > encoder.max_positions:
             raise UsageError(
+                "longer-than-model",
                 f"--max-length {self._config.max_length} is more than the {encoder.max_positions} positions of "
-                "the model; lower it"
+                "the model; lower it",
             )
         return build_span_head(encoder.hidden_size, self._config)
 
@@ -104,13 +105,14 @@ class QuestionAnswering:
 
     def _build_chunks(self, split: str) -> Chunks:
         if split not in self._splits:
-            raise DataError(f"{self.name}: there is no {split} split")
+            raise DataError("missing-split", f"{self.name}: there is no {split} split")
         chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
         if chunks.truncated_questions:
             log.warning(
                 f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are longer than "
                 f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, by default at most a "
-                "quarter of --max-length)"
+                "quarter of --max-length)",
+                extra={"code": "truncated"},
             )
         counts = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
         return replace(chunks, examples=replace(chunks.examples, counts=counts))
@@ -134,7 +136,8 @@ def read_questions(name: str, path: Path, *, answered: bool) -> list[Question]:
     impossible = next((each.id for each in questions if each.impossible), None)
     if name != WITH_IMPOSSIBLE and impossible is not None:
         raise DataError(
-            f"{path}: question {impossible!r} has no answer, which {name} does not have: use {WITH_IMPOSSIBLE}"
+            "impossible-question",
+            f"{path}: question {impossible!r} has no answer, which {name} does not have: use {WITH_IMPOSSIBLE}",
         )
     return questions
 
@@ -155,7 +158,9 @@ def find_files(name: str, folder: Path) -> dict[str, Path]:
         if (folder / each.format(split=split)).exists()
     }
     if "train" not in found:
-        raise DataError(f"{folder}: none of {', '.join(each.format(split='train') for each in names)} is here")
+        raise DataError(
+            "missing", f"{folder}: none of {', '.join(each.format(split='train') for each in names)} is here"
+        )
     return found
 
 

@@ -23,18 +23,20 @@ def read_lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
         for number, line in read_numbered_lines(Path(source)):
             yield f"{source}:{number}", line
         return
-    log.info(f"standard input is read as lines, {meaning}")
+    log.info(f"standard input is read as lines, {meaning}", extra={"code": "reading-stdin"})
     number = 0
     try:
         while line := sys.stdin.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(line) > MAX_LINE_BYTES:
-                raise DataError(f"standard input, line {number}: more than {MAX_LINE_BYTES:,} characters; break it up")
+                raise DataError(
+                    "too-long", f"standard input, line {number}: more than {MAX_LINE_BYTES:,} characters; break it up"
+                )
             if not is_unicode(line):
-                raise DataError(f"standard input, line {number}: not UTF-8")
+                raise DataError("not-utf8", f"standard input, line {number}: not UTF-8")
             yield f"standard input, line {number}", line.rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"standard input: not UTF-8 ({error})") from None
+        raise DataError("not-utf8", f"standard input: not UTF-8 ({error})") from None
 
 
 def read_records(source: str, meaning: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -59,9 +61,11 @@ def get_text(record: Mapping[str, Any], name: str, place: str, hint: str = "") -
         DataError: it is missing or not a text; the message ends with `hint`.
     """
     if name not in record:
-        raise DataError(f"{place}: {name!r} is missing; there are {', '.join(record) or 'no others'}{hint}")
+        raise DataError(
+            "missing-field", f"{place}: {name!r} is missing; there are {', '.join(record) or 'no others'}{hint}"
+        )
     if not isinstance(value := record[name], str):
-        raise DataError(f"{place}: {name!r} is not a text{hint}")
+        raise DataError("wrong-type", f"{place}: {name!r} is not a text{hint}")
     return value
 
 
@@ -78,4 +82,4 @@ def unexpected_type(value: Any, place: str, expected: str) -> DataError:
     items = ""
     if isinstance(value, list | tuple):
         items = f" of {len(value)}: {', '.join(type(each).__name__ for each in value[:3])}{', …' * (len(value) > 3)}"
-    return DataError(f"{place}: got {type(value).__name__}{items}; expected {expected}")
+    return DataError("wrong-type", f"{place}: got {type(value).__name__}{items}; expected {expected}")

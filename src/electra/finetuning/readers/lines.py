@@ -23,7 +23,7 @@ def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(text.split("\n"), block.first_line):
                 yield number, line.removesuffix("\r")
     except TextError as error:
-        raise DataError(str(error)) from error
+        raise DataError(error.code, str(error)) from error
 
 
 def decode_lines(lines: bytes, path: Path, first_line: int) -> str:
@@ -35,7 +35,7 @@ def decode_lines(lines: bytes, path: Path, first_line: int) -> str:
         column = error.start - lines.rfind(b"\n", 0, error.start)
         byte = f"0x{lines[error.start]:02x}"
         raise DataError(
-            f"{path}:{number}: not UTF-8 at byte {column} of the line ({byte}); convert the file"
+            "not-utf8", f"{path}:{number}: not UTF-8 at byte {column} of the line ({byte}); convert the file"
         ) from error
 
 
@@ -58,7 +58,7 @@ def parse_json_record(line: str, place: str) -> dict[str, Any]:
     """
     record = decode_json(line, place, DataError, RECORD_HINT)
     if not isinstance(record, dict):
-        raise DataError(f"{place}: not a JSON object")
+        raise DataError("wrong-type", f"{place}: not a JSON object")
     return record
 
 

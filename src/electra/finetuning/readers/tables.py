@@ -57,7 +57,7 @@ class Table:
         if isinstance(name, int):
             return [row[name] for row in self.values]
         if name not in self.names:
-            raise DataError(f"{self.path}: no column {name!r}; there are {', '.join(self.names)}")
+            raise DataError("missing-column", f"{self.path}: no column {name!r}; there are {', '.join(self.names)}")
         index = self.names.index(name)
         return [row[index] for row in self.values]
 
@@ -71,7 +71,7 @@ class Table:
         for i, value in enumerate(column):
             if not isinstance(value, str):
                 what = "missing" if value is None else f"{value!r}, not a text"
-                raise DataError(f"{self.place(i)}: {name!r} is {what}")
+                raise DataError("wrong-type", f"{self.place(i)}: {name!r} is {what}")
         return column
 
     def place(self, row: int) -> str:
@@ -101,9 +101,12 @@ def read_table(path: Path, *, header: bool = True, skip_bad: bool | None = None)
         table.values.append(row)
         table.lines.append(line)
     if table.skipped:
-        log.warning(f"{path}: {table.skipped:,} rows with another number of columns are left out (--skip-bad-rows)")
+        log.warning(
+            f"{path}: {table.skipped:,} rows with another number of columns are left out (--skip-bad-rows)",
+            extra={"code": "skipped-rows"},
+        )
     if not table.values:
-        raise DataError(f"{path}: no rows")
+        raise DataError("no-rows", f"{path}: no rows")
     return table
 
 
@@ -136,10 +139,10 @@ def read_cells(path: Path, header: bool = True) -> Cells:
         DataError: no such file, or another kind of file.
     """
     if (suffix := get_suffix(path)) not in READERS:
-        raise DataError(f"{path}: not a table that can be read; there are {', '.join(READERS)}")
+        raise DataError("unknown-format", f"{path}: not a table that can be read; there are {', '.join(READERS)}")
     refuse_special_file(path, DataError)
     if not path.exists():
-        raise DataError(f"{path}: no such file")
+        raise DataError("missing", f"{path}: no such file")
     return READERS[suffix](path, header)
 
 
@@ -150,7 +153,7 @@ def check_names(path: Path, names: list[str]) -> list[str]:
         DataError: two columns have the same name.
     """
     if repeated := next((name for name in names if name and names.count(name) > 1), None):
-        raise DataError(f"{path}: two columns are called {repeated!r}; rename one")
+        raise DataError("repeated-column", f"{path}: two columns are called {repeated!r}; rename one")
     return names
 
 
@@ -160,9 +163,9 @@ def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_ba
         found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; correct the file"
         if skip_bad is None:
             raise DataError(
-                f"{found}: rows may be left out of a training file only, not of what is scored or predicted"
+                "bad-row", f"{found}: rows may be left out of a training file only, not of what is scored or predicted"
             )
-        raise DataError(f"{found}, or leave such rows out with --skip-bad-rows")
+        raise DataError("bad-row", f"{found}, or leave such rows out with --skip-bad-rows")
 
 
 def read_separated(path: Path, header: bool) -> Cells:
@@ -170,7 +173,7 @@ def read_separated(path: Path, header: bool) -> Cells:
     cells = read_tab_separated(path) if get_suffix(path) == ".tsv" else read_comma_separated(path)
     first = next(cells, None)
     if first is None or not first[1]:
-        raise DataError(f"{path}: empty, or its first line is")
+        raise DataError("no-rows", f"{path}: empty, or its first line is")
     yield 0, first[1] if header else [str(i) for i in range(len(first[1]))]
     blank: list[int] = []
     for line, row in cells if header else chain([first], cells):
@@ -195,7 +198,7 @@ def read_comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield begin, row
             begin = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{path}:{begin}: not comma-separated values ({error})") from None
+        raise DataError("bad-row", f"{path}:{begin}: not comma-separated values ({error})") from None
 
 
 def read_jsonl(path: Path, header: bool) -> Cells:
@@ -219,11 +222,11 @@ def read_parquet(path: Path, header: bool) -> Cells:
             for number, row in enumerate(chain.from_iterable(batches), 1):
                 yield number, list(row)
     except TextError as error:
-        raise DataError(str(error)) from None
+        raise DataError(error.code, str(error)) from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: a text that is not UTF-8 ({error})") from None
+        raise DataError("not-utf8", f"{path}: a text that is not UTF-8 ({error})") from None
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read ({one_line(error)})") from None
+        raise DataError("unreadable", f"{path}: cannot be read ({one_line(error)})") from None
 
 
 READERS: dict[str, Callable[[Path, bool], Cells]] = {

@@ -36,7 +36,7 @@ def find_splits(folder: Path) -> dict[str, Path]:
         DataError: there is none at all, or there are two for one split.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder")
+        raise DataError("missing", f"{folder}: no such folder")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         stem = Path(split_compression(path)[0])
@@ -44,10 +44,12 @@ def find_splits(folder: Path) -> dict[str, Path]:
         if split is None or stem.suffix not in SUFFIXES:
             continue
         if split in found:
-            raise DataError(f"{folder}: both {found[split].name} and {path.name} could be {split}; keep one")
+            raise DataError(
+                "ambiguous-files", f"{folder}: both {found[split].name} and {path.name} could be {split}; keep one"
+            )
         found[split] = path
     if not found:
-        raise DataError(f"{folder}: no train, dev or test with one of the suffixes {', '.join(SUFFIXES)}")
+        raise DataError("missing", f"{folder}: no train, dev or test with one of the suffixes {', '.join(SUFFIXES)}")
     return found
 
 
@@ -59,7 +61,7 @@ def read_sentences(path: Path) -> list[Sentence]:
     """
     sentences = list(stream_sentences(path))
     if not sentences:
-        raise DataError(f"{path}: no sentences; the file is empty or blank")
+        raise DataError("no-rows", f"{path}: no sentences; the file is empty or blank")
     return sentences
 
 
@@ -74,7 +76,9 @@ def stream_sentences(path: Path) -> Iterator[Sentence]:
         return read_tagging_jsonl(path)
     if suffix in COLUMN_SUFFIXES:
         return read_conll(path)
-    raise DataError(f"{path}: {suffix or 'no suffix'} is not a known kind of tagged text: {', '.join(SUFFIXES)}")
+    raise DataError(
+        "unknown-format", f"{path}: {suffix or 'no suffix'} is not a known kind of tagged text: {', '.join(SUFFIXES)}"
+    )
 
 
 def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterator[Sentence]:
@@ -94,7 +98,9 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterat
         single = first[1] == 1
         for column in () if single else (word_column, tag_column):
             if not -first[1] <= column < first[1]:
-                raise DataError(f"{path}:{first[0]}: no column {column}; there are {first[1]} columns, from 0")
+                raise DataError(
+                    "missing-column", f"{path}:{first[0]}: no column {column}; there are {first[1]} columns, from 0"
+                )
         words = tuple(row[0 if single else word_column] for row in rows)
         tags = None if single else tuple(row[tag_column] for row in rows)
         yield Sentence(words, tags, f"{path}:{start}")
@@ -130,9 +136,13 @@ def check_columns(path: Path, start: int, rows: list[list[str]], first: tuple[in
     """Check that every line has as many columns as the first of the file, and none is empty."""
     for number, columns in enumerate(rows, start):
         if len(columns) != first[1]:
-            raise DataError(f"{path}:{number}: {len(columns)} columns, {first[1]} expected as in line {first[0]}")
+            raise DataError(
+                "wrong-columns", f"{path}:{number}: {len(columns)} columns, {first[1]} expected as in line {first[0]}"
+            )
         if "" in columns:
-            raise DataError(f"{path}:{number}: column {columns.index('')} is empty (columns are counted from 0)")
+            raise DataError(
+                "empty-column", f"{path}:{number}: column {columns.index('')} is empty (columns are counted from 0)"
+            )
 
 
 def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> Iterator[Sentence]:
@@ -148,20 +158,20 @@ def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> 
 def parse_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
     """One record."""
     if words not in record:
-        raise DataError(f"{place}: not a record with a field {words!r}")
+        raise DataError("wrong-type", f"{place}: not a record with a field {words!r}")
     found = parse_strings(record[words], words, place)
     if not found or "" in found:
-        raise DataError(f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
+        raise DataError("missing-words", f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
     if record.get(tags) is None:
         return Sentence(found, None, place, get_row_id(record))
     named = parse_strings(record[tags], tags, place)
     if len(named) != len(found):
-        raise DataError(f"{place}: {len(found)} words and {len(named)} tags; every word has one tag")
+        raise DataError("uneven-tags", f"{place}: {len(found)} words and {len(named)} tags; every word has one tag")
     return Sentence(found, named, place, get_row_id(record))
 
 
 def parse_strings(value: Any, field: str, place: str) -> tuple[str, ...]:
     """A JSON list of strings."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"{place}: {field!r} must be a list of strings")
+        raise DataError("wrong-type", f"{place}: {field!r} must be a list of strings")
     return tuple(value)

@@ -47,7 +47,7 @@ def find_scheme(sentences: Sequence[Sentence]) -> str:
     message = f"{violations[guess]}; the tags follow none of {', '.join(SCHEMES)}"
     if guess == "BIO2":
         message += f" (and not IOB1: {violations['IOB1']})"
-    raise DataError(message)
+    raise DataError("inconsistent-tags", message)
 
 
 def guess_scheme(sentences: Sequence[Sentence]) -> str:

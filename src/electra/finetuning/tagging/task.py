@@ -59,7 +59,7 @@ class Tagging:
         labels: Sequence[str] | None = None,
     ) -> None:
         if max_length < 4:
-            raise UsageError(f"max_length is {max_length}; a window has at least 4 tokens")
+            raise UsageError("out-of-range", f"max_length is {max_length}; a window has at least 4 tokens")
         self.name = name
         self.max_length = max_length
         self._tokenizer = tokenizer
@@ -87,10 +87,11 @@ class Tagging:
             UsageError: no labels are known, or the encoder has fewer positions than a window.
         """
         if not self.labels:
-            raise UsageError(f"{self.name}: no labels are known; give a train file")
+            raise UsageError("no-labels", f"{self.name}: no labels are known; give a train file")
         if self.max_length > encoder.max_positions:
             raise UsageError(
-                f"max_length {self.max_length} is more than the {encoder.max_positions} positions of the model"
+                "longer-than-model",
+                f"max_length {self.max_length} is more than the {encoder.max_positions} positions of the model",
             )
         return TaggingHead(encoder.hidden_size, len(self.labels))
 
@@ -147,7 +148,9 @@ class Tagging:
 
     def _sentences(self, split: str) -> Sequence[Sentence]:
         if split not in self._splits:
-            raise DataError(f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}")
+            raise DataError(
+                "missing-split", f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}"
+            )
         return self._splits[split]
 
     def _split_windows(self, split: str) -> list[Window]:
@@ -169,8 +172,9 @@ class Tagging:
             for word, tag in zip(sentence.words, self._gold(sentence), strict=True):
                 if tag not in self._label_ids:
                     raise DataError(
+                        "unknown-label",
                         f"{sentence.place}: {word!r} is tagged {tag}, which train does not have; "
-                        f"its labels are {', '.join(self.labels) or 'none'}"
+                        f"its labels are {', '.join(self.labels) or 'none'}",
                     )
 
 
@@ -183,7 +187,7 @@ def check_tagged(sentences: Sequence[Sentence], split: str) -> None:
     """Raise DataError where a sentence has no tags."""
     for sentence in sentences:
         if sentence.tags is None:
-            raise DataError(f"{sentence.place}: a sentence of {split} without tags")
+            raise DataError("no-labels", f"{sentence.place}: a sentence of {split} without tags")
 
 
 def build_label_set(tagged: Sequence[Sequence[str]], spans: bool) -> list[str]:
@@ -231,13 +235,13 @@ def build_tagging(config: FinetuneConfig, tokenizer: Tokenizer, spans: bool | No
     hint = ", or --data FOLDER"
     paths = get_files(config, hint) if config.data is None else find_splits(Path(config.data))
     if "train" not in paths:
-        raise DataError(f"{config.data}: there is no training file")
+        raise DataError("missing", f"{config.data}: there is no training file")
     splits = {split: read_sentences(path) for split, path in paths.items()}
     if not splits.keys() & {"dev", "test"}:
         places = [sentence.place for sentence in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], places, config, "sentences")
     task = Tagging(config.task, splits, tokenizer, spans=spans, max_length=max_length)
-    log.info(f"{len(task.labels)} labels, {task.scheme} (found in {paths['train']})")
+    log.info(f"{len(task.labels)} labels, {task.scheme} (found in {paths['train']})", extra={"code": "labels"})
     if task.scored == ("test",):
-        log.info("there is no dev file, so the scores are those of the test file")
+        log.info("there is no dev file, so the scores are those of the test file", extra={"code": "scored-on-test"})
     return task

@@ -143,7 +143,8 @@ class WnliCandidates:
         """
         if self._max_length > encoder.max_positions:
             raise UsageError(
-                f"max_length {self._max_length} is more than the {encoder.max_positions} positions of the model"
+                "longer-than-model",
+                f"max_length {self._max_length} is more than the {encoder.max_positions} positions of the model",
             )
         return WnliHead(encoder.hidden_size, self._head_weights)
 
@@ -192,7 +193,9 @@ class WnliCandidates:
 
     def _pairs(self, split: str) -> Sequence[Pair]:
         if split not in self._splits:
-            raise DataError(f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}")
+            raise DataError(
+                "missing-split", f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}"
+            )
         return self._splits[split]
 
     def _find_schemas(self, split: str) -> list[Schema | None]:
@@ -209,7 +212,9 @@ class WnliCandidates:
             substitutions = [self._substitute(number, schema, phrase, target) for phrase, target in targets]
             longest = max(len(row.input_ids) for row in substitutions)
             if longest > self._max_length:
-                raise DataError(f"{pair.place}: {longest} tokens, more than max_length {self._max_length}; raise it")
+                raise DataError(
+                    "too-long", f"{pair.place}: {longest} tokens, more than max_length {self._max_length}; raise it"
+                )
             rows += substitutions
         return rows
 
@@ -238,7 +243,7 @@ def check_labeled(pairs: Sequence[Pair], split: str) -> None:
     """Raise DataError where a pair has no label."""
     for pair in pairs:
         if pair.label is None:
-            raise DataError(f"{pair.place}: a pair of {split} without a label")
+            raise DataError("missing-label", f"{pair.place}: a pair of {split} without a label")
 
 
 def build_candidates(

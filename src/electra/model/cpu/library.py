@@ -218,7 +218,10 @@ def compile_kernels(build: str, command: list[str]) -> Path:
             if is_intact(library, build):
                 return library
         reasons = f", because {'; '.join(refused)}" if refused else ""
-        log.info(f"compiling C++ kernels for this CPU (once, in about ten seconds; stored in {folder}{reasons})")
+        log.info(
+            f"compiling C++ kernels for this CPU (once, in about ten seconds; stored in {folder}{reasons})",
+            extra={"code": "compiling"},
+        )
         compile_to(library, build, command)
     return library
 
@@ -247,7 +250,8 @@ def lock_folder(folder: Path) -> Iterator[bool]:
                 if not waiting:
                     waiting = True
                     log.info(
-                        f"waiting for another process that compiles C++ kernels (at most {LOCK_TIMEOUT:.0f} seconds)"
+                        f"waiting for another process that compiles C++ kernels (at most {LOCK_TIMEOUT:.0f} seconds)",
+                        extra={"code": "waiting-for-compiler"},
                     )
                 time.sleep(0.1)
             except OSError:

@@ -74,23 +74,30 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
     check_exists(model)
     main, run = find_main_directory(model), RunDirectory(model)
     if main == model and run.config.exists():
-        raise RunError(f"{model}: the run is not finished, so it has no networks yet; run electra pretrain again")
+        raise RunError(
+            "unfinished", f"{model}: the run is not finished, so it has no networks yet; run electra pretrain again"
+        )
     config = run.load_config() if run.config.exists() else None
     load_config(main)
     heads = find_pretraining_heads(main)
     if not heads:
         raise ModelError(
+            "no-head",
             f"{main}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name a run of "
-            "electra pretrain, or a masked language model"
+            "electra pretrain, or a masked language model",
         )
     tokenizer = load_tokenizer(main)
     if "replaced-token" in heads:
         discriminator = load_network(main, Discriminator, "replaced-token", tokenizer)
         return load_electra_filler(model, main, discriminator, tokenizer, mask_fraction, config)
     if mask_fraction is not None:
-        raise UsageError(f"--mask-fraction applies to an ELECTRA only; {main} is a masked language model")
+        raise UsageError(
+            "meaningless-option", f"--mask-fraction applies to an ELECTRA only; {main} is a masked language model"
+        )
     if config is not None and OBJECTIVES[config.objective].corruption != "masks":
-        raise ModelError(f"{main}: was not trained on text with [MASK]; use {model / 'generator'}, which was")
+        raise ModelError(
+            "no-mask-token", f"{main}: was not trained on text with [MASK]; use {model / 'generator'}, which was"
+        )
     network = load_network(main, MaskedLM, "masked-lm", tokenizer)
     return MaskFiller(
         PlainMaskedLM(network, build_vocabulary(tokenizer)).eval(), tokenizer, config.seq_len if config else None
@@ -116,13 +123,17 @@ def load_electra_filler(
         )
         if config is not None and config.generator.kind != "masked-lm":
             raise ModelError(
+                "not-masked-lm",
                 f"{model}: its generator is {config.generator.kind} samples, not a network that predicts tokens from a "
-                "context; name a run with --generator.kind masked-lm"
+                "context; name a run with --generator.kind masked-lm",
             )
-        raise ModelError(f"{main}: a discriminator, which ranks the candidates of its generator; {advice}")
+        raise ModelError(
+            "not-masked-lm", f"{main}: a discriminator, which ranks the candidates of its generator; {advice}"
+        )
     if load_tokenizer(directory).fingerprint != tokenizer.fingerprint:
         raise ModelError(
-            f"{directory}: its tokenizer differs from that of {main}; use a generator and a discriminator of the same run"
+            "other-tokenizer",
+            f"{directory}: its tokenizer differs from that of {main}; use a generator and a discriminator of the same run",
         )
     generator = load_network(directory, MaskedLM, "masked-lm", tokenizer)
     a, temperature = resolve_sampling(model, mask_fraction, config)
@@ -145,13 +156,15 @@ def resolve_sampling(model: Path, mask_fraction: float | None, config: PretrainC
         masked_only = OBJECTIVES[config.objective].scored == "masked"
         if options := find_violated_assumptions(config):
             log.warning(
-                f"{model}: trained with {' and '.join(options)}, for which the formula of Appendix G is an approximation"
+                f"{model}: trained with {' and '.join(options)}, for which the formula of Appendix G is an approximation",
+                extra={"code": "inexact-formula"},
             )
         return compute_unmasked_per_masked(fraction, masked_only), config.generator.temperature
     if mask_fraction is None:
         raise UsageError(
+            "missing-option",
             f"{model}: has no {RunDirectory(model).config.name} with the share of tokens masked in "
-            "pre-training; give --mask-fraction (in the paper 0.15, for Large 0.25)"
+            "pre-training; give --mask-fraction (in the paper 0.15, for Large 0.25)",
         )
     return compute_unmasked_per_masked(MaskingConfig(mask_fraction).fraction, masked_only=False), 1.0
 
@@ -176,7 +189,7 @@ def build_contexts(text: str, filler: MaskFiller) -> list[Context]:
     tokenizer, shown = filler.tokenizer, repr(textwrap.shorten(text, 60))
     first, *others = tokenizer.encode_lines(text.split(MASK))
     if not others:
-        raise UsageError(f"{shown}: has no {MASK} (in capitals and brackets) to fill")
+        raise UsageError("no-mask", f"{shown}: has no {MASK} (in capitals and brackets) to fill")
     ids, positions = [tokenizer.cls_id, *first], []
     for piece in others:
         positions.append(len(ids))
@@ -184,13 +197,15 @@ def build_contexts(text: str, filler: MaskFiller) -> list[Context]:
     ids.append(tokenizer.sep_id)
     if len(ids) > filler.network.max_positions:
         raise UsageError(
+            "longer-than-model",
             f"{shown}: {len(ids):,} tokens with [CLS] and [SEP], but the model has "
-            f"{filler.network.max_positions:,} positions; shorten the text"
+            f"{filler.network.max_positions:,} positions; shorten the text",
         )
     if filler.trained_length is not None and len(ids) > filler.trained_length:
         log.warning(
             f"{shown}: {len(ids):,} tokens with [CLS] and [SEP], but the model was pre-trained on up to "
-            f"{filler.trained_length:,}; positions beyond that are untrained"
+            f"{filler.trained_length:,}; positions beyond that are untrained",
+            extra={"code": "longer-than-pretraining"},
         )
     return [Context(text, number, ids, position) for number, position in enumerate(positions)]
 
@@ -207,7 +222,7 @@ def fill_mask(
     """
     check_numbers(top, candidates)
     if not texts:
-        raise UsageError(f"no text to fill; give one with {MASK}")
+        raise UsageError("no-text", f"no text to fill; give one with {MASK}")
     contexts = [context for text in texts for context in build_contexts(text, filler)]
     network = filler.network.to(runtime.device)
     number = candidates if isinstance(network, ElectraAsMaskedLM) else top
@@ -228,9 +243,9 @@ def check_numbers(top: int, candidates: int) -> None:
     """Raise a `UsageError` if a number is out of range."""
     for name, value in (("--top", top), ("--candidates", candidates)):
         if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
+            raise UsageError("out-of-range", f"{name} is {value}; it must be at least 1")
     if top > candidates:
-        raise UsageError(f"--top {top} is more than --candidates {candidates}; raise --candidates")
+        raise UsageError("out-of-range", f"--top {top} is more than --candidates {candidates}; raise --candidates")
 
 
 def build_answers(candidates: Candidates, row: int, top: int, filler: MaskFiller) -> list[dict[str, Any]]:

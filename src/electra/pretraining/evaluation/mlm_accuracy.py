@@ -52,14 +52,18 @@ def evaluate_as_mlm(
     """
     for name, value in (("--examples", examples), ("--candidates", candidates)):
         if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
+            raise UsageError("out-of-range", f"{name} is {value}; it must be at least 1")
     directory = RunDirectory(run)
     config = directory.load_config()
     if OBJECTIVES[config.objective].has_generator and not OBJECTIVES[config.objective].discriminates:
-        raise UsageError(f"{run}: --objective {config.objective} has no discriminator; name an ELECTRA run")
+        raise UsageError(
+            "not-electra", f"{run}: --objective {config.objective} has no discriminator; name an ELECTRA run"
+        )
     electra = load_filler(run)
     if not isinstance(electra.network, ElectraAsMaskedLM):
-        raise UsageError(f"{run}: a masked language model; name an ELECTRA run, and use this one as --bert")
+        raise UsageError(
+            "not-electra", f"{run}: a masked language model; name an ELECTRA run, and use this one as --bert"
+        )
     other = load_bert(bert, electra.tokenizer) if bert else None
     with start_runtime(config.runtime) as runtime:
         data = PreparedData.open(data_directory or Path(config.data or directory.data))
@@ -67,8 +71,9 @@ def evaluate_as_mlm(
         for path, network in ((run, electra.network), (bert, other)):
             if network is not None and network.max_positions < data.manifest.seq_len:
                 raise DataError(
+                    "longer-than-model",
                     f"{data.path}: prepared with sequences of {data.manifest.seq_len} tokens, "
-                    f"{path} has {network.max_positions} positions; prepare the text again with a smaller --seq-len"
+                    f"{path} has {network.max_positions} positions; prepare the text again with a smaller --seq-len",
                 )
         batches = evaluation_batches(
             data.heldout, batch_size=BATCH_SIZE, pad_id=electra.tokenizer.pad_id, max_examples=examples
@@ -76,7 +81,10 @@ def evaluate_as_mlm(
         masked = mask_one_per_row(batches, electra.tokenizer)
         with reading_progress("scoring", min(examples, len(data.heldout))) as progress:
             metrics = compute_accuracies(electra.network, other, masked, candidates, runtime, progress)
-    log.info(f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked")
+    log.info(
+        f"{metrics['examples']:,.0f} held-out examples of {data.path}, one token of each masked",
+        extra={"code": "heldout-examples"},
+    )
     return metrics
 
 
@@ -84,10 +92,11 @@ def load_bert(bert: Path, tokenizer: Tokenizer) -> PlainMaskedLM:
     """Load a masked language model to compare with an ELECTRA of this tokenizer."""
     other = load_filler(bert)
     if not isinstance(other.network, PlainMaskedLM):
-        raise UsageError(f"--bert {bert}: a discriminator; name a run of --objective mlm")
+        raise UsageError("not-masked-lm", f"--bert {bert}: a discriminator; name a run of --objective mlm")
     if other.tokenizer.fingerprint != tokenizer.fingerprint:
         raise ModelError(
-            f"{bert}: its tokenizer differs from the ELECTRA's, so accuracies cannot be compared; name a BERT with the same"
+            "other-tokenizer",
+            f"{bert}: its tokenizer differs from the ELECTRA's, so accuracies cannot be compared; name a BERT with the same",
         )
     return other.network
 

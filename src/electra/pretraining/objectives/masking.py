@@ -36,15 +36,17 @@ class MaskingConfig:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 0.5:
-            raise UsageError(f"masking.fraction is {self.fraction}; it must be between 0 and 0.5")
+            raise UsageError("out-of-range", f"masking.fraction is {self.fraction}; it must be between 0 and 0.5")
         if not self.rarity > 0:
-            raise UsageError(f"masking.rarity is {self.rarity}; it must be more than 0")
+            raise UsageError("out-of-range", f"masking.rarity is {self.rarity}; it must be more than 0")
         check_limits(self, "masking.", rarity=10)
         for name in ("generator_mask", "mlm_mask", "mlm_random"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"masking.{name} is {getattr(self, name)}; it must be between 0 and 1")
+                raise UsageError("out-of-range", f"masking.{name} is {getattr(self, name)}; it must be between 0 and 1")
         if self.mlm_mask + self.mlm_random > 1:
-            raise UsageError(f"masking.mlm_mask {self.mlm_mask} and masking.mlm_random {self.mlm_random} exceed 1")
+            raise UsageError(
+                "out-of-range", f"masking.mlm_mask {self.mlm_mask} and masking.mlm_random {self.mlm_random} exceed 1"
+            )
 
 
 class MaskedPositions(NamedTuple):

@@ -47,12 +47,13 @@ class GeneratorConfig:
         for name in ("size", "depth", "heads", "ffn", "initializer_range", "temperature"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UsageError(f"generator.{name} is {value}; it must be more than 0")
+                raise UsageError("out-of-range", f"generator.{name} is {value}; it must be more than 0")
         check_limits(self, "generator.", size=10**8, depth=10**4, heads=10**8, ffn=10**8)
         check_limits(self, "generator.", initializer_range=1000, temperature=10**6)
         if self.temperature < MIN_TEMPERATURE:
             raise UsageError(
-                f"generator.temperature is {self.temperature}; it must be at least {MIN_TEMPERATURE}, which is greedy"
+                "out-of-range",
+                f"generator.temperature is {self.temperature}; it must be at least {MIN_TEMPERATURE}, which is greedy",
             )
 
 
@@ -70,8 +71,9 @@ def compute_generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> Enc
     if hidden < 1 or hidden % heads:
         own_heads = f" and generator.heads {config.heads:g}" if config.heads else ""
         raise UsageError(
+            "indivisible",
             f"generator.size {config.size:g}{own_heads} give{'' if own_heads else 's'} a hidden size of {hidden}, which is "
-            f"not a multiple of {heads} heads; choose multipliers that keep it a multiple"
+            f"not a multiple of {heads} heads; choose multipliers that keep it a multiple",
         )
     return replace(
         main,

@@ -43,10 +43,10 @@ class ContrastConfig:
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:
-            raise UsageError(f"contrast.weight is {self.weight}; it must not be negative")
+            raise UsageError("out-of-range", f"contrast.weight is {self.weight}; it must not be negative")
         check_limits(self, "contrast.", weight=10**6)
         if not 0 < self.unchanged < 1:
-            raise UsageError(f"contrast.unchanged is {self.unchanged}; it must be between 0 and 1")
+            raise UsageError("out-of-range", f"contrast.unchanged is {self.unchanged}; it must be between 0 and 1")
 
 
 class Prediction(NamedTuple):

@@ -63,7 +63,7 @@ class HealthMonitor(Callback):
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Log what is new."""
         for finding in self.check(state.step, self.budget.share(state), metrics):
-            log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}")
+            log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}", extra={"code": "health"})
 
     def check(self, step: int, done: float, metrics: Mapping[str, float]) -> list[Finding]:
         """The problems that are new at this step; a problem that lasts is one finding with its last step."""
@@ -108,7 +108,8 @@ class BudgetWarning(Callback):
             log.warning(
                 f"about {format_count(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
                 f"{FEW_UPDATES:,} teach little more than the frequencies of tokens. Try --preset tiny, a smaller "
-                "--training.batch-size or --seq-len, or a larger budget"
+                "--training.batch-size or --seq-len, or a larger budget",
+                extra={"code": "few-steps"},
             )
 
 

@@ -78,7 +78,9 @@ def paper_table(number: int) -> dict[str, Any]:
         UsageError: not a table that can be computed.
     """
     if number not in TABLES:
-        raise UsageError(f"table {number} cannot be computed; it must be one of {', '.join(map(str, TABLES))}")
+        raise UsageError(
+            "unknown-choice", f"table {number} cannot be computed; it must be one of {', '.join(map(str, TABLES))}"
+        )
     table, rows = TABLES[number], []
     for row in table.rows:
         computed, figures = compute_figures(row, table), {}

@@ -81,13 +81,17 @@ def read_tagged_splits(folder: str) -> tuple[list[Sentence], str, list[Sentence]
     found = find_splits(Path(folder))
     scored = next((split for split in ("dev", "test") if split in found), None)
     if "train" not in found or scored is None:
-        raise DataError(f"{folder}: the tag probe needs train, and dev or test; found {' and '.join(found)}")
+        raise DataError(
+            "missing-split", f"{folder}: the tag probe needs train, and dev or test; found {' and '.join(found)}"
+        )
     splits = {split: read_sentences(found[split]) for split in ("train", scored)}
     for sentence in chain.from_iterable(splits.values()):
         if sentence.tags is None:
-            raise DataError(f"{sentence.place}: no tags; the tag probe needs a column or a field of tags")
+            raise DataError("no-labels", f"{sentence.place}: no tags; the tag probe needs a column or a field of tags")
     if len(splits["train"]) < FOLDS:
-        raise DataError(f"{found['train']}: only {len(splits['train'])} sentences; cross-validation needs {FOLDS}")
+        raise DataError(
+            "too-few-rows", f"{found['train']}: only {len(splits['train'])} sentences; cross-validation needs {FOLDS}"
+        )
     train, heldout = ([each[i] for i in sample_indices(len(each), MAX_SENTENCES)] for each in splits.values())
     return train, scored, heldout
 
