@@ -13,10 +13,9 @@ from torch import Tensor
 from electra.model import encoder, layers
 from electra.model.cpu import enable_cpu_kernels
 from electra.model.packing import Packed, Padded
-from electra.pretraining.objectives import chunked_softmax
+from electra.pretraining.objectives import chunked_softmax, networks
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Stream, seed_everything
 
@@ -25,10 +24,16 @@ QUICK = ("electra", "all-tokens-mlm", "mlm")
 
 
 def score_tokens_plain(
-    network: MaskedLM, hidden: Tensor, targets: Tensor, sampling: Sampling | None = None, u: Tensor | None = None
+    features: Tensor,
+    word: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    sampling: Sampling | None,
+    u: Tensor | None,
+    backend: str | None,
 ) -> TokenScores:
     """Compute all logits, torch's cross-entropy, and argmax."""
-    logits = network.predict(hidden)
+    logits = F.linear(features, word, bias)
     nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
     sampled = None
     if sampling is not None:
@@ -50,7 +55,7 @@ def attend_plain(qkv: Tensor, layout: Padded | Packed, head_size: int, dropout: 
 def use_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "attend", attend_plain)
     monkeypatch.setattr(encoder, "choose_layout", lambda mask, min_padding: Padded(mask))
-    monkeypatch.setattr(MaskedLM, "score", score_tokens_plain)
+    monkeypatch.setattr(networks, "score_tokens", score_tokens_plain)
 
 
 def train(electra: PretrainingModel) -> tuple[list[float], dict[str, Tensor]]:

@@ -1,5 +1,8 @@
 """Heads for pre-training: the masked-LM head and the replaced-token head."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -16,14 +19,17 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(
-        self, hidden: Float[Tensor, "*rows H"], word_embeddings: Float[Tensor, "V E"]
-    ) -> Float[Tensor, "*rows V"]:
-        """Compute logits over the vocabulary for each hidden vector; pass only vectors of tokens to predict."""
-        return F.linear(self.transform(hidden), word_embeddings, self.bias)
+        self,
+        hidden: Float[Tensor, "*rows H"],
+        word_embeddings: Float[Tensor, "V E"],
+        compute: Callable[..., Any] = F.linear,
+    ) -> Any:
+        """Compute logits over the vocabulary for each hidden vector; pass only vectors of tokens to predict.
 
-    def transform(self, hidden: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows E"]:
-        """Compute the vectors whose products with the word embeddings are the logits, except the bias."""
-        return self.norm(F.gelu(self.dense(hidden)))
+        `compute` takes features [*rows, E], embeddings and bias [V], and returns something else in place of all logits, such
+        as a loss in chunks. It is called here, so that hooks and sharding see the head as one module.
+        """
+        return compute(self.norm(F.gelu(self.dense(hidden))), word_embeddings, self.bias)
 
 
 class ReplacedTokenHead(nn.Module):

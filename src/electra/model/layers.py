@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from electra.model.packing import Packed, Padded, merge_heads, split_heads
+from electra.model.packing import Packed, Padded, merge_heads
 
 
 class Embeddings(nn.Module):
@@ -57,16 +57,15 @@ class SelfAttention(nn.Module):
         self,
         x: Float[Tensor, "*tokens H"],
         layout: Padded | Packed,
-        queries: Float[Tensor, "B Q H"] | None = None,
+        positions: Int64[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
-        """Attend from each of `queries` (default: all of `x`, which is in `layout`) to the tokens of its sequence."""
+        """Attend from each token of `x`, which is in `layout`, or only from those at `positions`, to its sequence."""
         dropout = self.dropout if self.training else 0.0
-        if queries is None:
-            return self.output(self.attend(self.qkv(x), layout, self.head_size, dropout))
-        sizes = [x.shape[-1], 2 * x.shape[-1]]
-        (w_q, w_kv), (b_q, b_kv) = self.qkv.weight.split(sizes), self.qkv.bias.split(sizes)
-        q = split_heads(F.linear(queries, w_q, b_q), self.head_size)
-        k, v = layout.split_heads(F.linear(x, w_kv, b_kv), 2, self.head_size).unbind()
+        qkv = self.qkv(x)
+        if positions is None:
+            return self.output(self.attend(qkv, layout, self.head_size, dropout))
+        q, k, v = layout.split_heads(qkv, 3, self.head_size).unbind()
+        q = q.take_along_dim(positions[:, None, :, None], dim=2)
         return self.output(merge_heads(F.scaled_dot_product_attention(q, k, v, build_key_mask(layout), dropout)))
 
 
@@ -107,10 +106,9 @@ class TransformerLayer(nn.Module):
         layout: Padded | Packed,
         positions: Int64[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "*queries H"]:
-        """Compute the layer's output at every token, or only at `positions`, which skips all other work of the layer."""
-        queries = None if positions is None else layout.gather(x, positions)
-        residual = x if queries is None else queries
-        y = self.attention_norm(residual + self.dropout(self.attention(x, layout, queries)))
+        """Compute the layer's output at every token, or only at `positions`, which skips most of the layer's other work."""
+        residual = x if positions is None else layout.gather(x, positions)
+        y = self.attention_norm(residual + self.dropout(self.attention(x, layout, positions)))
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
 
 

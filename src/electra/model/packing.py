@@ -113,11 +113,6 @@ class Packed:
         return (row * number * length + column)[:, None] + torch.arange(number) * length
 
 
-def split_heads(x: Float[Tensor, "B Q ND"], size: int) -> Float[Tensor, "B N Q D"]:
-    """Split the heads of each vector."""
-    return x.unflatten(-1, (-1, size)).transpose(1, 2)
-
-
 def merge_heads(x: Float[Tensor, "B N Q D"]) -> Float[Tensor, "B Q ND"]:
     """Concatenate the heads of each vector."""
     return x.transpose(1, 2).flatten(2)

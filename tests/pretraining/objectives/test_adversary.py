@@ -33,7 +33,7 @@ def test_policy_gradient_equals_reinforce() -> None:
     reward = everywhere.gather(1, done.masked.positions)
     baseline = -torch.sigmoid(electra.corruption.baseline(generated.hidden)).squeeze(-1).log()
     advantage = ((reward - baseline) * used).detach()
-    logits = electra.generator.predict(generated.hidden)
+    logits = electra.generator(hidden=generated.hidden)
     p = (logits.detach() / 2).index_fill(-1, torch.tensor([MASK]), -math.inf).softmax(-1)
     to_logits = advantage.unsqueeze(-1) * (p - F.one_hot(generated.sampled, VOCAB)) / 2
     (expected,) = torch.autograd.grad(logits, generated.hidden, to_logits, retain_graph=True)

@@ -20,7 +20,7 @@ MASK = 3
 def score_tokens(network, hidden, targets, sampling=None, u=None) -> TokenScores:
     """Call the tested function, with random numbers for the samples."""
     u = torch.rand(targets.shape) if sampling is not None and u is None else u
-    return network.score(hidden, targets, sampling, u)
+    return network(hidden=hidden, targets=targets, sampling=sampling, u=u).scores
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_loss_and_gradients_equal_plain_softmax(network, hidden, targets) -> None:
     weights = torch.rand(targets.shape)  # a different gradient for every row
     scores = score_tokens(network, hidden, targets)
-    logits = network.predict(hidden)
+    logits = network(hidden=hidden)
     plain = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
     torch.testing.assert_close(scores.nll, plain)
     assert scores.sampled is None
@@ -77,7 +77,7 @@ def test_loss_and_gradients_equal_plain_softmax(network, hidden, targets) -> Non
 @torch.no_grad()
 def test_samples_follow_the_softmax(network, sampling) -> None:
     hidden, targets = torch.randn(1, SIZES.hidden_size), torch.tensor([5])
-    p = sampling.scores(network.predict(hidden), targets).softmax(-1)[0].double()
+    p = sampling.scores(network(hidden=hidden), targets).softmax(-1)[0].double()
     sampled = score_tokens(network, hidden.expand(40_000, -1), targets.expand(40_000), sampling).sampled
     counts = torch.bincount(sampled, minlength=SIZES.vocab_size)
     assert not counts[p == 0].any()
@@ -89,7 +89,7 @@ def test_samples_follow_the_softmax(network, sampling) -> None:
 
 
 def test_excluded_tokens_have_probability_zero(network) -> None:
-    logits, targets = network.predict(torch.randn(7, SIZES.hidden_size)), torch.arange(7)
+    logits, targets = network(hidden=torch.randn(7, SIZES.hidden_size)), torch.arange(7)
     assert torch.equal(Sampling().scores(logits, targets), logits)
     scores = Sampling(2.0, MASK, exclude_original_token=True).scores(logits, targets)
     excluded = F.one_hot(targets, SIZES.vocab_size).bool()
@@ -103,7 +103,7 @@ def test_samples_do_not_depend_on_block_size(network, hidden, targets) -> None:
     torch.manual_seed(1)
     found = score_tokens(network, hidden, targets, Sampling(excluded=MASK)).sampled
     torch.manual_seed(1)
-    cumulative = network.predict(hidden).index_fill(-1, torch.tensor(MASK), -math.inf).softmax(-1).cumsum(-1)
+    cumulative = network(hidden=hidden).index_fill(-1, torch.tensor(MASK), -math.inf).softmax(-1).cumsum(-1)
     u = torch.rand(targets.numel()).view_as(targets)
     expected = (cumulative <= u.unsqueeze(-1) * cumulative[..., -1:]).sum(-1)
     assert torch.equal(found, expected)
@@ -223,7 +223,7 @@ def test_tokens_with_bias_minus_infinity_are_excluded() -> None:
         network.head.bias[:600] = -math.inf
     hidden, targets = torch.randn(9, 16), torch.arange(600, 609)
     scores = score_tokens(network, hidden, targets, Sampling())
-    logits = network.predict(hidden)[:, 600:]
+    logits = network(hidden=hidden)[:, 600:]
     torch.testing.assert_close(scores.nll, F.cross_entropy(logits, targets - 600, reduction="none"))
     assert int(scores.sampled.min()) >= 600
     scores.nll.sum().backward()

@@ -79,7 +79,7 @@ def test_all_tokens_mlm_mixes_copy_and_softmax() -> None:
     hidden = electra.target.network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
     copy = torch.sigmoid(electra.target.copy(hidden))
     read = F.one_hot(done.corrupted.input_ids, VOCAB)
-    p = copy * read + (1 - copy) * electra.target.network.predict(hidden).softmax(-1)
+    p = copy * read + (1 - copy) * electra.target.network(hidden=hidden).softmax(-1)
     torch.testing.assert_close(p.sum(-1), torch.ones_like(p[..., 0]))
     real = inputs.input_ids != PAD
     nll = -p.gather(-1, inputs.input_ids.unsqueeze(-1)).squeeze(-1)[real].log().mean()
@@ -98,7 +98,7 @@ def test_all_tokens_mlm_without_copy_is_a_softmax_at_all_tokens() -> None:
     real = inputs.input_ids != PAD
     network = electra.target.network
     hidden = network.encoder(done.corrupted.input_ids, inputs.token_type_ids, inputs.attention_mask)
-    everywhere = F.cross_entropy(network.predict(hidden)[real], inputs.input_ids[real])
+    everywhere = F.cross_entropy(network(hidden=hidden)[real], inputs.input_ids[real])
     torch.testing.assert_close(
         loss, everywhere + done.losses["generator_loss"].sum() / electra.counts(inputs)["masked"]
     )

@@ -1,8 +1,10 @@
 """The networks of pre-training: masked language model, discriminator, their sizes and shared weights."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
@@ -126,29 +128,23 @@ class MaskedLM(nn.Module):
         """
         if hidden is None:
             hidden = self.encoder(input_ids, token_type_ids, attention_mask, positions)
+        word = self.encoder.embeddings.word.weight
         if candidates is not None:
-            word = self.encoder.embeddings.word(candidates)
-            return (self.head.transform(hidden) * word).sum(-1).float() + self.head.bias[candidates]
-        return (
-            self.predict(hidden)
-            if targets is None
-            else MaskedLMOutput(hidden, self.score(hidden, targets, sampling, u))
-        )
+            return self.head(hidden, word, partial(compute_candidate_logits, candidates=candidates))
+        if targets is None:
+            return self.head(hidden, word)
+        score = partial(score_tokens, targets=targets, sampling=sampling, u=u, backend=self.backend)
+        return MaskedLMOutput(hidden, self.head(hidden, word, score))
 
-    def predict(self, hidden: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows V"]:
-        """Logits over the vocabulary."""
-        return self.head(hidden, self.encoder.embeddings.word.weight)
 
-    def score(
-        self,
-        hidden: Float[Tensor, "*rows H"],
-        targets: Int64[Tensor, "*rows"],
-        sampling: Sampling | None = None,
-        u: Float[Tensor, "*rows"] | None = None,
-    ) -> TokenScores:
-        """Loss of the targets, and samples, by chunked softmax."""
-        features, word = self.head.transform(hidden), self.encoder.embeddings.word.weight
-        return score_tokens(features, word, self.head.bias, targets, sampling, u, self.backend)
+def compute_candidate_logits(
+    features: Float[Tensor, "*rows E"],
+    word: Float[Tensor, "V E"],
+    bias: Float[Tensor, " V"],
+    candidates: Int64[Tensor, "*rows"],
+) -> Float[Tensor, "*rows"]:
+    """Compute the logit of one token per row, in float32."""
+    return (features * F.embedding(candidates, word)).sum(-1).float() + bias[candidates]
 
 
 def build_generator(main: EncoderConfig, config: GeneratorConfig, encoder: Encoder) -> MaskedLM:
