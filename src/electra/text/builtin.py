@@ -7,20 +7,18 @@ import logging
 import os
 import platform
 import shutil
-import subprocess
-import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distributions
+from itertools import chain
 from pathlib import Path
 
 from electra.errors import StorageError, TextError
-from electra.runtime.workers import available_cores
+from electra.runtime.workers import available_cores, map_unordered
 from electra.storage import write_atomically
-from electra.text import prose
+from electra.text.prose import read_paragraphs
 
 VERSION = 1
 """Version of the extraction; a new one invalidates cached text."""
@@ -29,6 +27,8 @@ MIN_DOCUMENT_CHARS = 200
 DOCUMENTS = {".rst", ".md", ".txt"}
 NOT_PROSE = {"__pycache__", "test", "tests", "site-packages", "licenses", "LICENSES"}
 OURS = "electra"
+FILES_PER_ITEM = 64
+"""Files that a worker process reads at a time."""
 
 
 @cache
@@ -99,24 +99,13 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _extract_in_parallel(files: list[Path]) -> Iterable[list[str]]:
-    # Not `electra.runtime.workers`: a script that imports only the standard library starts faster than a spawned process
-    # that imports this package, and gets all files of a worker at once.
-    workers = available_cores()
-    shares = [files[worker::workers] for worker in range(workers)]
-    with ThreadPoolExecutor(workers) as threads:
-        results = [iter(lines) for lines in threads.map(_extract_in_process, shares)]
-    return [json.loads(next(results[index % workers])) for index in range(len(files))]
+def _extract_in_parallel(files: list[Path]) -> Iterator[list[str]]:
+    """Yield the paragraphs of each file, in order."""
+    shares = [(start, files[start : start + FILES_PER_ITEM]) for start in range(0, len(files), FILES_PER_ITEM)]
+    results = dict(map_unordered(_extract_share, shares, available_cores()))
+    return chain.from_iterable(results[start] for start, _ in shares)
 
 
-def _extract_in_process(files: list[Path]) -> list[str]:
-    # -I: do not search the script's folder for modules, where ours would shadow those of the standard library.
-    command = [sys.executable, "-I", prose.__file__]
-    paths = json.dumps([str(file) for file in files])
-    done = subprocess.run(command, input=paths, capture_output=True, encoding="utf-8", check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise TextError(
-            "extraction-failed", f"builtin: extracting the documentation of installed packages failed: {reason}"
-        )
-    return done.stdout.splitlines()
+def _extract_share(share: tuple[int, list[Path]]) -> tuple[int, list[list[str]]]:
+    start, files = share
+    return start, [read_paragraphs(path) for path in files]

@@ -1,15 +1,8 @@
-"""Extract prose from Python modules and documentation files, without importing them.
-
-As a script, it reads a JSON list of paths and writes a JSON list of paragraphs on one line for each. It imports only the
-standard library, so that many processes start fast.
-"""
+"""Extract prose from Python modules and documentation files, without importing them."""
 
 import ast
 import inspect
-import json
 import re
-import signal
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -176,13 +169,3 @@ def is_prose(text: str) -> bool:
     prose = sum(1 for word in words if WORD.match(word.lstrip("(\"'“")))
     function_words = sum(1 for word in words if word.lower() in FUNCTION_WORDS)
     return prose >= MIN_PROSE * len(words) and function_words >= MIN_FUNCTION_WORDS * len(words)
-
-
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a traceback
-    for path in json.load(sys.stdin):
-        print(json.dumps(read_paragraphs(Path(path))))
-
-
-if __name__ == "__main__":
-    main()
