@@ -3,12 +3,13 @@
 import io
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from electra.config.options import lookup
 
 if TYPE_CHECKING:
     from electra.config.parser import Parser
@@ -40,12 +41,6 @@ class Command:
     """There is a function in `electra.display` for what it returns."""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Differences of options from the function's parameters, by option."""
-
-
-def lookup(path: str) -> Callable[[], Any]:
-    """A function that imports a value by its module and name."""
-    module, _, name = path.rpartition(".")
-    return lambda: getattr(import_module(module), name)
 
 
 PRESET = {"preset": {"choices": lookup("electra.presets.PRESETS"), "optional": False}}

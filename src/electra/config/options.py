@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from electra.config.checks import check_choice, check_value, join_choices
@@ -117,6 +118,12 @@ def parse_number(text: str) -> int | float | None:
     if INT.fullmatch(text):
         return int(text)
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan")) if FLOAT.fullmatch(text) else None
+
+
+def lookup(path: str) -> Callable[[], Any]:
+    """A function that imports a value by its module and name, when it is called."""
+    module, _, name = path.rpartition(".")
+    return lambda: getattr(import_module(module), name)
 
 
 def choice_field(default: str | tuple[str, ...], choices: Callable[[], Iterable[str]]) -> Any:

@@ -31,7 +31,7 @@ from electra.pretraining.warm_start import check_init, load_initial_weights, loa
 from electra.runtime.distributed import main_process_first, share_errors
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
-from electra.text.corpus import BUILTIN
+from electra.text.corpus import make_absolute
 from electra.text.tokenizer import Tokenizer
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -143,16 +143,12 @@ def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
     """The configuration as it is saved: it means the same files from any folder."""
-
-    def absolute(source: str) -> str:
-        return source if source == BUILTIN or source.startswith("hf://") else str(Path(source).absolute())
-
     return replace(
         config,
-        text=tuple(map(absolute, config.text)),
-        data=config.data and absolute(config.data),
-        tokenizer=config.tokenizer and absolute(config.tokenizer),
-        init=config.init and absolute(config.init),
+        text=tuple(map(make_absolute, config.text)),
+        data=config.data and make_absolute(config.data),
+        tokenizer=config.tokenizer and make_absolute(config.tokenizer),
+        init=config.init and make_absolute(config.init),
     )
 
 

@@ -1,7 +1,8 @@
 """Checks of option values and of conflicts between options. Messages name the conflict and a valid alternative."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
+from electra.config.checks import check_choice
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.generators import GENERATOR_TRAINING
@@ -10,12 +11,6 @@ from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig
-
-
-def check_choice(option: str, value: str, choices: Collection[str]) -> None:
-    """Raise a `UsageError` if `value` is not one of `choices`, the keys of a table."""
-    if value not in choices:
-        raise UsageError("unknown-choice", f"{option} is {value!r}; it must be one of {', '.join(choices)}")
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:

@@ -19,7 +19,7 @@ from electra.storage import holds_files, write_atomically
 from electra.studies.catalog import STUDIES
 from electra.studies.scales import SCALES
 from electra.studies.study import Published, Study
-from electra.text.corpus import BUILTIN
+from electra.text.corpus import make_absolute
 
 STUDY = "study.json"
 
@@ -77,8 +77,8 @@ def build_study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
     return {
         "study": config.name,
         "scale": config.scale,
-        "data": absolute_source(config.data),
-        "glue": absolute_source(config.glue),
+        "data": make_absolute(config.data),
+        "glue": make_absolute(config.glue),
         "rates": dict(config.rates),
         "equal": study.equal,
         "budget": study.budget,
@@ -89,11 +89,6 @@ def build_study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
 def save_study(config: StudyConfig, study: Study) -> None:
     """Write study.json."""
     write_atomically(config.out / STUDY, (json.dumps(build_study_record(config, study), indent=2) + "\n").encode())
-
-
-def absolute_source(place: str) -> str:
-    """Make a path absolute; leave `builtin` and names on the hub as they are."""
-    return place if place == BUILTIN or place.startswith("hf://") else str(Path(place).absolute())
 
 
 def load_budget(config: StudyConfig) -> float | None:

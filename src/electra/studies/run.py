@@ -21,7 +21,7 @@ from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.run_directory import RunDirectory
 from electra.storage import LOCK, lock_output, write_atomically
 from electra.studies.catalog import STUDIES
-from electra.studies.config import StudyConfig, absolute_source, load_budget, save_study
+from electra.studies.config import StudyConfig, load_budget, save_study
 from electra.studies.inputs import check_tasks, fit_scale_to_data, prepare_shared_data
 from electra.studies.plan import Plan, StepTimer, compute_budget, format_minutes, format_plan, log_plan, make_plan
 from electra.studies.probing.tags import read_tagged_splits
@@ -32,6 +32,7 @@ from electra.studies.scales import SCALES, Scale
 from electra.studies.study import Study, Variant, set_learning_rates
 from electra.studies.trial import EvalConfig, Trial
 from electra.studies.trial_processes import run_trials
+from electra.text.corpus import make_absolute
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def build_eval_config(study_config: StudyConfig, tasks: tuple[str, ...]) -> Eval
         study_config.glue,
         tasks,
         study_config.finetune_seeds,
-        tags=study_config.tags and absolute_source(study_config.tags),
+        tags=study_config.tags and make_absolute(study_config.tags),
     )
 
 

@@ -13,9 +13,14 @@ from electra.text.builtin import get_builtin_text
 from electra.text.files import list_files, make_read_error
 from electra.text.formats import Documents, Encoding, Piece, ReadOptions, describe_formats, find_reader
 
-__all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece"]
+__all__ = ["BUILTIN", "Corpus", "Documents", "Encoding", "Piece", "make_absolute"]
 
 BUILTIN = "builtin"
+
+
+def make_absolute(source: str) -> str:
+    """Make the path of a source absolute, so that it means the same text in any folder; other sources stay as they are."""
+    return source if source == BUILTIN or source.startswith("hf://") else str(Path(source).absolute())
 
 
 class SourceFile(NamedTuple):

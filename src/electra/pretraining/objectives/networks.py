@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.config.checks import check_limits
+from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.heads import MaskedLMHead, ReplacedTokenHead
@@ -24,7 +25,7 @@ MIN_TEMPERATURE = 1e-6
 class GeneratorConfig:
     """The generator, which fills the masked positions (section 3.2)."""
 
-    kind: str = "masked-lm"
+    kind: str = choice_field("masked-lm", lambda: [*lookup("electra.pretraining.objectives.spec.GENERATORS")(), "none"])
     """masked-lm: a masked language model; unigram: samples by corpus frequency; uniform: any token; none: only for mlm."""
     size: float = 0.25
     """Multiplier of the discriminator's hidden size, feed-forward size and number of heads (paper, Table 6)."""
@@ -36,7 +37,7 @@ class GeneratorConfig:
     """Multiplier of the feed-forward size; by default generator.size."""
     tying: Literal["none", "embeddings", "all"] = "embeddings"
     """Weights that generator and discriminator share; all requires equal sizes."""
-    training: str = "mle"
+    training: str = choice_field("mle", lookup("electra.pretraining.objectives.generators.GENERATOR_TRAINING"))
     """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training."""
     initializer_range: float | None = None
     """Standard deviation of the generator's initial weights; by default the discriminator's."""
