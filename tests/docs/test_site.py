@@ -40,6 +40,13 @@ def test_drawing_has_every_package_and_only_real_imports() -> None:
         assert places[name] < places[other]
 
 
+def test_the_architecture_page_lists_every_package() -> None:
+    page = (DOCS / "concepts/architecture.md").read_text()
+    packages = load("package_graph").package_imports(Path(electra.__file__).parent)
+    first_column = " ".join(re.findall(r"^\| (`[^|]*)\|", page, re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", first_column)) >= set(packages)
+
+
 @pytest.mark.slow
 def test_generated_pages_have_every_verb_and_preset() -> None:
     pages = load("generate")
