@@ -70,7 +70,7 @@ def save_model(directory: Path, config: EncoderConfig = TINY) -> Path:
     return directory
 
 
-def draw_sentence(draw: random.Random) -> tuple[str, bool]:
+def sentence(draw: random.Random) -> tuple[str, bool]:
     """Return a sentence, and whether it is positive."""
     positive = draw.random() < 0.5
     adjective = draw.choice(["good", "fine"] if positive else ["bad", "awful"])
@@ -78,7 +78,7 @@ def draw_sentence(draw: random.Random) -> tuple[str, bool]:
     return f"the {draw.choice(['cat', 'dog', 'fox', 'owl'])} is {extra}{adjective} .", positive
 
 
-def draw_pair(draw: random.Random) -> tuple[str, str, bool]:
+def pair(draw: random.Random) -> tuple[str, str, bool]:
     """Return two sentences, and whether both are about the same animal."""
     first = draw.choice(["cat", "dog"])
     second = draw.choice(["cat", "dog"])
@@ -92,9 +92,9 @@ def write_glue(folder: Path, rows: int = 64) -> Path:
         labeled = split != "test"
         sst, mrpc, sts, rte = [], [], [], []
         for i in range(number):
-            text, positive = draw_sentence(draw)
+            text, positive = sentence(draw)
             sst.append(f"{text}\t{int(positive)}" if labeled else f"{i}\t{text}")
-            a, b, same = draw_pair(draw)
+            a, b, same = pair(draw)
             mrpc.append("\t".join([str(int(same)) if labeled else str(i), "7", "8", a, b]))
             score = f"{5.0 * same:.3f}"
             sts.append("\t".join([str(i), "g", "f", "y", "o", "s", "s", a, b, *([score] if labeled else [])]))
@@ -116,7 +116,7 @@ def write_mnli(folder: Path, rows: int) -> None:
     for file, columns in (("train", 12), ("dev_matched", 16), ("dev_mismatched", 16), ("test_matched", 10)):
         lines = []
         for i in range(rows // 2):
-            a, b, same = draw_pair(draw)
+            a, b, same = pair(draw)
             row = [str(i), *["n/a"] * 7, a, b, *["n/a"] * (columns - 11), "entailment" if same else "neutral"]
             lines.append("\t".join(row[:columns]))
         write_tsv(folder / "MNLI" / f"{file}.tsv", "\t".join(f"c{i}" for i in range(columns)), lines)
