@@ -1,4 +1,4 @@
-"""Whole runs on toy tasks: training, repetition, resuming, selection of the best epoch, errors."""
+"""Complete runs on toy tasks: training, repetition, resuming, selection of the best epoch, errors."""
 
 import json
 import subprocess
@@ -11,8 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.callbacks import AtStep, CrashError, crash
+from support.errors import check_message, notices, raises
 from support.toy_tasks import TINY, save_model, write_glue, write_jsonl
 
+from electra.config.suggestions import format_flag
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, from_options
@@ -42,7 +44,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_run_learns_and_writes_its_files(model, glue, tmp_path, capsys) -> None:
+def test_run_learns_and_writes_its_files(model, glue, tmp_path, caplog) -> None:
     settings = config(model, glue, epochs=8.0, learning_rate=2e-3)
     summary = finetune(settings, tmp_path / "out", seeds=2)
     accuracy = summary["metrics"]["dev"]["accuracy"]
@@ -58,13 +60,14 @@ def test_run_learns_and_writes_its_files(model, glue, tmp_path, capsys) -> None:
     rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [str(i) for i in range(16)]
     assert {row["label"] for row in rows} == {"0", "1"}
-    # Killed when its results were written, but not all was removed that it does not need any more.
+    # As if the run was killed after it wrote its results, and before it removed the files that it no longer needs.
     checkpoint = tmp_path / "out/seed-1/checkpoints/step-00000008"
     checkpoint.mkdir(parents=True)
     for path in (checkpoint / "model.safetensors", tmp_path / "out/seed-1/best.safetensors"):
         path.write_bytes(b"left")
     finetune(settings, tmp_path / "out", seeds=2)
-    assert "seed-1 is finished" in capsys.readouterr().out
+    for message, seed in zip(notices(caplog, "finished"), (0, 1), strict=True):
+        check_message(message, tmp_path / "out" / f"seed-{seed}")
     assert {path.name for path in (tmp_path / "out/seed-1").iterdir()} == left
 
 
@@ -72,7 +75,7 @@ def test_run_learns_and_writes_its_files(model, glue, tmp_path, capsys) -> None:
     ("task", "metric"), [("mrpc", "accuracy"), ("stsb", "spearman"), ("rte", "accuracy"), ("mnli", "accuracy")]
 )
 def test_pairs(model, glue, tmp_path, task: str, metric: str) -> None:
-    """Every kind of pair task, by the metric of the paper's tables."""
+    """Each kind of pair task has the main metric of the paper's tables."""
     summary = finetune(config(model, glue, task, epochs=1.0), tmp_path / "out")
     assert summary["main_metric"] == metric
     assert set(summary["metrics"]) == ({"dev", "dev_mismatched"} if task == "mnli" else {"dev"})
@@ -80,21 +83,23 @@ def test_pairs(model, glue, tmp_path, task: str, metric: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("select", ["last", "best"])
-def test_killed_run_ends_as_an_uninterrupted_one(model, glue, tmp_path, monkeypatch, capsys, select: str) -> None:
+def test_killed_run_ends_like_an_uninterrupted_one(model, glue, tmp_path, monkeypatch, caplog, select: str) -> None:
     settings = config(model, glue, select=select)
     build_recipe = run.build_recipe
 
-    def often(*arguments):
+    def checkpoint_often(*arguments):
         recipe = build_recipe(*arguments)
         return replace(recipe, training=replace(recipe.training, checkpoint_every=3))
 
-    monkeypatch.setattr(run, "build_recipe", often)
+    monkeypatch.setattr(run, "build_recipe", checkpoint_often)
     whole = finetune(settings, tmp_path / "whole")
     for killed_at in (2, 5, 11):
         with pytest.raises(CrashError):
             finetune(settings, tmp_path / "killed", callbacks=[AtStep(killed_at, crash)])
+    caplog.clear()
     resumed = finetune(settings, tmp_path / "killed")
-    assert "resuming from step 9 (" in capsys.readouterr().out
+    [message] = notices(caplog, "resuming")
+    check_message(message, 9)
     assert resumed["metrics"] == whole["metrics"]
     assert resumed["selected"] == whole["selected"]
     ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "killed")
@@ -103,7 +108,7 @@ def test_killed_run_ends_as_an_uninterrupted_one(model, glue, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_kill_9(model, glue, tmp_path) -> None:
-    """The real signal, at moments that nobody chose; the last call finds whatever they left."""
+    """Kill the process with SIGKILL at three moments, then resume: the results equal those of an uninterrupted run."""
     words = [
         "--model",
         str(model),
@@ -118,7 +123,7 @@ def test_kill_9(model, glue, tmp_path) -> None:
     ]
     command = [sys.executable, "-m", "electra", "finetune", "sst2", *words, "--select", "best"]
     whole = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, check=True)
-    assert b"Results:" in whole.stdout
+    assert str(tmp_path / "whole" / "results.json").encode() in whole.stdout
     for _ in range(3):
         best = tmp_path / "killed" / "seed-0" / "best.safetensors"
         before = best.stat().st_mtime_ns if best.exists() else 0
@@ -135,7 +140,7 @@ def test_kill_9(model, glue, tmp_path) -> None:
 
 
 def test_best_epoch_is_selected_by_option(model, glue, tmp_path, monkeypatch) -> None:
-    """With a score that falls from epoch to epoch, the first epoch's weights are the best."""
+    """If the score falls from epoch to epoch, the weights of the first epoch are selected."""
     falling = iter([3.0, 2.0, 1.0, 0.0, 50.0])
     settings = config(model, glue, select="best")
     one = finetune(replace(settings, epochs=1.0, select="last"), tmp_path / "one")
@@ -163,7 +168,7 @@ def test_seeds_differ_and_repeat(model, glue, tmp_path) -> None:
 
 
 def test_from_scratch_ignores_the_weights(model, glue, tmp_path) -> None:
-    """With a rate of next to nothing the weights stay as they start."""
+    """With a learning rate near 0, the weights keep their initial values."""
     frozen = config(model, glue, epochs=1.0, learning_rate=1e-12)
     finetune(frozen, tmp_path / "kept")
     finetune(replace(frozen, from_scratch=True), tmp_path / "scratch")
@@ -184,7 +189,7 @@ def test_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -> 
 
 
 def test_bias_correction_is_an_option(model, glue, tmp_path) -> None:
-    """The first update is the rate times g / |g|, and uncorrected 3.16 times that: (1 - beta1) / sqrt(1 - beta2)."""
+    """The first update is the rate times g / |g|; without correction it is (1 - beta1) / sqrt(1 - beta2) = 3.16 times that."""
     for corrected in (None, False, True):
         given = {} if corrected is None else {"bias_correction": corrected}
         one_step = config(model, glue, epochs=1.0, batch_size=64, warmup=0.0, learning_rate=1e-3, **given)
@@ -199,7 +204,7 @@ def test_bias_correction_is_an_option(model, glue, tmp_path) -> None:
     assert torch.equal(default, uncorrected)
 
 
-def test_own_table(model, tmp_path, capsys) -> None:
+def test_table_without_dev(model, tmp_path, caplog) -> None:
     rows = [
         {"t": f"the {a} is {w}", "y": y} for a in ("cat", "dog", "fox") for w, y in (("good", "kind"), ("bad", "rude"))
     ]
@@ -210,10 +215,11 @@ def test_own_table(model, tmp_path, capsys) -> None:
     )
     summary = finetune(settings, tmp_path / "out")
     assert summary["metrics"]["dev"]["accuracy"]["median"] > 90
-    assert "held out as dev" in capsys.readouterr().out
+    [message] = notices(caplog, "held-out")
+    check_message(message, "train.jsonl")
 
 
-def test_default_hyperparameters_are_the_paper_s() -> None:
+def test_default_hyperparameters_are_those_of_the_paper() -> None:
     recipe, large = TASKS["rte"].recipe, replace(TINY, hidden_size=1024, num_heads=16)
     assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, TINY) == Hyperparameters(10.0, 3e-4, 0.8)
     assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, large) == Hyperparameters(10.0, 5e-5, 0.9)
@@ -223,16 +229,16 @@ def test_default_hyperparameters_are_the_paper_s() -> None:
 
 def test_another_configuration_in_the_same_directory(model, glue, tmp_path) -> None:
     finetune(config(model, glue, epochs=1.0), tmp_path / "out")
-    with pytest.raises(RunError, match=r"another configuration: --epochs is 1\.0 there, 2\.0 here"):
+    with raises(RunError, "other-configuration", "--epochs", 1.0, 2.0):
         finetune(config(model, glue, epochs=2.0), tmp_path / "out")
     (tmp_path / "other" / "seed-0").mkdir(parents=True)
     (tmp_path / "other" / "seed-0" / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="not empty and not a run"):
+    with raises(RunError, "not-run", tmp_path / "other", "--out"):
         finetune(config(model, glue), tmp_path / "other")
 
 
 def test_run_that_was_killed_at_its_start_restarts(model, glue, tmp_path) -> None:
-    """The partial file of an interrupted write is not a run."""
+    """A directory with only the partial file of an interrupted write is not a run, and can be used."""
     (tmp_path / "out" / "seed-0").mkdir(parents=True)
     (tmp_path / "out" / "seed-0" / ".config.yaml.123.partial").write_text("ta")
     (tmp_path / "out" / "seed-0" / "inputs.json").write_text("{}")
@@ -245,89 +251,91 @@ def test_changed_input_files(model, tmp_path) -> None:
     given = {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 1}
     finetune(from_options("table", given), tmp_path / "out")
     write_jsonl(train, rows * 2)
-    with pytest.raises(RunError, match=r"train\.jsonl has changed since this run began"):
+    with raises(RunError, "changed-file", "train.jsonl"):
         finetune(from_options("table", given), tmp_path / "out")
 
 
 def test_wrong_options_write_nothing(model, glue, tmp_path) -> None:
-    with pytest.raises(UsageError, match="--max-length 65 is more than the 64 positions of the model"):
+    with raises(UsageError, "longer-than-model", "--max-length", 65, 64):
         finetune(config(model, glue, max_length=65), tmp_path / "out")
     broken = write_glue(tmp_path / "glue")
     (broken / "SST-2" / "test.tsv").write_text("index\tsentence\n0\n")
-    with pytest.raises(DataError, match=r"test\.tsv:2: 1 columns"):  # although it is needed only after training
+    with raises(DataError, "bad-row", "test.tsv:2", 1):  # before training, although the file is read only after it
         finetune(config(model, broken), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_skip_bad_rows_is_for_training_rows_only(model, tmp_path, capsys) -> None:
+def test_skip_bad_rows_is_for_training_rows_only(model, tmp_path, caplog) -> None:
     data = write_glue(tmp_path / "glue")
     with (data / "SST-2" / "train.tsv").open("a") as file:
         file.write("half a row\n")
     summary = finetune(config(model, data, epochs=1.0, skip_bad_rows=True), tmp_path / "out")
     assert summary["data"]["train"] == {"examples": 64, "cut": 0, "rows_left_out": 1}
-    assert "train.tsv: 1 rows" in capsys.readouterr().out
+    [message] = notices(caplog, "skipped-rows")
+    check_message(message, "train.tsv", 1)
     with (data / "SST-2" / "dev.tsv").open("a") as file:
         file.write("half a row\n")
-    with pytest.raises(DataError, match=r"dev\.tsv:34: 1 columns .* rows may be left out of a training file only"):
+    with raises(DataError, "bad-row", "dev.tsv:34", 1) as caught:
         finetune(config(model, data, epochs=1.0, skip_bad_rows=True), tmp_path / "other")
+    assert "--skip-bad-rows" not in str(caught.value)
 
 
 def test_weights_that_contradict_the_config(glue, tmp_path) -> None:
     model = save_model(tmp_path / "model")
     saved = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**saved, "intermediate_size": 32}))
-    with pytest.raises(ModelError, match=r"intermediate\.dense\.weight has the shape \(64, 32\), expected \(32, 32\)"):
+    with raises(ModelError, "wrong-shape", "intermediate.dense.weight", (64, 32), (32, 32)):
         finetune(config(model, glue), tmp_path / "out")
 
 
 def test_models_that_cannot_be_used(glue, tmp_path) -> None:
-    with pytest.raises(ModelError, match="not a model directory"):
+    with raises(ModelError, "not-model", "nosuch"):
         finetune(config(tmp_path / "nosuch", glue), tmp_path / "out")
     bert = save_model(tmp_path / "bert")
     saved = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps({**saved, "model_type": "bert"}))
-    with pytest.raises(ModelError, match="model_type is 'bert', expected 'electra'"):
+    with raises(ModelError, "unknown-model-type", "'bert'", "'electra'"):
         finetune(config(bert, glue), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("name", "value"),
     [
-        ({"epochs": 0.0}, "--epochs is 0.0; it must be more than 0"),
-        ({"learning_rate": -1.0}, "--learning-rate is -1.0"),
-        ({"batch_size": 0}, "--batch-size is 0"),
-        ({"dropout": 1.0}, "--dropout is 1.0"),
-        ({"dev_share": 1.0}, "--dev-share is 1.0"),
-        ({"max_length": 4}, "--max-length is 4"),
-        ({"seed": -1}, "--seed is -1"),
-        ({"weight_decay": -0.1}, "--weight-decay is -0.1"),
+        ("epochs", 0.0),
+        ("learning_rate", -1.0),
+        ("batch_size", 0),
+        ("dropout", 1.0),
+        ("dev_share", 1.0),
+        ("max_length", 4),
+        ("seed", -1),
+        ("weight_decay", -0.1),
     ],
 )
-def test_options_out_of_range(given, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        FinetuneConfig(**given)
+def test_options_out_of_range(name: str, value: float) -> None:
+    with raises(UsageError, "out-of-range", format_flag(name), value):
+        FinetuneConfig(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "code", "values"),
     [
-        ({"task": "colla"}, "there is no task 'colla'"),
-        ({"task": "sst2", "dev": "d.tsv"}, "--dev has no meaning for sst2"),
-        ({"task": "rte", "text": "t"}, "--text has no meaning for rte"),
-        ({"task": "rte", "span": SpanConfig(head="plain")}, "--span has no meaning for rte"),
-        ({"task": "chunk", "swap_pairs": True}, "--swap-pairs has no meaning for chunk"),
-        ({"task": "table", "data": "d"}, "--data has no meaning for table"),
-        ({"task": "wnli-candidates", "swap_pairs": True}, "--swap-pairs has no meaning for wnli-candidates"),
-        ({"task": "squad1", "data": "d", "dev": "d.json"}, "give either --data"),
-        ({"task": "squad1", "data": "hf://squad"}, "hf://squad"),
+        ({"task": "colla"}, "unknown-task", ["'colla'"]),
+        ({"task": "sst2", "dev": "d.tsv"}, "meaningless-option", ["--dev", "sst2"]),
+        ({"task": "rte", "text": "t"}, "meaningless-option", ["--text", "rte"]),
+        ({"task": "rte", "span": SpanConfig(head="plain")}, "meaningless-option", ["--span", "rte"]),
+        ({"task": "chunk", "swap_pairs": True}, "meaningless-option", ["--swap-pairs", "chunk"]),
+        ({"task": "table", "data": "d"}, "meaningless-option", ["--data", "table"]),
+        ({"task": "wnli-candidates", "swap_pairs": True}, "meaningless-option", ["--swap-pairs", "wnli-candidates"]),
+        ({"task": "squad1", "data": "d", "dev": "d.json"}, "conflicting-options", ["--data", "--dev"]),
+        ({"task": "squad1", "data": "hf://squad"}, "hub-not-allowed", ["--data", "hf://squad"]),
     ],
 )
-def test_options_that_the_task_does_not_use(given, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_options_that_the_task_does_not_use(given, code: str, values: list) -> None:
+    with raises(UsageError, code, *values):
         check_options(FinetuneConfig(**given))
 
 
 def test_ordered_pairs_are_not_swapped(model, glue, tmp_path) -> None:
-    with pytest.raises(UsageError, match="in rte the order of a pair has a meaning"):
+    with raises(UsageError, "no-swap", "--swap-pairs", "rte"):
         finetune(config(model, glue, "rte", swap_pairs=True), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""A new kind of task from outside the package: multiple choice, added to the table of tasks and nowhere else."""
+"""A kind of task defined outside the package: multiple choice, added only to the table of tasks."""
 
 import json
 import random
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.errors import raises
 from support.toy_tasks import save_model, write_jsonl
 from torch import Tensor, nn
 
@@ -46,7 +47,7 @@ def parse_choice(id: str, record: Mapping[str, Any]) -> Choice:
 
 
 def encode(examples: list[Choice], tokenizer: Tokenizer, max_length: int) -> EncodedExamples:
-    """Every choice as `[CLS] question [SEP] choice [SEP]`; the target is whether it is the answer."""
+    """Encode every choice as `[CLS] question [SEP] choice [SEP]`; the target is 1 for the answer, otherwise 0."""
     input_ids, segment_a, targets = [], [], []
     for each in examples:
         for number, choice in enumerate(each.choices):
@@ -59,7 +60,7 @@ def encode(examples: list[Choice], tokenizer: Tokenizer, max_length: int) -> Enc
 
 
 def choose(examples: list[Choice], outputs: Outputs) -> list[int]:
-    """The choice with the highest logit of each question."""
+    """Return the choice with the highest logit of each question."""
     logits = iter(float(output["logit"]) for output in outputs)
     return [int(np.argmax([next(logits) for _ in each.choices])) for each in examples]
 
@@ -84,7 +85,7 @@ class ChoiceHead(nn.Module):
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """What `task.json` has, and what predicting does with it."""
+    """The settings in `task.json`, and prediction with them."""
 
     task: str
     max_length: int
@@ -112,7 +113,7 @@ class SavedChoice:
 
 
 class MultipleChoice:
-    """The task over the files of --train and --dev."""
+    """The task on the files of --train and --dev."""
 
     name = "choice"
     main_metric = "accuracy"
@@ -152,7 +153,7 @@ CHOICE = TaskSpec(build=MultipleChoice, recipe=TaskRecipe(max_length=32), saved=
 
 
 def write_choices(path: Path, number: int, seed: int) -> Path:
-    """Questions of which adjective is kind."""
+    """Write questions with two adjectives as choices, of which the positive one is the answer."""
     draw, rows = random.Random(seed), []
     for _ in range(number):
         choices = [draw.choice(["bad", "awful"]), draw.choice(["good", "fine"])]
@@ -181,10 +182,10 @@ def test_new_kind_of_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(electra.predict(tmp_path / "out", files["dev"])) == [json.loads(line) for line in lines]
     question = {"id": "q", "question": "the cat is", "choices": ["awful", "fine"]}
     assert list(electra.predict(tmp_path / "out", question)) == [{"id": "q", "choice": 1}]
-    with pytest.raises(UsageError, match="--text has no meaning for choice"):
+    with raises(UsageError, "meaningless-option", "--text", "choice"):
         electra.finetune("choice", model=model, out=tmp_path / "other", **files, text="question")
     monkeypatch.delitem(TASKS, "choice")
-    with pytest.raises(ModelError, match=r"task\.json: there is no task 'choice'"):
+    with raises(ModelError, "unknown-task", "task.json", "'choice'"):
         electra.predict(tmp_path / "out", question)
 
 

@@ -1,10 +1,11 @@
-"""What the runs of all seeds share."""
+"""Preparation that the runs of all seeds share."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.errors import check_message, notices
 from support.toy_tasks import finetune_settings, save_model, write_glue
 
 from electra.finetuning.classification import task
@@ -12,7 +13,7 @@ from electra.finetuning.run import finetune
 
 
 @pytest.mark.slow
-def test_common_inputs_are_read_once_for_all_seeds(tmp_path, monkeypatch, capsys) -> None:
+def test_common_inputs_are_read_once_for_all_seeds(tmp_path, monkeypatch, caplog) -> None:
     model, data = save_model(tmp_path / "model"), write_glue(tmp_path / "glue")
     (data / "MNLI" / "dev_mismatched.tsv").unlink()
     with (data / "MNLI" / "train.tsv").open("a") as file:
@@ -23,15 +24,17 @@ def test_common_inputs_are_read_once_for_all_seeds(tmp_path, monkeypatch, capsys
     settings = finetune_settings(model, "mnli", data=str(data), epochs=1.0, max_length=8, skip_bad_rows=True)
     finetune(settings, tmp_path / "out", seeds=3)
     assert len(encoded) == 4, "train, dev, test and AX"
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("!")]
-    for warning in (
-        "1 rows with another",
-        "32 train texts are cut",
-        "32 dev texts are cut",
-        "no MNLI/dev_mismatched.tsv",
-    ):
-        assert len([line for line in lines if warning in line]) == 1, warning
-    assert len(lines) == len(set(lines))
+    [skipped] = notices(caplog, "skipped-rows")
+    check_message(skipped, "train.tsv", 1)
+    truncated = notices(caplog, "truncated")
+    for split in ("train", "dev"):
+        [message] = (each for each in truncated if split in each)
+        check_message(message, 32)
+    [missing] = notices(caplog, "no-mismatched-dev")
+    check_message(missing, "MNLI/dev_mismatched.tsv")
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert {skipped, *truncated, missing} <= set(warnings)
+    assert len(warnings) == len(set(warnings))
     finetune(replace(settings, seed=2), tmp_path / "alone")
     one, other = (load_file(tmp_path / each / "seed-2/model/model.safetensors") for each in ("out", "alone"))
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -1,4 +1,4 @@
-"""Table 7 and the layer-wise rates, against the figures of the original code."""
+"""Table 7 of the paper and the layer-wise learning rates, compared with the values of the original code."""
 
 import pytest
 import torch
@@ -15,8 +15,8 @@ from electra.train.optimizer import OptimizerConfig, build_optimizer, set_learni
     ("preset", "rate", "decay"), [("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9), ("tiny", 3e-4, 0.8)]
 )
 def test_rates_by_size(preset: str, rate: float, decay: float) -> None:
-    protocol = find_size_recipe(PRESETS[preset]().model)
-    assert (protocol.learning_rate, protocol.layerwise_decay) == (rate, decay)
+    recipe = find_size_recipe(PRESETS[preset]().model)
+    assert (recipe.learning_rate, recipe.layerwise_decay) == (rate, decay)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_layerwise_rates_are_those_of_the_original_code(layers, decay, top, bott
         assert factor(name) == pytest.approx(embeddings, abs=5e-5)
 
 
-def test_the_optimizer_uses_the_rates() -> None:
-    """Adam's first step is the learning rate itself, whatever the gradient."""
+def test_optimizer_uses_the_rates() -> None:
+    """The first step of Adam has the size of the learning rate, for any gradient."""
     model = FinetunedModel(Encoder(EncoderConfig(vocab_size=9, num_layers=2, max_positions=8)), nn.Linear(256, 2))
     config = OptimizerConfig(learning_rate=0.1, weight_decay=0.0, eps=1e-12)
     factor = layerwise_rates(0.5, 2)

@@ -1,4 +1,4 @@
-"""Whole runs of tagging, question answering and WNLI, and their models in Hugging Face's classes."""
+"""Complete runs of tagging, question answering and WNLI, and their models in the classes of Hugging Face."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.errors import check_message, notices, raises
 from support.toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_questions, write_wnli
 from support.toy_tasks import finetune_settings as settings
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
@@ -48,21 +49,22 @@ def test_tagging(model, tmp_path) -> None:
     assert [stock.config.id2label[i] for i in best] == ["B-A", "I-A", "O", "B-T", "O"]
 
 
-def test_tagged_test_file_is_scored_without_dev(model, tmp_path, capsys) -> None:
+def test_tagged_test_file_is_scored_without_dev(model, tmp_path, caplog) -> None:
     write_conll(tmp_path / "data" / "train.txt", 20, 0)
     write_conll(tmp_path / "data" / "test.txt", 10, 1)
     config = settings(model, "chunk", data=str(tmp_path / "data"), epochs=1.0)
     assert set(finetune(config, tmp_path / "out")["metrics"]) == {"test"}
-    assert "no dev file" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="--select best chooses by dev scores"):
+    assert len(notices(caplog, "scored-on-test")) == 1
+    with raises(UsageError, "no-dev", "--select best", "--dev"):
         finetune(settings(model, "chunk", data=str(tmp_path / "data"), select="best"), tmp_path / "best")
 
 
-def test_own_tags_without_dev(model, tmp_path, capsys) -> None:
+def test_share_of_tagged_sentences_is_held_out_without_dev(model, tmp_path, caplog) -> None:
     train = write_conll(tmp_path / "mine.conll", 30, 0)
     summary = finetune(settings(model, "tagging", train=str(train), epochs=1.0, dev_share=0.2), tmp_path / "out")
     assert set(summary["metrics"]) == {"dev"}
-    assert "6 of 30 sentences are held out as dev" in capsys.readouterr().out
+    [message] = notices(caplog, "held-out")
+    check_message(message, 6, 30)
 
 
 @pytest.mark.slow
@@ -108,16 +110,16 @@ def test_wnli_without_any_pronoun(model, tmp_path) -> None:
     for split in ("train", "dev"):
         row = "0\tThe cat likes the dog.\tAn owl hunts mice.\t1"
         (tmp_path / "WNLI" / f"{split}.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{row}\n")
-    with pytest.raises(DataError, match="nothing in the train split that the task can use"):
+    with raises(DataError, "empty-split", "wnli-candidates", "train"):
         finetune(settings(model, "wnli-candidates", data=str(tmp_path)), tmp_path / "out")
 
 
 def test_missing_options_and_folders(model, tmp_path) -> None:
-    with pytest.raises(UsageError, match="squad1 needs --train FILE, or --data FOLDER"):
+    with raises(UsageError, "missing-option", "squad1", "--train", "--data"):
         finetune(settings(model, "squad1"), tmp_path / "out")
-    with pytest.raises(DataError, match="no such folder"):
+    with raises(DataError, "missing", "nosuch"):
         finetune(settings(model, "chunk", data=str(tmp_path / "nosuch")), tmp_path / "out")
-    with pytest.raises(UsageError, match="rte needs --data"):
+    with raises(UsageError, "missing-option", "rte", "--data"):
         finetune(settings(model, "rte"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -131,7 +133,7 @@ def test_missing_options_and_folders(model, tmp_path) -> None:
     ],
 )
 def test_hugging_face_classes_compute_the_same_logits(tmp_path, head, stock_class, names, spec, padded: bool) -> None:
-    """At every token, through the files: what was saved is what a stranger loads."""
+    """Hugging Face loads the saved files, and its logits equal ours at every token."""
     torch.manual_seed(0)
     torch.nn.init.normal_(head.output.bias)
     mine = FinetunedModel(Encoder(TINY), head).eval()

@@ -1,4 +1,4 @@
-"""Contexts, questions and a tokenizer that need no files."""
+"""Contexts, questions and a tokenizer that are built without files."""
 
 import json
 import random
@@ -21,28 +21,28 @@ TOKENIZER = Tokenizer(
     ),
     Normalization(),
 )
-"""Words of the list are one token, all others a token for every letter."""
+"""Words of `WORDS` are one token; all others have a token for each letter."""
 
 NAMES = ["Anna", "Bert", "Carl", "Dora", "Emil", "Fritz"]
 PLACES = ["New York", "Paris", "Rome", "Oslo"]
 
 
-def ask(id: str, question: str, context: str, *answers: str) -> Question:
-    """A question whose answers stand at their first place in the context; impossible without any."""
+def build_question(id: str, question: str, context: str, *answers: str) -> Question:
+    """Build a question whose answers begin where they first occur in the context; without answers it is impossible."""
     return Question(
         id, question, context, tuple(Answer(text, context.index(text)) for text in answers), impossible=not answers
     )
 
 
-def meetings(number: int, seed: int = 0, impossible_every: int = 0, sentences: int = 3) -> list[Question]:
-    """Who met whom and where: the answer is the place where the one who is asked for was met."""
+def draw_questions(number: int, seed: int = 0, impossible_every: int = 0, sentences: int = 3) -> list[Question]:
+    """Draw questions about a person, whose answer is the place where the context says that the person was met."""
     draw = random.Random(seed)
     questions = []
     for i in range(number):
         names, places = draw.sample(NAMES, sentences + 1), draw.choices(PLACES, k=sentences)
         context = " ".join(f"In {place} the {name} met." for place, name in zip(places, names, strict=False))
         if impossible_every and i % impossible_every == 0:
-            questions.append(ask(str(i), f"Who met {names[-1]}?", context))
+            questions.append(build_question(str(i), f"Who met {names[-1]}?", context))
         else:
             chosen = draw.randrange(sentences)
             start = context.index(f"{places[chosen]} the {names[chosen]}")
@@ -51,8 +51,8 @@ def meetings(number: int, seed: int = 0, impossible_every: int = 0, sentences: i
     return questions
 
 
-def nonsense(number: int, seed: int = 0) -> list[Question]:
-    """Long contexts of random words with accents, of every length, and an answer of one to four words anywhere."""
+def draw_random_questions(number: int, seed: int = 0) -> list[Question]:
+    """Draw questions on contexts of 4 to 60 random words, some with accents; an answer is one to four adjacent words."""
     draw = random.Random(seed)
     words = ["Émil", "naïve", "Fritz", "Rome,", "x", "Übermut", "2024", "met", "Große", "cafe\u0301"]
     questions = []
@@ -67,7 +67,7 @@ def nonsense(number: int, seed: int = 0) -> list[Question]:
 
 
 def write_squad(path: Path, questions: list[Question], version: str = "v2.0") -> Path:
-    """A paragraph for each question."""
+    """Write a file of SQuAD with a paragraph for each question."""
     paragraphs = []
     for each in questions:
         qa = {"id": each.id, "question": each.question}
@@ -79,8 +79,8 @@ def write_squad(path: Path, questions: list[Question], version: str = "v2.0") ->
     return path
 
 
-def random_beam(length: int, beam: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What a joint head might say of a chunk."""
+def draw_beam(length: int, beam: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Draw an output of a joint head for a chunk."""
     return {
         "starts": rng.integers(0, length, beam).astype(np.float32),
         "start_log_probs": rng.normal(size=beam).astype(np.float32),

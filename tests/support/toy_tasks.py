@@ -1,4 +1,4 @@
-"""A tiny model directory and toy tasks that it can learn in a second."""
+"""A tiny model directory, and toy tasks on which it is fine-tuned in a second."""
 
 import json
 import random
@@ -60,7 +60,7 @@ def toy_tokenizer() -> Tokenizer:
 
 
 def save_model(directory: Path, config: EncoderConfig = TINY) -> Path:
-    """A discriminator of random weights, as pre-training would leave it."""
+    """Save a discriminator with random weights, in the format that pre-training writes."""
     torch.manual_seed(0)
     model = Discriminator(config)
     initialize(model, config.initializer_range)
@@ -71,29 +71,29 @@ def save_model(directory: Path, config: EncoderConfig = TINY) -> Path:
 
 
 def sentence(draw: random.Random) -> tuple[str, bool]:
-    """A sentence, and whether it is a kind one."""
-    kind = draw.random() < 0.5
-    adjective = draw.choice(["good", "fine"] if kind else ["bad", "awful"])
-    extra = draw.choice(["", "very ", "not very likely, "]) if kind else draw.choice(["", "very "])
-    return f"the {draw.choice(['cat', 'dog', 'fox', 'owl'])} is {extra}{adjective} .", kind
+    """Return a sentence, and whether it is positive."""
+    positive = draw.random() < 0.5
+    adjective = draw.choice(["good", "fine"] if positive else ["bad", "awful"])
+    extra = draw.choice(["", "very ", "not very likely, "]) if positive else draw.choice(["", "very "])
+    return f"the {draw.choice(['cat', 'dog', 'fox', 'owl'])} is {extra}{adjective} .", positive
 
 
 def pair(draw: random.Random) -> tuple[str, str, bool]:
-    """Two sentences, and whether both are about the same animal."""
+    """Return two sentences, and whether both are about the same animal."""
     first = draw.choice(["cat", "dog"])
     second = draw.choice(["cat", "dog"])
     return f"the {first} sleeps", f"a {second} hunts mice", first == second
 
 
 def write_glue(folder: Path, rows: int = 64) -> Path:
-    """A folder in GLUE's layout with small SST-2, MRPC, STS-B, RTE and MNLI."""
+    """Write a folder in GLUE's layout with small versions of SST-2, MRPC, STS-B, RTE and MNLI."""
     for split, number, seed in (("train", rows, 1), ("dev", rows // 2, 2), ("test", rows // 4, 3)):
         draw = random.Random(seed)
         labeled = split != "test"
         sst, mrpc, sts, rte = [], [], [], []
         for i in range(number):
-            text, kind = sentence(draw)
-            sst.append(f"{text}\t{int(kind)}" if labeled else f"{i}\t{text}")
+            text, positive = sentence(draw)
+            sst.append(f"{text}\t{int(positive)}" if labeled else f"{i}\t{text}")
             a, b, same = pair(draw)
             mrpc.append("\t".join([str(int(same)) if labeled else str(i), "7", "8", a, b]))
             score = f"{5.0 * same:.3f}"
@@ -157,7 +157,7 @@ def write_conll(path: Path, sentences: int, seed: int, tags: bool = True) -> Pat
 
 
 def write_neighbors(path: Path, sentences: int, seed: int) -> None:
-    """Sentences in which the last word's tag is told by the one before it alone; words of one token, not by their place."""
+    """Write sentences in which the tag of the last word depends only on the word before it; every word is one token."""
     draw = random.Random(seed)
     blocks = []
     for _ in range(sentences):

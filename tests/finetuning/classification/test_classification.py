@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import matthews_corrcoef
+from support.errors import notices
 from support.toy_tasks import TINY, toy_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -15,14 +16,14 @@ from electra.finetuning.classification.inference import encode_pairs, format_pre
 from electra.finetuning.classification.metrics import METRICS
 from electra.finetuning.classification.table import TABLE
 from electra.finetuning.classification.task import LabeledTexts, TextClassification
-from electra.finetuning.export import save_finetuned
+from electra.finetuning.export import HEAD_FILE, save_finetuned
 from electra.finetuning.model import FinetunedModel
 from electra.model.encoder import Encoder, initialize
 from electra.runtime.setup import Runtime
 
 
 def slow_truncation(a: int, b: int, capacity: int) -> tuple[int, int]:
-    """Pop from the longer, in a tie from b."""
+    """Remove one token at a time from the longer text, from b if both are equally long."""
     while a + b > capacity:
         a, b = (a - 1, b) if a > b else (a, b - 1)
     return a, b
@@ -59,7 +60,7 @@ def model_of(task: TextClassification) -> FinetunedModel:
     torch.manual_seed(1)
     model = FinetunedModel(Encoder(TINY), task.head(TINY))
     initialize(model.encoder, 0.15)
-    torch.nn.init.normal_(model.head.output.bias)  # biases too must be seen to arrive
+    torch.nn.init.normal_(model.head.output.bias)  # not zero, so that a test notices a bias that is not exported
     return model.eval()
 
 
@@ -82,7 +83,7 @@ def test_swapped_pairs_double_the_training_examples_only() -> None:
     ],
 )
 def test_hugging_face_class_computes_the_same_logits(tmp_path: Path, kind, labels, more, padded: bool) -> None:
-    """Our head has no hidden layer, Hugging Face's has one; ours is folded into it exactly."""
+    """Our head has no hidden layer, Hugging Face's has one; the export represents ours exactly."""
     task = task_of(kind, labels, **more)
     model = model_of(task)
     save_finetuned(tmp_path, model, task, TABLE, task.tokenizer)
@@ -115,12 +116,13 @@ def test_last_layer_of_cls_alone_has_the_same_gradients() -> None:
         torch.testing.assert_close(quick, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_head_without_hugging_face_class_is_saved_beside_the_encoder(tmp_path: Path, capsys) -> None:
-    """Twice the labels must fit into the hidden size for the folding."""
+def test_head_without_hugging_face_class_is_saved_in_a_separate_file(tmp_path: Path, caplog) -> None:
+    """The class of Hugging Face represents the head only if twice the number of labels fits into the hidden size."""
     task = task_of("classification", tuple(map(str, range(17))))
     save_finetuned(tmp_path, model_of(task), task, TABLE, task.tokenizer)
-    assert (tmp_path / "head.safetensors").exists()
-    assert "no class of Hugging Face has it" in capsys.readouterr().out
+    assert (tmp_path / HEAD_FILE).exists()
+    [message] = notices(caplog, "saved")
+    assert HEAD_FILE in message
 
 
 def test_losses_against_their_definitions() -> None:
@@ -142,9 +144,9 @@ def test_outputs_are_in_the_order_of_the_examples() -> None:
     task = task_of("classification", ("a", "b"))
     model, examples = model_of(task), task.encode("dev")
     runtime = Runtime(torch.device("cpu"), torch.float32)
-    together = model.outputs(examples, runtime, 2, 0)
-    alone = model.outputs(examples, runtime, 1, 0)
-    for one, other in zip(together, alone, strict=True):
+    batched = model.outputs(examples, runtime, 2, 0)
+    single = model.outputs(examples, runtime, 1, 0)
+    for one, other in zip(batched, single, strict=True):
         np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-4, atol=1e-5)
 
 
@@ -156,8 +158,8 @@ def test_format_prediction() -> None:
     assert format_prediction("regression", (), np.array([3.5])) == {"value": 3.5}
 
 
-def test_matthews_correlation_of_a_single_class_is_zero_and_no_warning() -> None:
-    """scikit-learn warns, which pytest makes an error."""
+def test_matthews_correlation_of_a_single_class_is_zero_without_a_warning() -> None:
+    """scikit-learn would warn, and pytest turns warnings into errors."""
     ones, mixed = np.ones(4, np.int64), np.array([0, 1, 1, 0])
     assert (
         METRICS["matthews"](ones, ones) == METRICS["matthews"](ones, mixed) == METRICS["matthews"](mixed, ones) == 0.0

@@ -1,9 +1,10 @@
-"""GLUE's files: columns, labels, splits; toy folders, and real ones where they exist."""
+"""GLUE's files: columns, labels and splits of toy folders, and of the real data if they exist."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.errors import raises
 from support.places import DATA
 from support.toy_tasks import toy_tokenizer, write_glue
 
@@ -57,7 +58,7 @@ def test_epochs_of_table_7() -> None:
     }
 
 
-def test_cola_has_no_header_but_in_test(tmp_path: Path) -> None:
+def test_only_the_test_file_of_cola_has_a_header(tmp_path: Path) -> None:
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA" / "train.tsv").write_text("gj04\t1\t\tThe cat sleeps.\nbc81\t0\t*\tCat the sleeps.\n")
     (tmp_path / "CoLA" / "test.tsv").write_text("index\tsentence\n0\tA dog.\n")
@@ -67,31 +68,31 @@ def test_cola_has_no_header_but_in_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "values"),
     [
-        ("sentence\tlabel\nfine\t1\nbad\t2\n", r"train\.tsv:3: the label is '2', expected 0 or 1"),
-        ("sentence\tlabel\nfine\t\n", r"train\.tsv:2: the label is ''"),
-        ("sentence\tlabel\nfine\n", r"train\.tsv:2: 1 columns where the first line has 2"),
+        ("sentence\tlabel\nfine\t1\nbad\t2\n", "unknown-label", ["train.tsv:3", "'2'", 0, 1]),
+        ("sentence\tlabel\nfine\t\n", "unknown-label", ["train.tsv:2", "''"]),
+        ("sentence\tlabel\nfine\n", "bad-row", ["train.tsv:2", 1, 2]),
     ],
 )
-def test_bad_rows(tmp_path: Path, content: str, message: str) -> None:
+def test_bad_rows(tmp_path: Path, content: str, code: str, values: list) -> None:
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "train.tsv").write_text(content)
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, *values):
         read_split("sst2", tmp_path, "train", False)
 
 
 def test_folder_of_another_layout(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no RTE/train\.tsv here"):
+    with raises(DataError, "missing", "RTE/train.tsv"):
         find_file("rte", tmp_path, "train")
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "train.tsv").write_text("a\tb\nc\td\n")
-    with pytest.raises(DataError, match="2 columns where rte needs more than 2"):
+    with raises(DataError, "wrong-columns", "RTE/train.tsv", 2, "rte"):
         read_split("rte", tmp_path, "train", False)
 
 
 def test_layout_of_the_hub(tmp_path: Path) -> None:
-    """A local folder of a hub data set, whose label order for MNLI is not that of the files."""
+    """Read a local copy of a hub data set, in which MNLI numbers its labels in another order than GLUE's files."""
     datasets = pytest.importorskip("datasets")
     rows = {"premise": ["a", "b", "c"], "hypothesis": ["d", "e", "f"], "label": [0, 1, 2], "idx": [0, 1, 2]}
     for split in ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched"):
@@ -106,7 +107,7 @@ def test_layout_of_the_hub(tmp_path: Path) -> None:
     assert task.read("dev").labels.tolist() == [1, 2, 0]
     assert task.read("dev_mismatched").first == ["a", "b", "c"]
     assert task.read("test").labels is None
-    with pytest.raises(DataError, match="rte/validation cannot be read"):
+    with raises(DataError, "unreadable", "rte/validation"):
         load_glue_task("rte", f"hf://{tmp_path}", toy_tokenizer()).read("dev")
 
 

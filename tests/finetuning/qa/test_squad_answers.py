@@ -1,10 +1,10 @@
-"""Answers against a search over all spans of all chunks; null odds; n-best lists."""
+"""Answers compared with a search over all spans of all chunks; null odds; n-best lists."""
 
 import math
 
 import numpy as np
 import pytest
-from support.squad_toys import TOKENIZER, ask, nonsense, random_beam
+from support.squad_toys import TOKENIZER, build_question, draw_beam, draw_random_questions
 
 from electra.finetuning.qa.answers import answer_questions
 from electra.finetuning.qa.chunks import Chunks, chunk_questions
@@ -17,11 +17,11 @@ PLAIN = SpanConfig(max_length=40, doc_stride=11, max_query_length=12, max_answer
 
 @pytest.fixture(scope="module")
 def chunks() -> Chunks:
-    return chunk_questions(nonsense(40), TOKENIZER, JOINT)
+    return chunk_questions(draw_random_questions(40), TOKENIZER, JOINT)
 
 
 def plain_outputs(chunks: Chunks) -> list[dict[str, np.ndarray]]:
-    """Random logits; those of each chunk padded to another length, with high ones at the padding."""
+    """Return random logits, each chunk padded to another length, with high logits at the padding."""
     rng = np.random.default_rng(0)
     outputs = []
     for ids in chunks.examples.input_ids:
@@ -33,8 +33,8 @@ def plain_outputs(chunks: Chunks) -> list[dict[str, np.ndarray]]:
     return outputs
 
 
-def literal_spans(chunks: Chunks, question: int, row: int) -> list[tuple[int, int, str]]:
-    """Start and end in the chunk, and text, of all that may be answered out of a chunk."""
+def list_spans(chunks: Chunks, question: int, row: int) -> list[tuple[int, int, str]]:
+    """Return start and end in the chunk, and text, of every span of a chunk that can be an answer."""
     shift = int(chunks.first[row]) - chunks.examples.segment_a[row]
     spans = []
     for start in range(int(chunks.max_context[row, 0]), int(chunks.max_context[row, 1])):
@@ -57,7 +57,7 @@ def test_plain_answers_are_the_best_of_all_spans(chunks: Chunks) -> None:
         scored = [
             (float(outputs[row]["start_logits"][start] + outputs[row]["end_logits"][end]), text)
             for row in rows
-            for start, end, text in literal_spans(chunks, question, row)
+            for start, end, text in list_spans(chunks, question, row)
         ]
         best_text, best_score = expected_n_best(scored)[0]
         assert answered.best == best_text
@@ -68,14 +68,14 @@ def test_plain_answers_are_the_best_of_all_spans(chunks: Chunks) -> None:
 
 def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
     rng = np.random.default_rng(1)
-    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids]
+    outputs = [draw_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids]
     answers = answer_questions(chunks, outputs, JOINT)
     assert [each.id for each in answers] == [each.id for each in chunks.questions]
     for question, answered in enumerate(answers):
         rows = np.flatnonzero(chunks.question == question)
         scored = []
         for row in rows:
-            spans = {(start, end): text for start, end, text in literal_spans(chunks, question, row)}
+            spans = {(start, end): text for start, end, text in list_spans(chunks, question, row)}
             output = outputs[row]
             for i in range(9):
                 for j in range(9):
@@ -92,7 +92,7 @@ def test_joint_answers_are_the_best_of_the_beams(chunks: Chunks) -> None:
         assert answered.null_odds == pytest.approx(min(float(outputs[row]["impossible_logit"]) for row in rows))
 
 
-def test_no_answer_only_above_the_threshold(chunks: Chunks) -> None:
+def test_empty_answer_only_above_the_threshold(chunks: Chunks) -> None:
     for answered in answer_questions(chunks, plain_outputs(chunks), PLAIN):
         assert answered.answer(answered.null_odds) == answered.best != ""
         assert answered.answer(np.nextafter(answered.null_odds, -np.inf)) == ""
@@ -104,8 +104,8 @@ def test_default_thresholds() -> None:
 
 
 def test_answer_without_a_valid_span_in_the_beam() -> None:
-    chunks = chunk_questions([ask("a", "Who?", "Anna met Carl.", "Anna")], TOKENIZER, JOINT)
-    only_cls = {name: np.zeros_like(value) for name, value in random_beam(8, 9, np.random.default_rng(0)).items()}
+    chunks = chunk_questions([build_question("a", "Who?", "Anna met Carl.", "Anna")], TOKENIZER, JOINT)
+    only_cls = {name: np.zeros_like(value) for name, value in draw_beam(8, 9, np.random.default_rng(0)).items()}
     (answered,) = answer_questions(chunks, [only_cls], JOINT)
     assert [each.text for each in answered.n_best] == ["Anna"]
     assert answered.n_best[0].probability == 1.0
@@ -117,14 +117,14 @@ def test_context_without_tokens(config: SpanConfig) -> None:
     chunks = chunk_questions(questions, TOKENIZER, config)
     rng = np.random.default_rng(0)
     joint = config.head == "joint"
-    outputs = [random_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids] if joint else plain_outputs(chunks)
+    outputs = [draw_beam(len(ids), 9, rng) for ids in chunks.examples.input_ids] if joint else plain_outputs(chunks)
     empty, answered = answer_questions(chunks, outputs, config)
     assert (empty.best, answered.best) == ("", "Anna")
 
 
 def test_answers_are_slices_of_the_original_text() -> None:
     context = "In  ROME Émil\tmet  cafe\u0301, Carl"
-    chunks = chunk_questions([ask("a", "Who?", context)], TOKENIZER, JOINT)
+    chunks = chunk_questions([build_question("a", "Who?", context)], TOKENIZER, JOINT)
     tokens = len(chunks.contexts[0].ids)
     assert chunks.text(0, 0, tokens - 1) == context
     assert chunks.text(0, 1, 2) == "ROME Émil"

@@ -1,11 +1,12 @@
-"""Chunks: they cover the context, every token has its maximal context in one of them, answers are recovered."""
+"""Chunks: they cover the context, every token has its maximal context in one of them, targets give the answers."""
 
 import tracemalloc
 
 import numpy as np
 import pytest
+from support.errors import raises
 from support.places import DATA
-from support.squad_toys import TOKENIZER, ask, nonsense
+from support.squad_toys import TOKENIZER, build_question, draw_random_questions
 
 from electra.errors import UsageError
 from electra.finetuning.qa.chunks import Chunks, assign_max_context, chunk_questions, compute_chunk_starts
@@ -21,7 +22,7 @@ SHORT = SpanConfig(max_length=40, doc_stride=11, max_query_length=12)
 
 @pytest.fixture(scope="module")
 def chunks() -> Chunks:
-    return chunk_questions(nonsense(60), TOKENIZER, SHORT)
+    return chunk_questions(draw_random_questions(60), TOKENIZER, SHORT)
 
 
 def rows_of(chunks: Chunks, question: int) -> np.ndarray:
@@ -48,7 +49,7 @@ def test_chunks_cover_the_context_a_stride_apart(chunks: Chunks) -> None:
         assert chunks.end[rows[-1]] == len(context.ids)
         assert (np.diff(chunks.first[rows]) == 11).all()
         assert (chunks.first[rows[1:]] <= chunks.end[rows[:-1]]).all()
-        assert (chunks.end[rows[:-1]] < len(context.ids)).all(), "no chunk more than is needed"
+        assert (chunks.end[rows[:-1]] < len(context.ids)).all(), "only the last chunk reaches the end of the context"
     assert several > 30
 
 
@@ -77,7 +78,7 @@ def test_maximal_context_against_the_rule(tokens: int, room: int, stride: int) -
 
 
 def gold_texts(chunks: Chunks) -> list[set[str]]:
-    """What each question's targets stand for, in the original text."""
+    """Return the spans of the original text that the targets of each question mark."""
     targets = chunks.examples.targets
     shift = chunks.first - np.array(chunks.examples.segment_a)
     texts: list[set[str]] = [set() for _ in chunks.questions]
@@ -91,7 +92,7 @@ def gold_texts(chunks: Chunks) -> list[set[str]]:
 
 def test_answers_are_recovered_from_their_tokens() -> None:
     config = SpanConfig(max_length=60, doc_stride=11, max_query_length=12)
-    questions = nonsense(200, seed=1)
+    questions = draw_random_questions(200, seed=1)
     for question, texts in zip(questions, gold_texts(chunk_questions(questions, TOKENIZER, config)), strict=True):
         assert texts <= {question.answers[0].text}
         assert texts or len(TOKENIZER.encode_lines([question.answers[0].text])[0]) > 20
@@ -113,7 +114,7 @@ def test_target_of_a_chunk_without_the_answer_is_cls(chunks: Chunks) -> None:
 
 def test_impossible_is_a_property_of_the_question() -> None:
     long = " ".join(["Rome"] * 50)
-    questions = [ask("a", "Who?", f"Anna. {long}", "Anna"), ask("b", "Who?", long)]
+    questions = [build_question("a", "Who?", f"Anna. {long}", "Anna"), build_question("b", "Who?", long)]
     chunks = chunk_questions(questions, TOKENIZER, SHORT)
     targets = chunks.examples.targets
     assert len(rows_of(chunks, 0)) > 1
@@ -129,7 +130,7 @@ def test_answers_within_and_between_tokens() -> None:
 
 
 def test_long_questions_are_truncated_and_counted() -> None:
-    questions = [ask(str(n), "who " * n, "Anna met.", "Anna") for n in (1, 12, 13, 40)]
+    questions = [build_question(str(n), "who " * n, "Anna met.", "Anna") for n in (1, 12, 13, 40)]
     chunks = chunk_questions(questions, TOKENIZER, SHORT)
     assert chunks.truncated_questions == 2
     assert chunks.examples.segment_a == [3, 14, 14, 14]
@@ -154,24 +155,24 @@ def test_answers_of_real_questions_are_recovered(name: str) -> None:
             continue
         (text,) = texts
         answer = question.answers[0]
-        if text != answer.text.strip():  # the annotator cut a token in two
+        if text != answer.text.strip():  # the annotated answer begins or ends within a token
             within_words += 1
             assert answer.text.strip() in text
     assert within_words < 0.01 * len(questions)
 
 
 def test_options_out_of_range() -> None:
-    with pytest.raises(UsageError, match=r"--span\.beam-size is 0; it must be at least 1"):
+    with raises(UsageError, "out-of-range", "--span.beam-size", 0, 1):
         SpanConfig(beam_size=0)
-    with pytest.raises(UsageError, match=r"--max-length 67 is too small for a question of --span\.max-query-length 64"):
+    with raises(UsageError, "too-short", "--max-length", 67, "--span.max-query-length", 64):
         SpanConfig(max_length=67)
-    with pytest.raises(UsageError, match=r"--span\.answerable-weight is -0\.5"):
+    with raises(UsageError, "out-of-range", "--span.answerable-weight", -0.5):
         SpanConfig(answerable_weight=-0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("room", "stride"), [(5, 2), (5, 5), (7, 9), (50, 1), (509, 128), (1500, 3)])
-def test_maximal_context_in_blocks(room: int, stride: int) -> None:
+def test_maximal_context_of_long_contexts(room: int, stride: int) -> None:
     for tokens in (room + 1, 2 * room + 3, 1024, 1025, 3000):
         starts = compute_chunk_starts(tokens, room, stride)
         start = np.array(starts)[:, None]

@@ -1,11 +1,14 @@
-"""Files of questions: the two versions of SQuAD, MRQA, and what is wrong with others."""
+"""Files of questions: both versions of SQuAD, MRQA, and the errors of broken files."""
 
+import errno
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
-from support.squad_toys import ask, meetings, write_squad
+from support.errors import raises
+from support.squad_toys import build_question, draw_questions, write_squad
 
 from electra.errors import DataError
 from electra.finetuning.qa.data import Answer, check_answered, read_mrqa, read_squad
@@ -26,7 +29,7 @@ MRQA = {
 
 @pytest.mark.parametrize("version", ["1.1", "v2.0"])
 def test_squad(tmp_path: Path, version: str) -> None:
-    questions = meetings(6, impossible_every=0 if version == "1.1" else 2)
+    questions = draw_questions(6, impossible_every=0 if version == "1.1" else 2)
     path = write_squad(tmp_path / "train.json", questions, version)
     assert read_squad(path) == questions
     zipped = tmp_path / "train.json.gz"
@@ -34,13 +37,13 @@ def test_squad(tmp_path: Path, version: str) -> None:
     assert read_squad(zipped) == questions
 
 
-def test_a_test_file_may_lack_answers_and_a_train_file_not(tmp_path: Path) -> None:
+def test_only_a_test_file_may_have_no_answers(tmp_path: Path) -> None:
     path = tmp_path / "test.json"
     qas = [{"id": 7, "question": "Who?"}]
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]}))
     questions = read_squad(path)
     assert [(each.id, each.answers, each.impossible) for each in questions] == [("7", (), False)]
-    with pytest.raises(DataError, match=r"test\.json: question '7' has no answer; only a test file may lack them"):
+    with raises(DataError, "missing-answer", "test.json", "'7'"):
         check_answered(questions, path)
 
 
@@ -59,63 +62,59 @@ def squad(**changes: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "values"),
     [
-        ("", r"a\.json: not JSON: Expecting value \(line 1, column 1\)"),
-        ("[1]", r"a\.json: list where an object with 'data' is expected"),
-        ('{"train": []}', r"a\.json: no 'data'; it has 'train'"),
-        ('{"data": []}', r"a\.json: has no questions"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"a\.json: article 1, paragraph 1: no 'context'; it has 'qas'"),
-        (squad(id=None), r"a\.json: article 1, paragraph 1: 'id' is of the wrong type, NoneType"),
-        (squad(question=3), r"a\.json: question 'q1': 'question' is of the wrong type, int"),
-        (squad(question="\ud800"), r"a\.json: question 'q1': 'question': half a surrogate pair"),
-        (squad(is_impossible=True), r"a\.json: question 'q1' is marked is_impossible, but has the answer 'Anna'"),
-        (squad(answers=[{"text": "Anna", "answer_start": 8}]), r"question 'q1': the answer 'Anna' is not in the context at character 8, where it has 'nna '"),
-        (squad(answers=[{"text": "Größe", "answer_start": -21}]), r"is not in the context at character -21"),
-        (squad(answers=[{"text": " ", "answer_start": 6}]), r"a\.json: question 'q1' has an empty answer"),
+        ("", "not-json", [1]),
+        ("[1]", "wrong-type", ["list", "'data'"]),
+        ('{"train": []}', "missing-field", ["'data'", "'train'"]),
+        ('{"data": []}', "no-questions", []),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "missing-field", ["article 1", "paragraph 1", "'context'", "'qas'"]),
+        (squad(id=None), "wrong-type", ["article 1", "paragraph 1", "'id'", "NoneType"]),
+        (squad(question=3), "wrong-type", ["'q1'", "'question'", "int"]),
+        (squad(question="\ud800"), "half-surrogate", ["'q1'", "'question'"]),
+        (squad(is_impossible=True), "impossible-with-answer", ["'q1'", "is_impossible", "'Anna'"]),
+        (squad(answers=[{"text": "Anna", "answer_start": 8}]), "answer-not-found", ["'q1'", "'Anna'", 8, "'nna '"]),
+        (squad(answers=[{"text": "Größe", "answer_start": -21}]), "answer-not-found", ["'Größe'", -21]),
+        (squad(answers=[{"text": " ", "answer_start": 6}]), "empty-answer", ["'q1'"]),
     ],
 )  # fmt: skip
-def test_broken_squad(tmp_path: Path, content: str, message: str) -> None:
+def test_broken_squad(tmp_path: Path, content: str, code: str, values: list) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
-    with pytest.raises(DataError, match=message) as caught:
+    with raises(DataError, code, "a.json", *values):
         read_squad(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_two_questions_of_one_id(tmp_path: Path) -> None:
-    path = write_squad(tmp_path / "a.json", [ask("q", "Who?", CONTEXT, "Anna"), ask("q", "Whom?", CONTEXT, "Carl")])
-    with pytest.raises(DataError, match=r"a\.json: two questions have the id 'q'"):
+    path = write_squad(
+        tmp_path / "a.json",
+        [build_question("q", "Who?", CONTEXT, "Anna"), build_question("q", "Whom?", CONTEXT, "Carl")],
+    )
+    with raises(DataError, "repeated-id", "a.json", "'q'"):
         read_squad(path)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.json: cannot be read: No such file or directory"):
+    with raises(DataError, "unreadable", "none.json", os.strerror(errno.ENOENT)):
         read_squad(tmp_path / "none.json")
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(squad().encode())[:-9])
-    with pytest.raises(DataError, match=r"a\.json\.gz: broken gzip data"):
+    with raises(DataError, "damaged", "a.json.gz", "gzip"):
         read_squad(path)
     path = tmp_path / "latin.json"
     path.write_bytes('{"data": "Größe"}'.encode("latin-1"))
-    with pytest.raises(DataError, match=r"latin\.json: not JSON that can be read"):
+    with raises(DataError, "not-utf8", "latin.json"):
         read_squad(path)
 
 
-@pytest.mark.parametrize(
-    ("spans", "message"),
-    [
-        ([[7, 21]], r"dev\.jsonl:1: question 'q1': the answer's char_spans \[\[7, 21\]\] are not within the context of 21 char"),
-        ([], r"dev\.jsonl:1: question 'q1': the answer's char_spans \[\] are not"),
-    ],
-)  # fmt: skip
-def test_broken_mrqa(tmp_path: Path, spans: list, message: str) -> None:
+@pytest.mark.parametrize("spans", [[[7, len(CONTEXT)]], []])
+def test_broken_mrqa(tmp_path: Path, spans: list) -> None:
     path = tmp_path / "dev.jsonl"
     record = json.loads(json.dumps(MRQA))
     record["qas"][0]["detected_answers"][0]["char_spans"] = spans
     path.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, "bad-span", "dev.jsonl:1", "'q1'", "char_spans", spans, len(CONTEXT)):
         read_mrqa(path)
     path.write_text(json.dumps(MRQA) + "\n{")
-    with pytest.raises(DataError, match=r"dev\.jsonl:2: not JSON"):
+    with raises(DataError, "not-json", "dev.jsonl:2"):
         read_mrqa(path)

@@ -1,4 +1,4 @@
-"""The heads against literal loops, against a search over all spans, and against Hugging Face's."""
+"""The heads compared with loops over tokens, with a search over all spans, and with the head of Hugging Face."""
 
 import math
 
@@ -37,7 +37,7 @@ def hidden(seed: int = 0) -> torch.Tensor:
 def joint(**options) -> JointSpanHead:
     torch.manual_seed(3)
     head = JointSpanHead(HIDDEN, SpanConfig(**options))
-    for parameter in head.parameters():  # biases too must be seen to matter
+    for parameter in head.parameters():  # biases start as zeros, with which an error in them would not show
         parameter.data += 0.1 * torch.randn_like(parameter)
     return head
 
@@ -85,7 +85,7 @@ def test_joint_loss_against_a_loop(weight: float) -> None:
 
 @torch.no_grad()
 def test_training_conditions_the_end_on_the_true_start() -> None:
-    """Not of the best_starts one: another true start changes what the ends are worth."""
+    """Training uses the target's start, not the predicted start."""
     head, vectors, rows = joint(), hidden(), batch()
     best_starts = head.predict(vectors, rows)["starts"][:, 0]
     truth = torch.tensor([6, 4, 5])

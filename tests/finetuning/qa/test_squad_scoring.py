@@ -1,4 +1,4 @@
-"""The official metrics: published predictions with known scores, and cases that can be checked by hand."""
+"""The official metrics: published predictions with known scores, and cases computed by hand."""
 
 import gzip
 import json
@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from support.places import DATA
-from support.squad_toys import ask
+from support.squad_toys import build_question
 
 from electra.finetuning.qa.data import read_squad
 from electra.finetuning.qa.scoring import (
@@ -53,13 +53,17 @@ def test_normalize() -> None:
 
 
 def test_best_accepted_answer_counts() -> None:
-    questions = [ask("a", "Where?", "In New York City.", "York", "New York City")]
+    questions = [build_question("a", "Where?", "In New York City.", "York", "New York City")]
     assert compute_squad1_metrics(questions, ["new york"]) == pytest.approx({"em": 0, "f1": 80})
     assert compute_squad1_metrics(questions, ["the York"]) == {"em": 100, "f1": 100}
 
 
 def test_impossible_question_expects_no_answer() -> None:
-    questions = [ask("a", "Who?", "Anna.", "Anna"), ask("b", "Who?", "Anna."), ask("c", "Who?", "Anna.")]
+    questions = [
+        build_question("a", "Who?", "Anna.", "Anna"),
+        build_question("b", "Who?", "Anna."),
+        build_question("c", "Who?", "Anna."),
+    ]
     expected = {"em": 200 / 3, "has_ans_em": 100, "no_ans_em": 50}
     scores = compute_squad2_metrics(questions, ["Anna", "", "Anna"])
     assert scores == pytest.approx(expected | {name.replace("em", "f1"): value for name, value in expected.items()})
@@ -67,8 +71,12 @@ def test_impossible_question_expects_no_answer() -> None:
 
 
 def test_answer_that_normalization_makes_empty() -> None:
-    """An impossible question counts as answered by any text that is not empty, where thresholds are sought only."""
-    questions = [ask("a", "Who?", "Anna."), ask("b", "Who?", "Anna."), ask("c", "Who?", "Anna.", "Anna")]
+    """For impossible questions, the metrics compare normalized answers, and the threshold search the texts themselves."""
+    questions = [
+        build_question("a", "Who?", "Anna."),
+        build_question("b", "Who?", "Anna."),
+        build_question("c", "Who?", "Anna.", "Anna"),
+    ]
     answers, odds = ["the", "", "Anna"], np.array([0.0, 1.0, 2.0])
     assert compute_squad2_metrics(questions, answers)["no_ans_em"] == 100
     best = compute_best_threshold_metrics(questions, answers, odds)
@@ -78,8 +86,11 @@ def test_answer_that_normalization_makes_empty() -> None:
 
 
 def test_accepted_answers_that_normalization_makes_empty() -> None:
-    """Version 1.1 accepts them as exact matches of F1 0; version 2.0 only where no other answer is accepted."""
-    beside, alone = ask("a", "What?", "Anna. The end.", "Anna", "."), ask("b", "What?", "Anna. The end.", ".")
+    """Version 1.1 counts them as exact matches with F1 0; version 2.0 only if the question has no other answer."""
+    beside, alone = (
+        build_question("a", "What?", "Anna. The end.", "Anna", "."),
+        build_question("b", "What?", "Anna. The end.", "."),
+    )
     assert compute_squad1_metrics([beside], ["the"]) == compute_squad1_metrics([alone], ["the"]) == {"em": 100, "f1": 0}
     assert compute_squad1_metrics([beside], ["anna"]) == {"em": 100, "f1": 100}
     assert compute_squad1_metrics([beside], ["end"]) == {"em": 0, "f1": 0}
@@ -91,13 +102,16 @@ def test_accepted_answers_that_normalization_makes_empty() -> None:
 
 @pytest.mark.slow
 def test_best_scores_against_the_official_procedure() -> None:
-    """Which goes through the questions by rising null odds: an answered one gains its score, or costs an impossible one's."""
+    """The official procedure goes through the questions by rising null odds and keeps the best total.
+
+    Each question adds the score of its answer, or subtracts 1 if it is impossible and has an answer.
+    """
     rng = np.random.default_rng(1)
     texts = ["", "the", ".", "York", "New York", "Anna"]
     for _ in range(200):
         accepted = [("New York",), ("Anna", "."), (".",), ()]
         chosen = [accepted[i] for i in rng.integers(0, 4, 6)]
-        questions = [ask(str(i), "Where?", "New York. Anna.", *each) for i, each in enumerate(chosen)]
+        questions = [build_question(str(i), "Where?", "New York. Anna.", *each) for i, each in enumerate(chosen)]
         answers = [texts[i] for i in rng.integers(0, len(texts), 6)]
         odds = rng.permutation(6).astype(float)
         found = compute_best_threshold_metrics(questions, answers, odds)
@@ -128,9 +142,9 @@ def test_best_threshold_against_every_threshold() -> None:
 
 def test_em_and_f1_have_separate_thresholds() -> None:
     questions = [
-        ask("a", "Where?", "New York.", "New York"),
-        ask("b", "Who?", "Anna."),
-        ask("c", "Who?", "Carl.", "Carl"),
+        build_question("a", "Where?", "New York.", "New York"),
+        build_question("b", "Who?", "Anna."),
+        build_question("c", "Who?", "Carl.", "Carl"),
     ]
     answers, odds = ["York", "Anna", "Carl"], np.array([0.5, 2.0, -1.0])
     metrics = compute_best_threshold_metrics(questions, answers, odds)

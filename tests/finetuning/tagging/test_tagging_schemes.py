@@ -1,16 +1,17 @@
-"""The schemes of spans: detection, conversion without changing a span (seqeval is the oracle), errors."""
+"""The schemes of spans: detection, conversion that keeps the spans (compared with seqeval), errors."""
 
 import itertools
 
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
+from support.errors import check_message, raises
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, marks_spans, repair_bio, to_bio2
+from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, guess_scheme, marks_spans, repair_bio, to_bio2
 
-# Two adjacent spans of one type, a span of another right after, one of a single word: all that tells schemes apart.
+# Adjacent spans of the same type and of different types, and spans of one word: where the schemes differ.
 SAME_SPANS = {
     "BIO2": "B-PER I-PER B-PER O B-LOC I-LOC I-LOC B-PER",
     "IOB1": "I-PER I-PER B-PER O I-LOC I-LOC I-LOC I-PER",
@@ -41,18 +42,18 @@ def every_sequence(letters: str, words: int) -> list[list[str]]:
     [("BIO2", "BI", IOB2), ("IOB1", "BI", IOB1), ("IOBES", "BIES", IOBES), ("BILOU", "BILU", BILOU)],
 )
 def test_conversion_keeps_the_spans_of_seqeval(scheme: str, letters: str, theirs: type) -> None:
-    legal = [tags for tags in every_sequence(letters, 4) if SCHEMES[scheme](tags) is None]
-    assert len(legal) > 50
-    for tags in legal:
+    valid = [tags for tags in every_sequence(letters, 4) if SCHEMES[scheme](tags) is None]
+    assert len(valid) > 50
+    for tags in valid:
         expected = [(entity.start, entity.end, entity.tag) for entity in Entities([tags], theirs).entities[0]]
         found = [(span.start, span.end, span.tag) for span in Entities([list(to_bio2(tags, scheme))], IOB2).entities[0]]
         assert found == expected, tags
         covered = sum(end - start for start, end, _ in expected)
-        assert covered == sum(tag != "O" for tag in tags), "no word of a legal sequence is outside of a span"
+        assert covered == sum(tag != "O" for tag in tags), "every tagged word of a valid sequence is in a span"
 
 
 def test_numbers_of_valid_sequences() -> None:
-    """Against counting by hand: in BIO2 with one type, sequences of n words are the Fibonacci numbers F(2n + 1)."""
+    """In BIO2 with one type, the number of valid sequences of n words is the Fibonacci number F(2n + 1)."""
     counts = [
         sum(SCHEMES["BIO2"](tags) is None for tags in itertools.product(("O", "B-X", "I-X"), repeat=n))
         for n in (1, 2, 3, 4)
@@ -62,9 +63,9 @@ def test_numbers_of_valid_sequences() -> None:
 
 def test_repair_keeps_the_spans_of_seqeval() -> None:
     for tags in every_sequence("BI", 4):
-        legal = repair_bio(tags)
-        assert SCHEMES["BIO2"](legal) is None
-        assert get_entities(list(legal)) == get_entities(tags)
+        valid = repair_bio(tags)
+        assert SCHEMES["BIO2"](valid) is None
+        assert get_entities(list(valid)) == get_entities(tags)
     assert repair_bio(["O", "I-X", "I-X", "I-Y", "B-Y"]) == ("O", "B-X", "I-X", "B-Y", "B-Y")
 
 
@@ -79,37 +80,43 @@ def test_types_with_hyphens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "message"),
+    ("tags", "scheme", "word", "named"),
     [
-        ("B-X O I-X", "a.txt:8: word 3 ('w3'): I-X after O breaks BIO"),
-        ("B-X I-Y", "a.txt:8: word 2 ('w2'): I-Y after B-X breaks BIO"),
-        ("I-X B-Y", "a.txt:8: word 1 ('w1'): I-X after the start of the sentence breaks BIO"),
-        ("B-X B", "a.txt:8: word 2 ('w2'): 'B' is not O, B-X or I-X"),
-        ("B-X I-", "'I-' is not O, B-X or I-X"),
-        ("b-x", "'b-x' is not O, B-X or I-X"),
-        ("B-X 0", "'0' is not O, B-X or I-X"),
-        ("B-X E-X E-X", "word 3 ('w3'): E-X after E-X breaks IOBES"),
-        ("S-X B-X", "word 2 ('w2'): B-X at the end of the sentence leaves its span open"),
-        ("S-X B-X O", "word 3 ('w3'): O after B-X breaks IOBES"),
-        ("S-X B-X E-Y", "word 3 ('w3'): E-Y after B-X breaks IOBES"),
-        ("U-X L-X", "word 2 ('w2'): L-X after U-X breaks BILOU"),
-        ("S-X U-X", "'U-X' is not O, B-X, I-X, E-X or S-X"),
+        ("B-X O I-X", "BIO2", 3, ["I-X", "O"]),
+        ("B-X I-Y", "BIO2", 2, ["I-Y", "B-X"]),
+        ("I-X B-Y", "BIO2", 1, ["I-X"]),
+        ("B-X B", "BIO2", 2, ["'B'", "B-X", "I-X"]),
+        ("B-X I-", "BIO2", 2, ["'I-'"]),
+        ("b-x", "BIO2", 1, ["'b-x'"]),
+        ("B-X 0", "BIO2", 2, ["'0'"]),
+        ("B-X E-X E-X", "IOBES", 3, ["E-X", "IOBES"]),
+        ("S-X B-X", "IOBES", 2, ["B-X"]),
+        ("S-X B-X O", "IOBES", 3, ["O", "B-X", "IOBES"]),
+        ("S-X B-X E-Y", "IOBES", 3, ["E-Y", "B-X", "IOBES"]),
+        ("U-X L-X", "BILOU", 2, ["L-X", "U-X", "BILOU"]),
+        ("S-X U-X", "IOBES", 2, ["'U-X'", "E-X", "S-X"]),
     ],
 )
-def test_tags_that_violate_every_scheme(tags: str, message: str) -> None:
-    with pytest.raises(DataError) as caught:
-        find_scheme([sentence("O O"), sentence(tags, "a.txt:8")])
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_tags_that_violate_every_scheme(tags: str, scheme: str, word: int, named: list[str]) -> None:
+    """The error is that of the most probable scheme; it names file and line, word, tag and the tag before it."""
+    corpus = [sentence("O O"), sentence(tags, "a.txt:8")]
+    assert guess_scheme(corpus) == scheme
+    violation = SCHEMES[scheme](tags.split())
+    assert violation is not None
+    number, problem = violation
+    assert number == word - 1
+    assert set(named) <= set(problem.replace(",", " ").split())
+    with raises(DataError, "inconsistent-tags", "a.txt:8", word, f"'w{word}'", problem):
+        find_scheme(corpus)
 
 
 def test_mixed_schemes_name_a_place_in_each() -> None:
-    with pytest.raises(DataError) as caught:
+    """The error names the first word that breaks BIO2, then the first that breaks IOB1."""
+    with raises(DataError, "inconsistent-tags") as caught:
         find_scheme([sentence("B-X O", "train.txt:1"), sentence("O I-X", "dev.txt:5")])
-    assert "dev.txt:5: word 2 ('w2'): I-X after O breaks BIO" in str(caught.value)
-    assert "and not IOB1: train.txt:1: word 1 ('w1'): B-X after the start of the sentence breaks IOB1" in str(
-        caught.value
-    )
+    bio2, iob1 = str(caught.value).split("train.txt:1")
+    check_message(bio2, "dev.txt:5", 2, "'w2'", "I-X")
+    check_message(iob1, 1, "'w1'", "B-X", "IOB1")
 
 
 def test_marks_spans() -> None:

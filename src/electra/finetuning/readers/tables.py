@@ -71,7 +71,8 @@ class Table:
         for i, value in enumerate(column):
             if not isinstance(value, str):
                 what = "missing" if value is None else f"{value!r}, not a text"
-                raise DataError("wrong-type", f"{self.place(i)}: {name!r} is {what}")
+                code = "missing-field" if value is None else "wrong-type"
+                raise DataError(code, f"{self.place(i)}: {name!r} is {what}")
         return column
 
     def place(self, row: int) -> str:
@@ -173,7 +174,7 @@ def read_separated(path: Path, header: bool) -> Cells:
     cells = read_tab_separated(path) if get_suffix(path) == ".tsv" else read_comma_separated(path)
     first = next(cells, None)
     if first is None or not first[1]:
-        raise DataError("no-rows", f"{path}: empty, or its first line is")
+        raise DataError("empty", f"{path}: empty, or its first line is")
     yield 0, first[1] if header else [str(i) for i in range(len(first[1]))]
     blank: list[int] = []
     for line, row in cells if header else chain([first], cells):
@@ -198,7 +199,7 @@ def read_comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield begin, row
             begin = reader.line_num + 1
     except csv.Error as error:
-        raise DataError("bad-row", f"{path}:{begin}: not comma-separated values ({error})") from None
+        raise DataError("not-csv", f"{path}:{begin}: not comma-separated values ({error})") from None
 
 
 def read_jsonl(path: Path, header: bool) -> Cells:

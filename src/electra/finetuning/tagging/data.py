@@ -49,7 +49,7 @@ def find_splits(folder: Path) -> dict[str, Path]:
             )
         found[split] = path
     if not found:
-        raise DataError("missing", f"{folder}: no train, dev or test with one of the suffixes {', '.join(SUFFIXES)}")
+        raise DataError("no-files", f"{folder}: no train, dev or test with one of the suffixes {', '.join(SUFFIXES)}")
     return found
 
 
@@ -158,10 +158,12 @@ def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> 
 def parse_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
     """One record."""
     if words not in record:
-        raise DataError("wrong-type", f"{place}: not a record with a field {words!r}")
+        raise DataError("missing-field", f"{place}: not a record with a field {words!r}")
     found = parse_strings(record[words], words, place)
     if not found or "" in found:
-        raise DataError("missing-words", f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
+        raise DataError(
+            "empty-word" if found else "no-words", f"{place}: {words!r} has {'an empty word' if found else 'no words'}"
+        )
     if record.get(tags) is None:
         return Sentence(found, None, place, get_row_id(record))
     named = parse_strings(record[tags], tags, place)
