@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         predict,
         prepare,
         pretrain,
+        score,
         study,
         tokenizer,
     )
@@ -44,6 +45,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "score",
     "show_log",
     "study",
     "tokenizer",

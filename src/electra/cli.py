@@ -52,9 +52,14 @@ COMMANDS = {
     ),
     "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
-    "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),
+    "evaluate": Command("Compute the held-out metrics of a run, or its accuracies on minimal pairs.", is_result=True),
     "evaluate-mlm": Command("Compute the masked-LM accuracy of an ELECTRA on held-out text.", is_result=True),
     "fill-mask": Command("Predict the tokens at [MASK] with an ELECTRA or a masked language model.", is_result=True),
+    "score": Command(
+        "Score sentences by a pre-trained model, as JSON lines.",
+        is_result=True,
+        changes={"methods": {"choices": lookup("electra.pretraining.evaluation.sentence_scores.METHODS")}},
+    ),
     "finetune": Command(
         "Fine-tune an encoder on a task by the paper's protocol, and score it.",
         "electra.finetuning.config.FinetuneConfig",

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,29 @@ def show_pretrain(summary: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         show_samples(summary.get("samples", []))
 
 
-def show_evaluate(metrics: Mapping[str, float], given: Mapping[str, Any]) -> None:
-    """Show the held-out metrics."""
+def show_evaluate(metrics: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Show the held-out metrics, or the accuracies on minimal pairs by phenomenon."""
     from electra.pretraining.export import show_metrics
 
-    show_metrics(metrics)
+    if "methods" not in metrics:
+        show_metrics(metrics)
+        return
+    from electra.pretraining.evaluation.minimal_pairs import build_rows
+
+    methods = list(metrics["methods"])
+    rows = [
+        [str(each["name"]).replace("_", " ") or "all paradigms", *(f"{each[method]:.1f}" for method in methods)]
+        for each in build_rows(metrics)
+        if each["level"] != "paradigm"
+    ]
+    ties = [str(metrics["methods"][method]["ties"]) for method in methods]
+    show_rows([["accuracy in % (chance 50)", *methods], *rows, ["ties", *ties]])
+    console.print(f"{metrics['pairs']:,} minimal pairs of {metrics['paradigms']} paradigms", markup=False)
+
+
+def show_score(rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
+    """Write JSON lines to standard output."""
+    write_json_lines(rows)
 
 
 def show_evaluate_mlm(metrics: Mapping[str, float], given: Mapping[str, Any]) -> None:
@@ -71,11 +90,18 @@ def show_glue(results: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 def show_predict(predictions: Iterable[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
     """Write JSON lines to standard output if no file is given."""
-    for row in predictions:
-        if given.get("out") is None:
-            output = Output(sys.stdout, required=True)
-            output.write(json.dumps(row, ensure_ascii=False) + "\n")
-            output.flush()
+    if given.get("out") is None:
+        write_json_lines(predictions)
+    else:
+        deque(predictions, maxlen=0)  # the file is written as they are iterated
+
+
+def write_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows to standard output, each as soon as it is there."""
+    output = Output(sys.stdout, required=True)
+    for row in rows:
+        output.write(json.dumps(row, ensure_ascii=False) + "\n")
+        output.flush()
 
 
 def show_flops(counted: dict[str, Any], given: Mapping[str, Any]) -> None:

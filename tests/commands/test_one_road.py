@@ -58,6 +58,7 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
             ["--model", model, "--data", glue, "--tasks", "sst2", "rte", *ONE_EPOCH],
             {"model": model, "data": glue, "tasks": ["sst2", "rte"], "epochs": 1.0, "seeds": 1},
         ),
+        "score": ([mask, "--model", str(run)], {"text": mask, "model": run}),
         "flops": (["--preset", "tiny", "--steps", "1e3"], {"preset": "tiny", "steps": 1000}),
         "paper-table": (["8"], {"number": 8}),
         "study": (
@@ -67,7 +68,7 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
     }
 
 
-WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "flops", "paper-table")
+WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "score", "flops", "paper-table")
 
 
 @pytest.mark.slow

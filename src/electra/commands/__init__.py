@@ -3,6 +3,7 @@
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import evaluate, evaluate_mlm, prepare, pretrain, tokenizer
+from electra.commands.scores import score
 from electra.commands.studies import flops, paper_table, study
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "score",
     "study",
     "tokenizer",
 ]

@@ -10,6 +10,7 @@ from electra.config.checks import check_local
 from electra.config.files import flatten, format_value
 from electra.config.resolve import check_options, flat_fields, read_config, resolve
 from electra.data.manifest import Manifest
+from electra.errors import UsageError
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
@@ -194,19 +195,43 @@ def sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:
     return tuple(os.fspath(each) for each in ([text] if isinstance(text, str | os.PathLike) else text))
 
 
-def evaluate(run: PathLike, *, data: PathLike | None = None) -> dict[str, float]:
-    """Compute the held-out metrics of a run from its newest checkpoint.
+def evaluate(
+    run: PathLike,
+    *,
+    data: PathLike | None = None,
+    minimal_pairs: Iterable[PathLike] | PathLike = (),
+    out: PathLike | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Compute the held-out metrics of a run from its newest checkpoint, or its accuracies on minimal pairs.
 
     Args:
-        run: Run directory, finished or not.
+        run: Run directory, finished or not; for minimal pairs a finished one, or a Hugging Face directory.
         data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
+        minimal_pairs: Files of minimal pairs (JSON lines as in BLiMP: sentence_good, sentence_bad, UID), to report how often
+            each method of `electra score` gives the good sentence the higher score.
+        out: With minimal pairs: directory for minimal_pairs.csv and minimal_pairs.png.
+        device: With minimal pairs: auto uses a GPU if there is one. Held-out metrics use the run's runtime options.
+        threads: With minimal pairs: CPU threads; by default PyTorch's choice.
 
     Returns:
-        The metrics by name.
+        The metrics by name; for minimal pairs `pairs`, `paradigms` and `methods`: for each method the accuracies in percent,
+        `overall` (the mean over paradigms), by `field`, by `phenomenon` and by `paradigm`, and the number of `ties`.
     """
+    from electra.commands.scores import evaluate_pairs
     from electra.pretraining.export import evaluate_run
 
-    check_local({"RUN": run, "--data": data})
+    check_local({"RUN": run, "--data": data, "--out": out})
+    files = [Path(each) for each in sources(minimal_pairs)]
+    if files:
+        if data is not None:
+            raise UsageError("conflicting-options", "--data is for held-out metrics; leave it or --minimal-pairs out")
+        return evaluate_pairs(Path(run), files, Path(out) if out is not None else None, device, threads)
+    if out is not None or device != "auto" or threads is not None:
+        raise UsageError(
+            "meaningless-option", "--out, --device and --threads apply to --minimal-pairs; give these files"
+        )
     return evaluate_run(Path(run), Path(data) if data else None)
 
 

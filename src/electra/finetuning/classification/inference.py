@@ -28,10 +28,10 @@ from electra.finetuning.readers.inputs import (
     read_records,
     unexpected_type,
 )
-from electra.finetuning.readers.lines import get_row_id
 from electra.finetuning.recipe import TEXTS
 from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Record, Values, label_config
 from electra.model.encoder import EncoderConfig
+from electra.text.lines import get_row_id
 from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Any
 
 from electra.errors import DataError, TextError
 from electra.external import check_unicode, decode_json
-from electra.finetuning.readers.lines import read_json_records
 from electra.text.files import read_blocks
+from electra.text.lines import read_json_records
 
 MAX_DOCUMENT_BYTES = 512_000_000
 """Of a SQuAD file, which is one JSON document; parsed, it takes several times as much memory. SQuAD 2.0 has 42 MB."""

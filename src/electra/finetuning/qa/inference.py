@@ -17,11 +17,11 @@ from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, read_squad
 from electra.finetuning.qa.heads import PlainSpanHead, build_span_head
 from electra.finetuning.readers.inputs import get_text, iterate_values, read_records, unexpected_type
-from electra.finetuning.readers.lines import get_row_id
 from electra.finetuning.readers.tables import get_suffix
 from electra.finetuning.recipe import QUESTIONS
 from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Record, Values
 from electra.model.encoder import EncoderConfig
+from electra.text.lines import get_row_id
 from electra.text.tokenizer import Tokenizer
 
 HEAD = "question-answering"

@@ -8,9 +8,9 @@ from typing import Any
 
 from electra.errors import DataError
 from electra.external import is_unicode
-from electra.finetuning.readers.lines import get_row_id, parse_json_record, read_numbered_lines
 from electra.finetuning.readers.tables import READERS, get_suffix, stream_rows
 from electra.text.files import MAX_LINE_BYTES
+from electra.text.lines import get_row_id, parse_json_record, read_numbered_lines
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from electra.errors import DataError, TextError
 from electra.external import one_line, refuse_special_file
-from electra.finetuning.readers.lines import read_json_records, read_numbered_lines
 from electra.text.files import open_decompressed, split_compression
+from electra.text.lines import read_json_records, read_numbered_lines
 
 log = logging.getLogger(__name__)
 

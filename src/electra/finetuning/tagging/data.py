@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import DataError
-from electra.finetuning.readers.lines import get_row_id, read_json_records, read_numbered_lines
 from electra.text.files import split_compression
+from electra.text.lines import get_row_id, read_json_records, read_numbered_lines
 
 COLUMN_SUFFIXES = (".txt", ".conll", ".iob2", ".tsv")
 SUFFIXES = (*COLUMN_SUFFIXES, ".jsonl")

@@ -3,29 +3,22 @@
 import logging
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from electra.data.loader import pad_batch
-from electra.errors import ModelError, RunError, UsageError
-from electra.model.checkpoints import find_pretraining_heads, load_pretrained
-from electra.model.hf_config import load_config
+from electra.errors import UsageError
 from electra.pretraining.build import build_vocabulary
-from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import (
     Candidates,
     ElectraAsMaskedLM,
     PlainMaskedLM,
-    compute_unmasked_per_masked,
 )
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.evaluation.networks import find_networks, load_generator, load_network, resolve_sampling
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
-from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
 from electra.runtime.setup import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -35,8 +28,6 @@ log = logging.getLogger(__name__)
 MASK = "[MASK]"
 BATCH_SIZE = 32
 """Masked positions per batch."""
-
-Network = TypeVar("Network", MaskedLM, Discriminator)
 
 
 @dataclass(frozen=True)
@@ -71,113 +62,21 @@ def load_filler(model: Path, mask_fraction: float | None = None) -> MaskFiller:
         RunError: the run is not finished.
         UsageError: p_mask is not known, or given for a model without a discriminator.
     """
-    check_exists(model)
-    main, run = find_main_directory(model), RunDirectory(model)
-    if main == model and run.config.exists():
-        raise RunError(
-            "unfinished", f"{model}: the run is not finished, so it has no networks yet; run electra pretrain again"
-        )
-    config = run.load_config() if run.config.exists() else None
-    load_config(main)
-    heads = find_pretraining_heads(main)
-    if not heads:
-        raise ModelError(
-            "no-head",
-            f"{main}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name a run of "
-            "electra pretrain, or a masked language model",
-        )
-    tokenizer = load_tokenizer(main)
-    if "replaced-token" in heads:
-        discriminator = load_network(main, Discriminator, "replaced-token", tokenizer)
-        return load_electra_filler(model, main, discriminator, tokenizer, mask_fraction, config)
-    if mask_fraction is not None:
-        raise UsageError(
-            "meaningless-option", f"--mask-fraction applies to an ELECTRA only; {main} is a masked language model"
-        )
-    if config is not None and OBJECTIVES[config.objective].corruption != "masks":
-        raise ModelError(
-            "no-mask-token", f"{main}: was not trained on text with [MASK]; use {model / 'generator'}, which was"
-        )
-    network = load_network(main, MaskedLM, "masked-lm", tokenizer)
-    return MaskFiller(
-        PlainMaskedLM(network, build_vocabulary(tokenizer)).eval(), tokenizer, config.seq_len if config else None
-    )
-
-
-def load_electra_filler(
-    model: Path,
-    main: Path,
-    discriminator: Discriminator,
-    tokenizer: Tokenizer,
-    mask_fraction: float | None,
-    config: PretrainConfig | None,
-) -> MaskFiller:
-    """Load the generator and combine it with the discriminator."""
-    directory = find_generator_directory(model)
-    if directory is None:
-        sibling = find_generator_directory(main.parent)
-        advice = (
-            f"name {main.parent}, which contains both"
-            if sibling
-            else "name a folder with discriminator/ and generator/"
-        )
-        if config is not None and config.generator.kind != "masked-lm":
-            raise ModelError(
-                "not-masked-lm",
-                f"{model}: its generator is {config.generator.kind} samples, not a network that predicts tokens from a "
-                "context; name a run with --generator.kind masked-lm",
-            )
-        raise ModelError(
-            "not-masked-lm", f"{main}: a discriminator, which ranks the candidates of its generator; {advice}"
-        )
-    if load_tokenizer(directory).fingerprint != tokenizer.fingerprint:
-        raise ModelError(
-            "other-tokenizer",
-            f"{directory}: its tokenizer differs from that of {main}; use a generator and a discriminator of the same run",
-        )
-    generator = load_network(directory, MaskedLM, "masked-lm", tokenizer)
-    a, temperature = resolve_sampling(model, mask_fraction, config)
-    network = ElectraAsMaskedLM(generator, discriminator, build_vocabulary(tokenizer), a, temperature)
-    return MaskFiller(network.eval(), tokenizer, config.seq_len if config else None)
-
-
-def load_network(directory: Path, kind: type[Network], head: str, tokenizer: Tokenizer) -> Network:
-    """Build a network with the weights of a Hugging Face directory."""
-    pretrained = load_pretrained(directory)
-    network = kind(replace(pretrained.config, vocab_size=tokenizer.vocab_size))
-    load_into(network, pretrained, head)
-    return network
-
-
-def resolve_sampling(model: Path, mask_fraction: float | None, config: PretrainConfig | None) -> tuple[float, float]:
-    """Return the paper's a and the sampling temperature of the generator, as in pre-training."""
-    if config is not None:
-        fraction = config.masking.fraction if mask_fraction is None else MaskingConfig(mask_fraction).fraction
-        masked_only = OBJECTIVES[config.objective].scored == "masked"
-        if options := find_violated_assumptions(config):
-            log.warning(
-                f"{model}: trained with {' and '.join(options)}, for which the formula of Appendix G is an approximation",
-                extra={"code": "inexact-formula"},
-            )
-        return compute_unmasked_per_masked(fraction, masked_only), config.generator.temperature
-    if mask_fraction is None:
-        raise UsageError(
-            "missing-option",
-            f"{model}: has no {RunDirectory(model).config.name} with the share of tokens masked in "
-            "pre-training; give --mask-fraction (in the paper 0.15, for Large 0.25)",
-        )
-    return compute_unmasked_per_masked(MaskingConfig(mask_fraction).fraction, masked_only=False), 1.0
-
-
-def find_violated_assumptions(config: PretrainConfig) -> list[str]:
-    """Return the options of a run that violate the formula's assumptions: uniform masking with p_mask, samples from p_G."""
-    violations = {
-        "generator.exclude_original_token": config.generator.exclude_original_token,
-        "masking.with_replacement": config.masking.with_replacement,
-        "masking.strategy": config.masking.strategy != "uniform",
-        "contrast.weight": config.contrast.weight > 0,
-    }
-    return [name for name, violated in violations.items() if violated]
+    found = find_networks(model)
+    tokenizer = load_tokenizer(found.main)
+    length = found.config.seq_len if found.config else None
+    vocabulary = build_vocabulary(tokenizer)
+    if not found.is_electra:
+        found.check_masked_lm(mask_fraction)
+        network = load_network(found.main, MaskedLM, "masked-lm", tokenizer)
+        return MaskFiller(PlainMaskedLM(network, vocabulary).eval(), tokenizer, length)
+    discriminator = load_network(found.main, Discriminator, "replaced-token", tokenizer)
+    generator = load_generator(found, tokenizer)
+    if generator is None:
+        raise found.make_no_generator_error()
+    a, temperature = resolve_sampling(found, mask_fraction)
+    electra = ElectraAsMaskedLM(generator, discriminator, vocabulary, a, temperature)
+    return MaskFiller(electra.eval(), tokenizer, length)
 
 
 def build_contexts(text: str, filler: MaskFiller) -> list[Context]:

@@ -1,0 +1,157 @@
+"""Scores of sentences and accuracies on minimal pairs: score, and evaluate with minimal pairs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from electra.commands.masked_lm import standard_input
+from electra.config.checks import check_local
+from electra.errors import DataError, UsageError
+from electra.external import check_output_path
+from electra.storage import PathLike, check_writable
+
+
+def score(
+    text: Iterable[Any] | str = (),
+    *,
+    model: PathLike,
+    input: PathLike | None = None,
+    text_field: str = "text",
+    pair_field: str | None = None,
+    methods: Iterable[str] | str = (),
+    mask_fraction: float | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int | None = None,
+) -> list[dict[str, Any]]:
+    """Score sentences by a pre-trained model: how probable it finds their tokens, in float32.
+
+    The methods are discriminator: sum of log P(original) over the tokens of the untouched sentence; masked-lm: sum of log p
+    of each token while this one is masked (pseudo-log-likelihood), by a generator or a masked language model; both: the sum
+    of log D p_G / (a (1 - D) + p_G), which joins generator and discriminator (Appendix G of the paper). Only scores of one
+    method and one model can be compared.
+
+    Args:
+        text: Sentences, or two with a tab between to compare; "-" is the standard input, one per line.
+        model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face directory of either network.
+        input: File of sentences: .txt with one per line (a tab between two), or .jsonl.
+        text_field: Field of .jsonl records that holds the sentence.
+        pair_field: Field of .jsonl records that holds a second sentence, to compare with the first.
+        methods: discriminator, masked-lm, both; by default all that the model has.
+        mask_fraction: For both: share of masked tokens in pre-training; by default that of the run's configuration.
+        device: auto uses a GPU if there is one.
+        threads: CPU threads; by default PyTorch's choice.
+
+    Returns:
+        A dictionary for each sentence: `text`, `tokens`, and for each method `total` and `mean` (per token), in nats. For a
+        pair these are lists of two, and each method has `preferred`: the index of the sentence with the higher total, or
+        None for a tie.
+    """
+    from electra.console import reading_progress
+    from electra.pretraining.evaluation.sentence_scores import check_methods, load_scorer, score_sentences
+    from electra.runtime.setup import RuntimeConfig, start_runtime
+
+    check_local({"--model": model, "--input": input})
+    given = [text] if isinstance(text, str) else list(text)
+    if bool(given) == (input is not None):
+        raise UsageError("no-text", "give either sentences (- for the standard input) or a file with --input")
+    items = read_items(Path(input), text_field, pair_field) if input is not None else split_pairs(given)
+    sentences = [sentence for item in items for sentence in item]
+    with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
+        scorer = load_scorer(Path(model), mask_fraction)
+        chosen = check_methods(scorer, [methods] if isinstance(methods, str) else list(methods), str(model))
+        with reading_progress("scoring", len(set(sentences)) * len(chosen)) as progress:
+            scores = score_sentences(scorer, sentences, chosen, runtime, progress)
+    rows, start = [], 0
+    for item in items:
+        rows.append(build_row(item, {name: each[start : start + len(item)] for name, each in scores.items()}))
+        start += len(item)
+    return rows
+
+
+def build_row(item: Sequence[str], scores: dict[str, Any]) -> dict[str, Any]:
+    """Convert the scores of a sentence, or of two, to a record."""
+    tokens = [each.tokens for each in next(iter(scores.values()))]
+    if len(item) == 1:
+        values = {name: {"total": each.total, "mean": each.mean} for name, (each,) in scores.items()}
+        return {"text": item[0], "tokens": tokens[0], **values}
+    row: dict[str, Any] = {"text": list(item), "tokens": tokens}
+    for name, (first, second) in scores.items():
+        row[name] = {
+            "total": [first.total, second.total],
+            "mean": [first.mean, second.mean],
+            "preferred": None if first.total == second.total else int(second.total > first.total),
+        }
+    return row
+
+
+def split_pairs(given: Sequence[Any]) -> list[tuple[str, ...]]:
+    """Convert arguments to sentences and pairs of them.
+
+    Raises:
+        UsageError: an argument is neither a sentence nor two.
+    """
+    lines = [line for each in given for line in (standard_input() if each == "-" else [each])]
+    items = [tuple(line.split("\t")) if isinstance(line, str) else tuple(line) for line in lines]
+    for item in items:
+        if len(item) not in (1, 2) or not all(isinstance(each, str) for each in item):
+            raise UsageError("wrong-type", f"{str(item)[:60]}: expected a sentence, or two with a tab between")
+    return items
+
+
+def read_items(path: Path, text_field: str, pair_field: str | None) -> list[tuple[str, ...]]:
+    """Read sentences and pairs of them from a file; blank lines are skipped.
+
+    Raises:
+        DataError: the file cannot be read, or a line is neither a sentence nor two.
+    """
+    items = [item for item in iterate_items(path, text_field, pair_field) if any(each.strip() for each in item)]
+    if not items:
+        raise DataError("no-rows", f"{path}: no sentences")
+    return items
+
+
+def iterate_items(path: Path, text_field: str, pair_field: str | None) -> Iterator[tuple[str, ...]]:
+    """Yield the sentences of each line."""
+    from electra.text.files import split_compression
+    from electra.text.lines import read_json_records, read_numbered_lines
+
+    if split_compression(path)[0].endswith(".jsonl"):
+        names = [text_field, *([pair_field] if pair_field else [])]
+        for number, record in read_json_records(path):
+            values = [record.get(name) for name in names]
+            for name, value in zip(names, values, strict=True):
+                if not isinstance(value, str):
+                    raise DataError("missing-field", f"{path}:{number}: {name!r} is missing or not a text")
+            yield tuple(str(value) for value in values)
+        return
+    for number, line in read_numbered_lines(path):
+        item = tuple(line.split("\t"))
+        if len(item) > 2:
+            raise DataError("wrong-columns", f"{path}:{number}: {len(item)} columns, expected a sentence, or two")
+        yield item
+
+
+def evaluate_pairs(
+    model: Path, files: Sequence[Path], out: Path | None, device: Literal["auto", "cpu", "cuda"], threads: int | None
+) -> dict[str, Any]:
+    """Compute the accuracies of a model on files of minimal pairs; write a table and a picture to `out`."""
+    from electra.console import reading_progress
+    from electra.pretraining.evaluation.minimal_pairs import (
+        evaluate_minimal_pairs,
+        read_minimal_pairs,
+        write_minimal_pairs,
+    )
+    from electra.pretraining.evaluation.sentence_scores import load_scorer
+    from electra.runtime.setup import RuntimeConfig, start_runtime
+
+    if out is not None:
+        check_writable(check_output_path(out))
+    pairs = read_minimal_pairs(files)
+    with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
+        scorer = load_scorer(model)
+        total = len({sentence for pair in pairs for sentence in (pair.good, pair.bad)}) * len(scorer.methods)
+        with reading_progress("scoring", total) as progress:
+            results = evaluate_minimal_pairs(scorer, pairs, runtime, progress)
+    if out is not None:
+        write_minimal_pairs(results, out)
+    return results

@@ -1,0 +1,206 @@
+"""`electra score` and `electra evaluate --minimal-pairs`, beside a scorer on transformers' classes."""
+
+import csv
+import io
+import json
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.errors import fails, raises
+from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining
+
+import electra
+from electra import cli
+from electra.errors import DataError, ModelError, UsageError
+from electra.pretraining.evaluation import sentence_scores
+from electra.pretraining.evaluation.minimal_pairs import build_rows, read_minimal_pairs, summarize
+from electra.pretraining.evaluation.sentence_scores import SentenceScore, load_scorer
+
+SENTENCES = ["the cat sees mice .", "the dog likes milk . the fox hunts birds .", "mice", "the owl likes the cat ."]
+UNMASKED_PER_MASKED = 3.0  # the preset masks 25 %
+
+
+@cache
+def load_by_transformers(run: Path) -> tuple[Any, Any, Any]:
+    """The tokenizer, generator and discriminator of a run."""
+    return (
+        AutoTokenizer.from_pretrained(run / "generator"),
+        ElectraForMaskedLM.from_pretrained(run / "generator").eval(),
+        ElectraForPreTraining.from_pretrained(run / "discriminator").eval(),
+    )
+
+
+@torch.no_grad()
+def score_by_transformers(run: Path, sentence: str) -> dict[str, float]:
+    """Compute the three scores one token at a time, in float64 after the networks."""
+    tokenizer, generator, discriminator = load_by_transformers(run)
+    ids = tokenizer(sentence, return_tensors="pt")["input_ids"]
+    original = (-discriminator(ids).logits[0]).double().sigmoid()
+    totals = dict.fromkeys(("discriminator", "masked-lm", "both"), 0.0)
+    for position in range(1, ids.shape[1] - 1):
+        masked = ids.clone()
+        masked[0, position] = tokenizer.mask_token_id
+        logits = generator(masked).logits[0, position].double()
+        token = ids[0, position]
+        without_mask = logits.clone()
+        without_mask[tokenizer.mask_token_id] = -torch.inf
+        p, d = without_mask.softmax(0)[token], original[position]
+        totals["discriminator"] += float(d.log())
+        totals["masked-lm"] += float(logits.log_softmax(0)[token])
+        totals["both"] += float((d * p / (UNMASKED_PER_MASKED * (1 - d) + p)).log())
+    return totals
+
+
+@pytest.fixture(scope="module")
+def expected(finished: Path) -> dict[str, dict[str, float]]:
+    return {sentence: score_by_transformers(finished, sentence) for sentence in SENTENCES}
+
+
+def test_scores_equal_those_of_transformers(finished: Path, expected: dict) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(finished / "generator")
+    rows = electra.score(SENTENCES, model=finished)
+    assert [row["text"] for row in rows] == SENTENCES
+    for row in rows:
+        assert row["tokens"] == len(tokenizer(row["text"], add_special_tokens=False)["input_ids"])
+        for method, total in expected[row["text"]].items():
+            assert row[method]["total"] == pytest.approx(total, rel=1e-5), method
+            assert row[method]["mean"] == pytest.approx(total / row["tokens"], rel=1e-5)
+
+
+def test_scores_do_not_depend_on_batches(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = electra.score(SENTENCES, model=finished)
+    monkeypatch.setattr(sentence_scores, "BATCH_TOKENS", 1)
+    for row, alone in zip(together, electra.score(SENTENCES, model=finished), strict=True):
+        for method in ("discriminator", "masked-lm", "both"):
+            assert row[method]["total"] == pytest.approx(alone[method]["total"], rel=1e-5)
+
+
+def test_each_network_has_its_methods(finished: Path) -> None:
+    assert load_scorer(finished).methods == ("discriminator", "masked-lm", "both")
+    assert load_scorer(finished / "generator").methods == ("masked-lm",)
+    assert load_scorer(finished / "discriminator").methods == ("discriminator",)
+    (row,) = electra.score("mice", model=finished, methods="masked-lm")
+    assert set(row) == {"text", "tokens", "masked-lm"}
+    (alone,) = electra.score("mice", model=finished / "generator")
+    assert alone["masked-lm"] == row["masked-lm"]
+
+
+def test_a_mask_fraction_changes_the_formula(finished: Path) -> None:
+    (default,) = electra.score("mice", model=finished, methods=["both"])
+    (equal,) = electra.score("mice", model=finished, methods=["both"], mask_fraction=0.25)
+    (other,) = electra.score("mice", model=finished, methods=["both"], mask_fraction=0.15)
+    assert default == equal != other
+
+
+def test_inputs_are_arguments_lines_records_and_pairs(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    first, second = SENTENCES[0], SENTENCES[3]
+    (tmp_path / "a.txt").write_text(f"{first}\t{second}\n\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"good": first, "bad": second}) + "\n")
+    pair = electra.score([(first, second)], model=finished, methods="discriminator")
+    assert pair == electra.score(f"{first}\t{second}", model=finished, methods="discriminator")
+    assert pair == electra.score(model=finished, input=tmp_path / "a.txt", methods="discriminator")
+    fields = {"text_field": "good", "pair_field": "bad"}
+    assert pair == electra.score(model=finished, input=tmp_path / "a.jsonl", methods="discriminator", **fields)
+    totals = pair[0]["discriminator"]["total"]
+    assert pair[0]["discriminator"]["preferred"] == int(totals[1] > totals[0])
+    (tie,) = electra.score([(first, first)], model=finished)
+    assert [tie[method]["preferred"] for method in ("discriminator", "masked-lm", "both")] == [None] * 3
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{first}\n\n{second}\n"))
+    cli.main(["score", "-", "--model", str(finished)])
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed == electra.score([first, second], model=finished)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "values"),
+    [
+        ({}, "no-text", ["--input"]),
+        ({"text": "a", "input": "b.txt"}, "no-text", ["--input"]),
+        ({"text": " "}, "no-text", []),
+        ({"text": "the " * 40}, "longer-than-model", [42, 32]),
+        ({"text": "a\tb\tc"}, "wrong-type", []),
+        ({"text": "a", "methods": "plain"}, "unknown-choice", ["--methods", "masked-lm"]),
+    ],
+)
+def test_impossible_inputs_are_refused(finished: Path, given: dict[str, Any], code: str, values: list) -> None:
+    with raises(UsageError, code, *values):
+        electra.score(model=finished, **given)
+
+
+def test_impossible_files_and_models_are_refused(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "columns.txt").write_text("a\tb\n a\tb\tc\n")
+    (tmp_path / "field.jsonl").write_text('{"text": "a"}\n{"text": 1}\n')
+    (tmp_path / "empty.txt").write_text("\n")
+    for name, code, place in (
+        ("columns.txt", "wrong-columns", "columns.txt:2"),
+        ("field.jsonl", "missing-field", "field.jsonl:2"),
+        ("empty.txt", "no-rows", "empty.txt"),
+    ):
+        with raises(DataError, code, place):
+            electra.score(model=finished, input=tmp_path / name)
+    with raises(ModelError, "not-model", "nosuch"):
+        electra.score("a", model=tmp_path / "nosuch")
+    with raises(UsageError, "no-method", "generator", "masked-lm"):
+        electra.score("a", model=finished / "generator", methods="both")
+    with raises(UsageError, "meaningless-option", "--mask-fraction"):
+        electra.score("a", model=finished / "generator", mask_fraction=0.15)
+
+
+def write_pairs(path: Path) -> list[tuple[str, str]]:
+    """Write minimal pairs of three paradigms in BLiMP's format."""
+    animals, things = ("cat", "dog", "fox"), ("mice", "milk", "birds")
+    pairs, lines = [], []
+    for number, (animal, thing) in enumerate(product(animals, things)):
+        good, bad = f"the {animal} sees {thing} .", f"the {thing} sees {animal} ."
+        pairs.append((good, bad))
+        field = ("syntax", "syntax_semantics", "syntax/semantics")[number % 3]
+        names = {"UID": f"paradigm_{number % 3}", "linguistics_term": f"term_{number % 2}", "field": field}
+        lines.append(json.dumps({"sentence_good": good, "sentence_bad": bad, **names}))
+    path.write_text("\n".join(lines) + "\n")
+    return pairs
+
+
+def test_accuracies_equal_those_of_transformers(finished: Path, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs.jsonl")
+    results = electra.evaluate(finished, minimal_pairs=tmp_path / "pairs.jsonl", out=tmp_path / "out")
+    assert (results["pairs"], results["paradigms"]) == (9, 3)
+    scores = {sentence: score_by_transformers(finished, sentence) for pair in pairs for sentence in pair}
+    for method, found in results["methods"].items():
+        right = [scores[good][method] > scores[bad][method] for good, bad in pairs]
+        assert found["overall"] == pytest.approx(100 * sum(right) / len(right))  # paradigms of equal size
+        assert found["paradigm"]["paradigm_1"] == pytest.approx(100 * sum(right[1::3]) / 3)
+        assert set(found["field"]) == {"syntax", "syntax/semantics"}
+    rows = list(csv.DictReader((tmp_path / "out/minimal_pairs.csv").read_text().splitlines()))
+    assert len(rows) == len(build_rows(results)) == 1 + 2 + 2 + 3
+    assert float(rows[0]["both"]) == pytest.approx(results["methods"]["both"]["overall"], abs=0.01)
+    assert (tmp_path / "out/minimal_pairs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ties_count_one_half_and_paradigms_count_alike(tmp_path: Path) -> None:
+    lines = [{"sentence_good": "a", "sentence_bad": "b", "UID": "long"}] * 3
+    lines += [{"sentence_good": "a", "sentence_bad": "b"}]  # its paradigm is the file's name
+    (tmp_path / "short.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    pairs = read_minimal_pairs([tmp_path / "short.jsonl"])
+    totals = [(1.0, 0.0), (0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
+    found = summarize(pairs, [SentenceScore(total, 1) for pair in totals for total in pair])
+    assert found["paradigm"] == {"long": 50.0, "short": 100.0}
+    assert (found["overall"], found["ties"]) == (75.0, 1)
+
+
+def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "field.jsonl").write_text('{"sentence_good": "a", "sentence_bad": " "}\n')
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with raises(DataError, "missing-field", "field.jsonl:1", "sentence_bad"):
+        electra.evaluate(finished, minimal_pairs=tmp_path / "field.jsonl")
+    with raises(DataError, "no-rows", "empty.jsonl"):
+        electra.evaluate(finished, minimal_pairs=tmp_path / "empty.jsonl")
+    pairs = ["--minimal-pairs", tmp_path / "empty.jsonl"]
+    fails(["evaluate", finished, *pairs, "--data", "d"], "conflicting-options", "--data", "--minimal-pairs")
+    fails(["evaluate", finished, "--threads", "2"], "meaningless-option", "--threads", "--minimal-pairs")
