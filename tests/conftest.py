@@ -24,6 +24,16 @@ from electra.finetuning.run import finetune
 torch.set_num_threads(1)
 show_log()
 
+TRAINING_FIXTURES = {"done", "expected_scores", "finished", "inputs", "parts", "runs", "tuned", "wrong"}
+"""Fixtures that train a model; tests that use one are slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a trained model as slow."""
+    for item in items:
+        if isinstance(item, pytest.Function) and TRAINING_FIXTURES & set(item.fixturenames):
+            item.add_marker("slow")
+
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -57,17 +57,17 @@ def score_by_transformers(run: Path, sentence: str) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def expected(finished: Path) -> dict[str, dict[str, float]]:
+def expected_scores(finished: Path) -> dict[str, dict[str, float]]:
     return {sentence: score_by_transformers(finished, sentence) for sentence in SENTENCES}
 
 
-def test_scores_equal_those_of_transformers(finished: Path, expected: dict) -> None:
+def test_scores_equal_those_of_transformers(finished: Path, expected_scores: dict) -> None:
     tokenizer = AutoTokenizer.from_pretrained(finished / "generator")
     rows = electra.score(SENTENCES, model=finished)
     assert [row["text"] for row in rows] == SENTENCES
     for row in rows:
         assert row["tokens"] == len(tokenizer(row["text"], add_special_tokens=False)["input_ids"])
-        for method, total in expected[row["text"]].items():
+        for method, total in expected_scores[row["text"]].items():
             assert row[method]["total"] == pytest.approx(total, rel=1e-5), method
             assert row[method]["mean"] == pytest.approx(total / row["tokens"], rel=1e-5)
 
