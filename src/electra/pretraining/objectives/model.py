@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from electra.console import format_count
 from electra.data.loader import Batch
 from electra.model.encoder import initialize
 from electra.model.flops import Cost
@@ -80,11 +81,11 @@ class PretrainingModel(nn.Module):
         main = self.spec.main
         parts = [
             f"{sum(p.numel() for p in self.parameters()) / 1e6:.2f} M parameters",
-            f"{main.num_layers} layers of {main.hidden_size}",
+            f"{format_count(main.num_layers, 'layer')} of {main.hidden_size}",
         ]
         if self.generator is not None:
             sizes = self.generator.config
-            parts.append(f"generator of {sizes.num_layers} layers of {sizes.hidden_size}")
+            parts.append(f"generator of {format_count(sizes.num_layers, 'layer')} of {sizes.hidden_size}")
         elif self.spec.objective.has_generator:
             parts.append(f"{self.spec.generator.kind} generator")
         return ", ".join(parts)
