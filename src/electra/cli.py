@@ -111,9 +111,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ElectraError as error:
         fail(f"error: {error}", cause=error)
     except BrokenPipeError:
-        from electra.console import discard
+        from electra.console import redirect_to_null
 
-        discard(sys.stdout)
+        redirect_to_null(sys.stdout)
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:  # not turned into an ElectraError
         name = "" if error.filename is None else f"{error.filename}: "
@@ -271,10 +271,10 @@ def is_result(words: Sequence[str]) -> bool:
 
 def fail(line: str, status: int = 2, cause: Exception | None = None) -> NoReturn:
     """Exit with a line on standard error; the exit has its cause for a program that calls `main`."""
-    from electra.console import complain
+    from electra.console import print_to_stderr
     from electra.external import shorten
 
-    complain(shorten(line, MAX_MESSAGE))
+    print_to_stderr(shorten(line, MAX_MESSAGE))
     raise SystemExit(status) from cause
 
 

@@ -1,7 +1,7 @@
-"""What a person at the terminal sees: decisions as lines, long work as progress bars. Silent in all but the main process.
+"""Terminal output of the main process: log records as lines, the progress of long work as bars.
 
-Where nobody reads it any more (`| head`, a closed terminal, a full disk), the work goes on without output, except for
-commands whose output is their result.
+When the output cannot be written (`| head`, a closed terminal, a full disk), a command continues without it, unless the output
+is its result.
 """
 
 import logging
@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that reports; a RANK that is no number is refused where processes are set up."""
+    """Whether this is the process that writes output; `electra.runtime.setup` raises an error if RANK is not a number."""
     rank = os.environ.get("RANK", "0")
     return not rank.isdecimal() or int(rank) == 0
 
 
 class Output:
-    """A stream. If it cannot be written, what is written to it from then on is discarded.
+    """A stream that discards everything written to it after the first failure.
 
     Raises:
-        BrokenPipeError: `required`, and whoever read it has ended.
-        StorageError: `required`, and it cannot be written for another reason.
+        BrokenPipeError: `required`, and the process that read the stream has ended.
+        StorageError: `required`, and the stream cannot be written for another reason.
     """
 
     def __init__(self, stream: Any, required: bool = False) -> None:
@@ -62,25 +62,25 @@ class Output:
         try:
             return call()
         except OSError as error:
-            discard(self._stream)
+            redirect_to_null(self._stream)
             if self._required and isinstance(error, BrokenPipeError):
                 raise
             reason = f"cannot be written: {error.strerror or error}"
             if self._required:
                 raise StorageError("stdout-failed", f"standard output: {reason}") from error
-            complain(f"standard output {reason}; the work goes on without it")
+            print_to_stderr(f"standard output {reason}; the work goes on without it")
             return otherwise
 
 
 class Terminal(Console):
-    """rich's console, which writes to an `Output`, and names, texts and tokens with their control characters escaped."""
+    """A rich console that writes to an `Output` and escapes control characters in names, texts and tokens."""
 
     required = False
-    """Whether what is printed is the result of the command."""
+    """Whether the output is the result of the command."""
 
     @property
     def file(self) -> Any:
-        """Standard output or error, as they are now."""
+        """Standard output or error; looked up at each use, because they can be replaced."""
         return Output(Console.file.fget(self), self.required and not self.stderr)  # type: ignore[attr-defined]
 
     @file.setter
@@ -88,46 +88,49 @@ class Terminal(Console):
         Console.file.fset(self, new_file)  # type: ignore[attr-defined]
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print strings in one line each, other things as rich does."""
+        """Print each string in one line, other objects as rich does."""
         super().print(*(escape_unprintable(each) if isinstance(each, str) else each for each in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Pieces of text and the terminal's control codes, of everything that is printed: tables and progress bars too."""
+        """Render an object with the control characters of its texts escaped, also those in tables and progress bars."""
         for text, style, control in super().render(renderable, options):
-            lines = text.split("\n")  # rich's own: those of strings are escaped already
+            lines = text.split("\n")  # line breaks of rich: those in strings are escaped already
             yield Segment(text if control else "\n".join(map(escape_unprintable, lines)), style, control)
 
     def on_broken_pipe(self) -> None:
-        """Called where the error is handled; rich's own method would end the process with 1."""
+        """Raise the error that is being handled; the inherited method would end the process with status 1."""
         raise
 
 
-def discard(stream: Any) -> None:
-    """Have a stream write to nowhere: what is in its buffer would fail again when Python ends, which costs the exit code."""
-    with suppress(OSError, ValueError):  # no file of the system
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+def redirect_to_null(stream: Any) -> None:
+    """Redirect a stream to the null device.
+
+    Otherwise Python writes the stream's buffer again when it ends, fails, and changes the exit status.
+    """
+    with suppress(OSError, ValueError):  # the stream has no file descriptor
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
-def complain(line: str) -> None:
-    """A line on standard error; if nobody reads that either, none."""
+def print_to_stderr(line: str) -> None:
+    """Print a line to standard error, if it can be written."""
     if sys.stderr is None:
         return
     try:
         print(f"electra: {escape_unprintable(line)}", file=sys.stderr, flush=True)
     except OSError:
-        discard(sys.stderr)
+        redirect_to_null(sys.stderr)
 
 
 console = Terminal(quiet=not is_main_process(), highlight=False, soft_wrap=True)
 
 LINE_EVERY = 15.0
-"""Seconds between two log records about the progress of work, where there are no bars."""
+"""Minimum seconds between two log records about the progress of work, where no bars are shown."""
 
 
 class ConsoleHandler(logging.Handler):
-    """Prints each record of the loggers `electra.*` as one line of `console`."""
+    """Prints each log record of `electra.*` as one line of `console`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         message = escape(record.getMessage())
@@ -140,9 +143,10 @@ class ConsoleHandler(logging.Handler):
 
 
 def show_log(level: int = logging.INFO) -> None:
-    """Show what `electra` logs from `level` on, in the main process; a program that calls its functions may log as it likes.
+    """Print the log records of `electra` from `level` on, in the main process.
 
-    Called again, it changes the level only.
+    The command line calls this; a program that calls electra's functions can configure logging itself. A second call only
+    changes the level.
     """
     root = logging.getLogger("electra")
     root.setLevel(level)
@@ -151,19 +155,19 @@ def show_log(level: int = logging.INFO) -> None:
 
 
 def shows_bars() -> bool:
-    """Whether progress bars are shown: on a terminal, where `show_log` was called for more than warnings."""
+    """Whether progress bars are shown: on a terminal, if `show_log` was called with a level of INFO or less."""
     root = logging.getLogger("electra")
     shown = any(isinstance(handler, ConsoleHandler) for handler in root.handlers)
     return console.is_terminal and shown and root.isEnabledFor(logging.INFO)
 
 
 def format_count(number: int, thing: str) -> str:
-    """`1 file`, `2 files`."""
+    """Format a number with a noun in the singular or plural: `1 file`, `2 files`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def show_rows(rows: Sequence[Sequence[str]]) -> None:
-    """A table whose first row is its heading and first column its labels; a line a row, however narrow the terminal."""
+    """Print a table with one line per row at any terminal width; the first row is the header, the first column labels."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for label, *cells in rows:
         numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
@@ -172,34 +176,34 @@ def show_rows(rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def reading_progress(description: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """Show how far work is that reads `total` bytes or texts; yields a function of what is read so far and a detail.
+    """Show the progress of work that reads `total` bytes or texts: a bar on a terminal, elsewhere log records.
 
-    A bar on a terminal; elsewhere a log record now and then.
+    Yields a function that is called with the number read so far and a detail to show beside it.
     """
     if not shows_bars():
         last = time.monotonic()
 
-        def line(read: int, detail: str) -> None:
+        def log_progress(read: int, detail: str) -> None:
             nonlocal last
             if time.monotonic() - last > LINE_EVERY:
                 last = time.monotonic()
                 share = f"{read / total:.0%}" if total else f"{read / 1e6:,.0f} MB"
-                log.info(f"{description}: {share} {detail}".rstrip())
+                log.info(f"{description}: {share} {detail}".rstrip(), extra={"code": "progress"})
 
-        yield line
+        yield log_progress
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[detail]}"))
     with Progress(SpinnerColumn(), *columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task(description, total=total, detail="")
 
-        def bar(read: int, detail: str) -> None:
+        def update_bar(read: int, detail: str) -> None:
             progress.update(task, completed=read, detail=detail)
 
-        yield bar
+        yield update_bar
 
 
 def training_progress() -> Progress:
-    """The bar of a training run: share of the budget, `detail`, time left."""
+    """Build the progress bar of a training run: share of the budget, `detail`, remaining time."""
     return Progress(
         TextColumn("[bold]{task.description}[/bold]"),
         BarColumn(bar_width=20),

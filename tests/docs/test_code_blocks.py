@@ -1,4 +1,4 @@
-"""Code blocks of README and docs: Python runs, options on command lines exist."""
+"""Code blocks of README and docs: Python code runs, options on command lines exist."""
 
 import re
 from functools import cache
@@ -14,7 +14,7 @@ BLOCK = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)?^```(?P<language>python|cons
 
 
 def blocks(language: str) -> list:
-    """Blocks of a language that can run; `<!-- not run: REASON -->` in front excludes one."""
+    """List the blocks of a language, except those after `<!-- not run: REASON -->`."""
     return [
         pytest.param(match["code"], match["note"] or "", id=f"{page.relative_to(ROOT)}-{number}")
         for page in PAGES
@@ -28,7 +28,7 @@ def blocks(language: str) -> list:
 def test_python_blocks_run(
     code: str, note: str, tmp_path: Path, inputs: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They run in a folder with a pre-training run, GLUE data and a fine-tuned model; `needs:` names them."""
+    """The folder has links to a pre-training run, GLUE data and a fine-tuned model, as named by `needs:`."""
     places = {"run": finished, "demo": finished, "GLUE": inputs / "glue", "SST": inputs / "tuned" / "seed-0" / "model"}
     assert set(note.removeprefix("needs: ").split()) <= set(places)
     for name, place in places.items():
@@ -40,7 +40,7 @@ def test_python_blocks_run(
 
 @cache
 def options(verb: str) -> frozenset[str]:
-    """The options that the help of a verb lists."""
+    """Return the options in the help page of a command."""
     import contextlib
     import io
 

@@ -30,7 +30,10 @@ def test_domain_adaptation(
     main = runpy.run_path(str(EXAMPLES / "domain_adaptation.py"))["main"]
     options = ["steps=3", "workers=1", "model={vocab_size: 160}"]
     main(str(text / "a.txt"), str(text / "b.txt"), str(tmp_path), *options)
-    assert "after adaptation: AUC" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    scores = [line for line in lines if line.startswith(("before", "after"))]
+    assert [line.split()[0] for line in scores] == ["before", "after"]
+    assert all("AUC" in line for line in scores)
 
 
 @pytest.mark.slow

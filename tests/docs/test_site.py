@@ -1,4 +1,4 @@
-"""The drawing of the packages and the generated pages."""
+"""The package graph and the generated pages of the documentation."""
 
 import importlib.util
 import re
@@ -26,7 +26,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_drawing_has_every_package_and_only_real_imports() -> None:
+def test_package_graph_has_every_package_and_only_real_imports() -> None:
     graph, package = load("package_graph"), Path(electra.__file__).parent
     imports = graph.package_imports(package)
     drawing = ElementTree.fromstring(graph.draw(package))

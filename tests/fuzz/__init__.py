@@ -1,4 +1,4 @@
-"""Malformed input of every kind, drawn by a seed, given to real commands: see `__main__`. No network, no GPU, one thread."""
+"""Random malformed input for real commands, see `__main__`. Without network and GPU, on one thread."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""`PYTHONPATH=tests python -m fuzz --seed 0 --cases 300`: give malformed input to real commands, and count what they do.
+"""`PYTHONPATH=tests python -m fuzz --seed 0 --cases 300`: run commands on malformed input, and count the outcomes.
 
-Each case takes valid material, breaks something in it, and runs a command on it in a forked process with limits on time and
-memory. A command must accept what it is given, or refuse it with one line. The exit status is 1 if any does something else.
+Each case changes something in valid files and runs a command on them in a forked process with limits on time and memory. A
+command must accept its input, or reject it with an error of one line. The exit status is 1 if a command does anything else.
 `--only N` runs case N of a seed alone, shows all its output and keeps its folder.
 """
 
@@ -19,14 +19,12 @@ from fuzz.worker import FAILURES, OUTCOMES, Worker
 def main() -> int:
     """Run the cases; 1 if any failed."""
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
-    parser.add_argument("--cases", type=int, default=300, help="how many")
-    parser.add_argument("--only", type=int, help="the number of a single case, which is shown in full")
-    parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first case")
-    parser.add_argument("--kind", choices=sorted(KINDS), help="cases of this kind of input alone")
-    parser.add_argument(
-        "--list", action="store_true", help="print a line for each case: what was broken, what came of it"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all cases")
+    parser.add_argument("--cases", type=int, default=300, help="number of cases")
+    parser.add_argument("--only", type=int, help="number of a single case to run and show in full")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="number of the first case")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="only cases of this kind of input")
+    parser.add_argument("--list", action="store_true", help="print a line for each case: its changes and its outcome")
     arguments = parser.parse_args()
     seconds: Counter[str] = Counter()
     numbers = range(arguments.first, arguments.first + arguments.cases) if arguments.only is None else [arguments.only]
@@ -64,7 +62,7 @@ def main() -> int:
 
 
 def show(counts: Counter[tuple[str, str]], seconds: Counter[str]) -> None:
-    """The outcomes by kind of input, as a Markdown table, and where the time went."""
+    """Print the outcomes by kind of input as a Markdown table, and the seconds of each kind."""
     kinds = [kind for kind in KINDS if any(counts[kind, outcome] for outcome in OUTCOMES)]
     rows = [["input", *OUTCOMES], ["---", *["---:" for _ in OUTCOMES]]]
     rows += [[kind, *(str(counts[kind, outcome]) for outcome in OUTCOMES)] for kind in kinds]

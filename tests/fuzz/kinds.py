@@ -1,4 +1,4 @@
-"""The kinds of input: of each, which material is copied, what of it is broken, and which command reads it."""
+"""The kinds of input: which valid files are copied, how they are changed, and which command reads them."""
 
 import os
 import shutil
@@ -17,19 +17,19 @@ NAMES = ["a\nb", "\x1b[31m", "[bold]", "x\u202ey", os.fsdecode(b"\xff"), "'", "-
 
 @dataclass(frozen=True)
 class Case:
-    """A command to run in a folder of its own."""
+    """A command to run in a separate folder."""
 
     kind: str
     words: list[str]
     what: list[str]
-    """What was broken, for people."""
+    """Descriptions of the changes."""
     env: dict[str, str] = field(default_factory=dict)
     stdin: bytes = b""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A case's folder, and where its material comes from."""
+    """The folder of a case, and the folder of valid files."""
 
     base: Path
     path: Path
@@ -37,7 +37,7 @@ class Folder:
     what: list[str]
 
     def take(self, name: str, break_it: bool = True) -> str:
-        """Copy a file of the material, break it, and sometimes give it a name that terminals mind; its path."""
+        """Copy a file, change it, and sometimes give it a name with control characters; returns its path."""
         source, target = self.base / name, self.path / Path(name).name
         shutil.copyfile(source, target)
         if break_it:
@@ -50,7 +50,7 @@ class Folder:
         return str(target)
 
     def take_folder(self, name: str, files: tuple[str, ...], pickles: bool = False) -> Path:
-        """Copy a folder of the material and break one of the files that match the patterns."""
+        """Copy a folder and change one of the files that match the patterns."""
         target = Path(shutil.copytree(self.base / name, self.path / Path(name).name))
         found = sorted(path for pattern in files for path in target.glob(pattern) if path.is_file())
         path = self.draw.choice(found)
@@ -144,14 +144,14 @@ def finetuned(folder: Folder) -> list[str]:
 
 
 def inputs_of(kind: str) -> list[str]:
-    """What a fine-tuned model reads."""
+    """List the inputs of a kind of fine-tuned model."""
     if kind == "table":
         return ["table.jsonl", "lines.txt", *TABLES]
     return ["tags.conll", "tags.jsonl"] if kind == "tagging" else ["questions.jsonl", "squad.json", "squad.json.gz"]
 
 
 def prepared(folder: Folder) -> list[str]:
-    """Prepared data, also with checksums of what is broken."""
+    """Prepared data, sometimes with the checksums of the changed files."""
     path = folder.take_folder("data", ("*.json", "*.npy", "*/*.arrow", "tokenizer/*"))
     if folder.draw.random() < 0.5:
         seal_data(path)
@@ -165,7 +165,7 @@ def prepared(folder: Folder) -> list[str]:
 
 
 def checkpoint(folder: Folder) -> list[str]:
-    """Checkpoints, also with checksums of what is broken."""
+    """Checkpoints, sometimes with the checksums of the changed files."""
     path = folder.take_folder("stopped", ("checkpoints/*/*",))
     if folder.draw.random() < 0.6:
         for each in (path / "checkpoints").iterdir():
@@ -204,7 +204,7 @@ def run(folder: Folder) -> list[str]:
 
 
 def finetuning(folder: Folder) -> list[str]:
-    """Data to fine-tune on."""
+    """Fine-tuning data."""
     start = ["--model", str(folder.base / "run"), *EPOCH, "--out", "out"]
     kind = folder.draw.choice(["table", "table", "tagging", "squad", "glue", "results"])
     if kind == "table":
@@ -247,7 +247,7 @@ def inputs(folder: Folder) -> list[str]:
 
 
 def standard_input(folder: Folder) -> list[str]:
-    """What is written to standard input."""
+    """Standard input."""
     folder.take(folder.draw.choice(["lines.txt", "questions.jsonl", "tags.conll"]))
     if folder.draw.random() < 0.3:
         return ["fill-mask", "-", "--model", str(folder.base / "run")]
@@ -280,11 +280,11 @@ KINDS: dict[str, tuple[int, Callable[[Folder], list[str]]]] = {
     "standard input": (4, standard_input),
     "environment": (2, environment),
 }
-"""Name to how often it is drawn, and what makes a case of it."""
+"""Name -> relative frequency, and function that makes a case."""
 
 
 def draw_case(seed: int, number: int, base: Path, path: Path, kind: str | None = None) -> Case:
-    """Case `number` of a seed, its files made in the folder `path`."""
+    """Draw case `number` of a seed, and write its files to the folder `path`."""
     draw = Random(f"{seed}:{number}:{kind or ''}")
     path.mkdir(parents=True, exist_ok=True)
     kind = kind or draw.choices(list(KINDS), [share for share, _ in KINDS.values()])[0]

@@ -1,4 +1,4 @@
-"""Valid material that cases break: text, a tokenizer, data, runs, fine-tuned models, files to fine-tune on and to predict."""
+"""Valid files that cases change: text, a tokenizer, data, runs, fine-tuned models, fine-tuning data, inputs to predict."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ TABLES = ["table.csv", "table.tsv", "table.jsonl", "table.parquet"]
 
 
 def make_material(base: Path) -> None:
-    """Make all of it in a folder."""
+    """Write all files to a folder."""
     base.mkdir(parents=True)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         make_text(base / "text")
@@ -33,7 +33,7 @@ def make_material(base: Path) -> None:
 
 
 def make_text(folder: Path) -> None:
-    """The same documents in every format and compression."""
+    """Write the same documents in every format and compression."""
     folder.mkdir()
     documents = toy.sentences(40).split("\n\n")
     (folder / "a.txt").write_text("\n\n".join(documents))
@@ -48,7 +48,7 @@ def make_text(folder: Path) -> None:
 
 
 def make_tables(base: Path) -> None:
-    """Data to fine-tune on: a table in every format, tagged words, questions, GLUE."""
+    """Write fine-tuning data: a table in every format, tagged words, questions, GLUE."""
     texts = ["the cat is good .", "the dog is bad .", "a fox, very fine .", "an owl is awful ."] * 6
     labels = ["yes", "no"] * 12
     rows = [{"id": i, "text": text, "label": label} for i, (text, label) in enumerate(zip(texts, labels, strict=True))]
@@ -74,7 +74,7 @@ def make_tables(base: Path) -> None:
 
 
 def make_runs(base: Path) -> None:
-    """A finished run, one that stopped half-way, and a fine-tuned model of every kind, by the commands themselves."""
+    """Run commands to get a finished run, an interrupted one, and a fine-tuned model of every kind."""
     text = str(base / "text" / "a.txt")
     commands = [
         ["tokenizer", text, "--out", "tokenizer", "--vocab-size", "120"],

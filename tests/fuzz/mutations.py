@@ -1,4 +1,4 @@
-"""Ways to break files: their bytes, what they are, the values in them. Each changes a file in place and says what it did."""
+"""Changes of files: bytes, file types, values. Each function changes a file in place and describes the change."""
 
 import gzip
 import itertools
@@ -21,7 +21,7 @@ from fuzz.trees import damage_tree, spelled
 
 
 def damage_bytes(path: Path, draw: Random) -> str:
-    """The bytes of a file: cut, flipped, overwritten, inserted."""
+    """Truncate, flip, overwrite or insert bytes."""
     data = bytearray(path.read_bytes())
     place = draw.randrange(len(data) + 1)
     kind = draw.choice(
@@ -72,7 +72,7 @@ def damage_bytes(path: Path, draw: Random) -> str:
 
 
 def damage_node(path: Path, draw: Random) -> str:
-    """What a path is: nothing, a folder, a pipe, a device, a socket, a link, unreadable."""
+    """Replace a file by nothing, a folder, a pipe, a device, a socket or a link, or make it unreadable."""
     kind = draw.choice(
         ["missing", "folder", "pipe", "zero", "null", "socket", "dangling", "loop", "unreadable", "huge"]
     )
@@ -104,7 +104,7 @@ def damage_node(path: Path, draw: Random) -> str:
 
 
 def damage_json(path: Path, draw: Random) -> str:
-    """A value, key or line of a JSON or JSONL file."""
+    """Change a value, key or line of a JSON or JSONL file."""
     lines = path.read_text().splitlines()
     is_lines = path.suffix == ".jsonl"
     number = draw.randrange(len(lines)) if is_lines else 0
@@ -121,7 +121,7 @@ def damage_json(path: Path, draw: Random) -> str:
 
 
 def damage_yaml(path: Path, draw: Random) -> str:
-    """A value of a YAML file, or what YAML alone has: aliases, tags, keys of other types."""
+    """Change a value of a YAML file, or add aliases, tags or keys of other types."""
     import yaml
 
     if draw.random() < 0.5:
@@ -145,7 +145,7 @@ def damage_yaml(path: Path, draw: Random) -> str:
 
 
 def damage_parquet(path: Path, draw: Random) -> str:
-    """The columns of a Parquet file."""
+    """Change the columns of a Parquet file."""
     table = pq.read_table(path)
     kind = draw.choice(
         [
@@ -194,7 +194,7 @@ def damage_parquet(path: Path, draw: Random) -> str:
 
 
 def damage_tensors(path: Path, draw: Random) -> str:
-    """The header of a safetensors file, or a tensor's values."""
+    """Change the header of a safetensors file, or the values of a tensor."""
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     kind = draw.choice(["header", "header", "size", "values", "nan"])
@@ -216,14 +216,14 @@ def damage_tensors(path: Path, draw: Random) -> str:
 
 
 class Payload:
-    """Makes a folder "executed" where it is unpickled."""
+    """Creates the folder "executed" when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable, tuple[str]]:
         return os.mkdir, ("executed",)
 
 
 def plant_pickle(path: Path, draw: Random) -> str:
-    """A pickle that would run code, in place of a file or beside it."""
+    """Replace a file by a pickle that would run code, or write one beside it."""
     content = pickle.dumps({"weight": Payload()} if draw.random() < 0.5 else Payload())
     place = draw.choice([path, path.with_name("pytorch_model.bin"), path.with_name("training_args.bin")])
     if place != path and draw.random() < 0.7:
@@ -233,7 +233,7 @@ def plant_pickle(path: Path, draw: Random) -> str:
 
 
 def damage_packed(path: Path, draw: Random) -> str:
-    """A compressed file: what is in it, or a bomb."""
+    """Change the content of a compressed file, or replace it by a decompression bomb."""
     pack, unpack = {
         ".gz": (gzip.compress, gzip.decompress),
         ".zst": (zstandard.ZstdCompressor().compress, zstandard.ZstdDecompressor().decompress),
@@ -257,7 +257,7 @@ STRUCTURED: dict[str, Callable[[Path, Random], str]] = {
 
 
 def damage(path: Path, draw: Random, whole: bool = True) -> str:
-    """Break a file by one of the ways that fit it; `whole`: the file itself may go, too."""
+    """Change a file in one of the ways for its type; with `whole`, the file may also be removed or replaced."""
     structured = STRUCTURED.get(path.suffix)
     chance = draw.random()
     if whole and chance < 0.12:

@@ -1,4 +1,4 @@
-"""Checksums of what was broken, so that a command looks at more than these."""
+"""Recomputes checksums after a change, so that commands check more than these."""
 
 import hashlib
 import json
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def content(path: Path) -> bytes:
-    """What is in a file; nothing where it is none that can be read, or too large."""
+    """Read a file; empty if it cannot be read or is too large."""
     readable = path.is_file() and os.access(path, os.R_OK) and path.stat().st_size < 50_000_000
     return path.read_bytes() if readable else b""
 
 
 def seal_data(path: Path) -> None:
-    """Write the checksums of what is there into a manifest, as far as it is one."""
+    """Write the checksums of the existing files to a manifest, if it is valid."""
     try:
         manifest = json.loads(content(path / "manifest.json"))
         for entry in [*manifest["train"], *manifest["heldout"], manifest["unigrams"] | {"name": "unigrams.npy"}]:
@@ -27,7 +27,7 @@ def seal_data(path: Path) -> None:
 
 
 def seal_checkpoint(path: Path) -> None:
-    """Write the checksums of what is there into a checkpoint's state, as far as it is one."""
+    """Write the checksums of the existing files to the state of a checkpoint, if it is valid."""
     try:
         state = json.loads(content(path / "state.json"))
         for name, entry in state["files"].items():

@@ -1,4 +1,4 @@
-"""No malformed input ends in a traceback, a hang, a crash, code that runs, or a file that is half-written."""
+"""Malformed input never causes a traceback, a hang, a crash, the execution of code, or a partly written file."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from fuzz.worker import Worker
 
 
 @pytest.mark.slow
-def test_malformed_input_is_refused_in_one_line() -> None:
+def test_malformed_input_gives_one_line_errors() -> None:
     """300 cases over every kind of input; `make test-fuzz` runs 3,000."""
     tests = str(TESTS)
     paths = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
@@ -35,20 +35,20 @@ def test_malformed_input_is_refused_in_one_line() -> None:
     ("body", "outcome"),
     [
         ("pass", "accepted"),
-        ("raise ElectraError('a: no such file')", "refused"),
+        ("raise ElectraError('missing', 'a: no such file')", "refused"),
         ("raise KeyError('a')", "traceback"),
         ("os.kill(os.getpid(), signal.SIGUSR1)", "crash"),
         ("raise SystemExit(3)", "crash"),
         ("time.sleep(60)", "hang"),
         ("bytes(1 << 40)", "traceback"),
         ("os.mkdir('executed')", "executed"),
-        ("print('a'); print('b', file=sys.stderr); raise ElectraError('c')", "not one line"),
+        ("print('a'); print('b', file=sys.stderr); raise ElectraError('test', 'c')", "not one line"),
         ("print('\\x1b[31m')", "not one line"),
-        ("os.makedirs('out/.writing-x'); raise ElectraError('c')", "half-written"),
+        ("os.makedirs('out/.writing-x'); raise ElectraError('test', 'c')", "half-written"),
     ],
 )
-def test_every_outcome_is_told_apart(body: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that sees nothing would pass as well."""
+def test_every_outcome_is_recognized(body: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a driver that recognizes no failure would pass."""
     names = {name: __import__(name) for name in ("os", "sys", "signal", "time")}
     exec("from electra.errors import ElectraError\ndef command(words):\n    " + body, names)
     monkeypatch.setattr("electra.cli.run_command", lambda name, words: names["command"](words))
@@ -56,7 +56,7 @@ def test_every_outcome_is_told_apart(body: str, outcome: str, tmp_path: Path, mo
     assert Worker().run(Case("text", ["pretrain"], []), tmp_path).outcome == outcome
 
 
-def test_a_case_is_the_same_again(tmp_path: Path) -> None:
+def test_cases_are_deterministic(tmp_path: Path) -> None:
     made = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

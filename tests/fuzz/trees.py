@@ -1,4 +1,4 @@
-"""Ways to break nested values: JSON, YAML, the headers of safetensors files."""
+"""Changes of nested values: JSON, YAML, the headers of safetensors files."""
 
 import copy
 import json
@@ -7,13 +7,13 @@ from typing import Any
 
 RAW = {"@digits@": "9" * 5000, "@deep@": "[" * 3000 + "]" * 3000, "@open@": "[" * 50_000, "@nan@": "NaN", "@inf@": "-Infinity",
        "@large@": "1e999", "@half@": r'"\ud800"', "@digits30@": "9" * 30}  # fmt: skip
-"""Spelled in JSON as they are, where their keys are values."""
+"""Raw JSON that replaces the values that are its keys."""
 VALUES: list[Any] = [None, True, -1, 0, 1, 3, 10**7, 10**9, 2**31, 2**63, 0.5, 1e308, "", " ", "x", "1", "x" * 70_000, "a\x1b[31m\nb", "\0", [],
                      {}, [None], [[]], {"a": 1}, {"": {}}, ["a", 1], "../../etc", "/dev/zero", *RAW]  # fmt: skip
 
 
 def damage_tree(tree: Any, draw: Random) -> tuple[Any, str]:
-    """One node of nested lists and dictionaries: another value, another key, gone, twice."""
+    """Change one node of nested lists and dictionaries: another value, another key, removed, duplicated."""
     tree = copy.deepcopy(tree)
     places: list[tuple[Any, Any]] = [([tree], 0)]
     nodes = [tree]
@@ -44,7 +44,7 @@ def damage_tree(tree: Any, draw: Random) -> tuple[Any, str]:
 
 
 def spelled(tree: Any) -> str:
-    """A tree as JSON, with the raw spellings."""
+    """Format a tree as JSON, with the raw values."""
     text = json.dumps(tree)
     for mark, raw in RAW.items():
         text = text.replace(f'"{mark}"', raw)

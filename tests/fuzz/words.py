@@ -1,4 +1,4 @@
-"""Command lines and environment variables to break."""
+"""Random changes of command lines and environment variables."""
 
 import io
 import re
@@ -14,12 +14,12 @@ VALUES = ["", " ", "-1", "0", "1", "3", "nan", "inf", "-inf", "1e300", "1e999", 
           "[" * 3000, "{", "[1, 2]", "{a: 1}", "&a x", "*a", "!!python/object/apply:os.mkdir [executed]", "null", "true", "-", "--", "~", "=", "@x", "%s", "/dev/zero",
           "/dev/null", "/", ".", "..", "hf://x", "builtin", "0x10", "1_000", "1:30", "٣", "canary.Canary", "os.mkdir"]  # fmt: skip
 WORK = {"--steps", "--hours", "--flops", "--epochs", "--seeds", "--workers", "--runtime.threads"}
-"""Options that may ask for as much work as there is time; large values of them are right."""
+"""Options of which large values are valid and take much time."""
 LARGE = {"1e7", "1e300", "9" * 20, "inf"}
 
 
 def draw_words(base: Path, draw: Random) -> list[str]:
-    """A valid command line."""
+    """Draw a valid command line."""
     text, data = str(base / "text/a.txt"), str(base / "data")
     return list(
         draw.choice(
@@ -100,7 +100,7 @@ def draw_words(base: Path, draw: Random) -> list[str]:
 
 @cache
 def get_options(command: str) -> list[str]:
-    """Every option of a command, and some that it may not have."""
+    """List all options of a command, and some that it may not have."""
     shown = io.StringIO()
     if command in COMMANDS:
         with redirect_stdout(shown), suppress(SystemExit):
@@ -111,7 +111,7 @@ def get_options(command: str) -> list[str]:
 
 
 def damage_words(words: list[str], draw: Random) -> tuple[list[str], list[str]]:
-    """Change one or two words of a command line; says which."""
+    """Change one or two words of a command line; returns it with descriptions of the changes."""
     what = []
     for _ in range(draw.choice([1, 1, 2])):
         place = draw.randrange(len(words)) if words else 0
@@ -142,7 +142,7 @@ def damage_words(words: list[str], draw: Random) -> tuple[list[str], list[str]]:
 
 
 def draw_environment(draw: Random) -> dict[str, str]:
-    """One or two environment variables with values that nothing expects."""
+    """Draw one or two environment variables with unusual values."""
     names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "MPLBACKEND", "OMP_NUM_THREADS", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR",
              "COLUMNS", "TERM", "LANG", "LC_ALL", "PYTHONIOENCODING", "PYTHONUTF8", "CUDA_VISIBLE_DEVICES", "TOKENIZERS_PARALLELISM", "HF_HOME", "CXX", "CC",
              "MPLCONFIGDIR", "NO_COLOR", "FORCE_COLOR", "LINES"]  # fmt: skip

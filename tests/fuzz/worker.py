@@ -1,4 +1,4 @@
-"""One case in a forked process with limits, and what became of it."""
+"""Runs a case in a forked process with limits, and determines its outcome."""
 
 import ctypes
 import gc
@@ -35,12 +35,12 @@ from electra.text import files
 from fuzz.kinds import Case
 
 LOADED = (grid, tables, run, squad_data, table, tagging_data, fill_mask, mlm_accuracy, inputs, pretraining_run, predict)
-"""Imported here once, and not by every case."""
+"""Imported here once instead of in every case."""
 CPU_SECONDS, WALL_SECONDS = 15, 120
 MEMORY = 3 << 30
-"""Bytes of address space that a case may add to what the driver has."""
+"""Bytes of address space that a case may have in addition to the driver's."""
 UPDATES = 20
-"""After so many updates of weights training is asked to stop, as by a user: not every case names few steps."""
+"""Training gets SIGTERM after so many updates, because not every case has few steps."""
 TRACEBACK, PARENT_DIED = 77, 1
 
 OUTCOMES = ("accepted", "refused", "traceback", "hang", "crash", "executed", "not one line", "half-written")
@@ -49,20 +49,20 @@ FAILURES = OUTCOMES[2:]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a case."""
+    """The outcome of a case."""
 
     outcome: str
     details: str
-    """The last lines of a traceback, or what else shows why."""
+    """The last lines of a traceback, or other evidence of the outcome."""
     output: str
     seconds: float
 
 
 class Worker:
-    """Forks a process for each case, from this one, which has imported everything."""
+    """Forks this process, which has imported everything, for each case."""
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run a function in a process of its own, so that this one starts no threads. Raises RuntimeError if it fails."""
+        """Run a function in a separate process, so that this one starts no threads. Raises RuntimeError if it fails."""
         child = os.fork()
         if child == 0:
             status = TRACEBACK
@@ -77,7 +77,7 @@ class Worker:
             raise RuntimeError("the material cannot be made")
 
     def run(self, case: Case, folder: Path) -> Result:
-        """Run a case whose files are in `folder`, and look at what it left."""
+        """Run a case whose files are in `folder`; returns its result."""
         out, err, given = (folder / name for name in (".stdout", ".stderr", ".stdin"))
         given.write_bytes(case.stdin)
         start = time.monotonic()
@@ -94,7 +94,7 @@ class Worker:
         return Result(outcome, details, f"{shown}\n{errors}", time.monotonic() - start)
 
     def run_fresh(self, case: Case, folder: Path) -> int:
-        """The wait status of a command in a new interpreter, which reads environment variables when it starts."""
+        """Run a case in a new interpreter, which reads environment variables when it starts; returns the wait status."""
         source = str(Path(electra.cli.__file__).parents[1])
         with (
             (folder / ".stdin").open("rb") as given,
@@ -111,7 +111,7 @@ class Worker:
                 start_new_session=True,
             )
         status = self.wait(child.pid)
-        child.returncode = 0  # it has been waited for
+        child.returncode = 0  # it has been reaped
         return (
             TRACEBACK << 8
             if "Traceback (most recent call last)" in (folder / ".stderr").read_text(errors="replace")
@@ -119,7 +119,7 @@ class Worker:
         )
 
     def wait(self, child: int) -> int:
-        """The wait status of a child, which is killed with all that it started when its time is over."""
+        """Wait for a child; returns its wait status. After the time limit, its process group is killed."""
         end = time.monotonic() + WALL_SECONDS
         pause = 0.002
         while time.monotonic() < end:
@@ -169,10 +169,10 @@ def run_in_child(case: Case, folder: Path) -> NoReturn:
 
 
 def limit() -> None:
-    """Limits of time and memory, and smaller bounds of what is unpacked, so that few bytes reach them."""
+    """Set limits of time and memory, and lower the limits of unpacked sizes, so that small files exceed them."""
     torch.set_num_threads(1)
     files.MAX_UNPACKED_BYTES = squad_data.MAX_DOCUMENT_BYTES = 4_000_000
-    export.write_report = lambda *arguments, **options: None  # drawing takes most of a short run
+    export.write_report = lambda *arguments, **options: None  # drawing takes most of the time of a short run
     used = int(re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
@@ -188,7 +188,7 @@ def limit() -> None:
 
 
 def judge(status: int, shown: str, errors: str, case: Case, folder: Path) -> tuple[str, str]:
-    """The outcome, and what shows it."""
+    """Determine the outcome of a case and its evidence."""
     last = "\n".join(errors.strip().split("\n")[-12:])
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -202,7 +202,7 @@ def judge(status: int, shown: str, errors: str, case: Case, folder: Path) -> tup
         return "traceback", last
     if code not in (0, 2, 128 + signal.SIGTERM):
         return "crash", f"exit status {code}: {last}"
-    colored = "FORCE_COLOR" in case.env  # which asks for control codes
+    colored = "FORCE_COLOR" in case.env  # with control codes
     if not colored and any(
         UNPRINTABLE.search(line)
         for line in (shown if case.words[:1] != ["predict"] else "").split("\n") + errors.split("\n")
@@ -210,7 +210,7 @@ def judge(status: int, shown: str, errors: str, case: Case, folder: Path) -> tup
         return "not one line", f"control characters: {shown[-500:]!a} {errors[-500:]!a}"
     if code != 2:
         return "accepted", last
-    # Decisions and warnings of predict go there, too.
+    # predict writes log records to standard error, too.
     lines = [line for line in errors.splitlines() if case.words[:1] != ["predict"] or not line.startswith(("· ", "! "))]
     if len(lines) != 1 or not lines[0].startswith("electra: error: ") or len(lines[0]) > 2100:
         return "not one line", ascii(errors[-1000:])

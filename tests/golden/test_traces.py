@@ -1,4 +1,4 @@
-"""Losses and gradient norms of short runs, objective by objective and task by task, are those that are recorded."""
+"""Losses and gradient norms of short runs of all objectives and tasks equal the recorded ones."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_trace(name: str, tmp_path: Path) -> None:
         if ours.startswith("step") or not ours:
             assert ours == theirs
         else:
-            # Other vector instructions change the sixth digit, at most the fifth; another draw or formula changes the first ones.
-            # Losses near zero are differences of numbers near 1, so they have the rounding errors of those.
+            # Other vector instructions change the sixth or fifth digit; another random draw or formula changes the first ones.
+            # Losses near zero are differences of numbers near 1 and have their rounding errors.
             rows = (np.array(line.split(), float) for line in (ours, theirs))
             np.testing.assert_allclose(*rows, rtol=3e-4, atol=1e-7)

@@ -1,12 +1,11 @@
-"""Kill commands with SIGKILL at random moments, start them again until they are done, compare with an undisturbed run.
+"""Kill commands with SIGKILL at random times, restart them until they finish, and compare with an uninterrupted run.
 
     python tests/kill/driver.py --kills 100 --seed 0
 
-Kills are spread evenly over the stages of every command. Of a stage that has just begun, the moment is uniform over the
-time that the undisturbed run spent in it. Each command is a fork of this process, which has imported everything, and calls
-`electra.cli.main`: the second and more that imports take, in which nothing is written, would take most of the kills. All
-that the last process leaves is compared byte for byte, except for clocks and what is in IGNORED. Exits with 1 if anything
-differs.
+Kills are distributed evenly over the stages of all commands. Within a stage, the time is uniform over the duration of the
+stage in the uninterrupted run. Each command calls `electra.cli.main` in a fork of this process, which has imported everything:
+most kills would otherwise happen during imports, which take a second or more and write nothing. All files that the last process
+leaves are compared byte for byte, except for clocks and the files in IGNORED. The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -38,10 +37,10 @@ CLOCKS = ("seconds", "tokens_per_second", "flops_per_second", "mfu")
 """Keys of JSON objects that depend on the time a run takes."""
 IGNORED = {
     "events": "TensorBoard's files have time stamps",
-    "report.html": "it has the minutes that a run took, and the curve of its speed",
-    "pictures": "likewise",
+    "report.html": "contains the duration of the run and the curve of its speed",
+    "pictures": "contain the curve of the speed",
 }
-"""By name, the files and folders that are not compared, and why. Hidden ones are not results."""
+"""Files and folders that are not compared, with the reasons. Hidden ones are not compared either."""
 IMPORTED = (
     "electra.commands.pretraining",
     "electra.finetuning.benchmark.grid",
@@ -50,33 +49,33 @@ IMPORTED = (
     "matplotlib.pyplot",
     "torch.utils.tensorboard",
 )
-"""What is imported once, before the first fork. Nothing is computed: threads do not survive a fork."""
+"""Modules to import once, before the first fork. Nothing is computed before it, because threads do not survive a fork."""
 LOOK_EVERY = 0.002
 ATTEMPTS = 10
-"""Runs for each kill that is planned: a stage that is short may end before its kill."""
+"""Maximum number of runs per planned kill: a short stage can end before its kill."""
 TIMEOUT = 600
-"""Seconds after which a command is taken to hang."""
+"""Seconds after which a command counts as hanging."""
 
 
 @dataclass
 class Command:
-    """A command, and how its stages are told apart: by the first file that a stage finds there."""
+    """A command and its stages, which are recognized by the files of earlier stages."""
 
     name: str
     words: list[str]
     stages: dict[str, str]
-    """By a stage's name, a pattern of a path in the output directory; the first stage has none."""
+    """Name of a stage -> pattern of a path in the output directory that exists when it starts; empty for the first stage."""
     durations: dict[str, float] = field(default_factory=dict)
-    """Seconds of each stage, undisturbed."""
+    """Seconds of each stage in the uninterrupted run."""
 
     def stage(self, out: Path) -> str:
-        """The stage that a command was in, by what it has written."""
+        """Return the current stage of a command by the files that it has written."""
         reached = [name for name, pattern in self.stages.items() if not pattern or any(out.glob(pattern))]
         return reached[-1]
 
 
 def commands(folder: Path) -> list[Command]:
-    """All commands, on toy inputs in `folder`."""
+    """Build all commands, with toy inputs in `folder`."""
     (folder / "text.txt").write_text(sentences(8_000))
     run = TINY_RUN | {"text": [str(folder / "text.txt")], "steps": 24}
     (folder / "joint.yaml").write_text(yaml.safe_dump(run))
@@ -126,7 +125,7 @@ def commands(folder: Path) -> list[Command]:
 
 
 class Process:
-    """A command that runs."""
+    """A running command."""
 
     def __init__(self, command: Command, out: Path) -> None:
         self.out = out
@@ -137,7 +136,7 @@ class Process:
             self.work([*command.words, "--out", str(to)])
 
     def work(self, words: list[str]) -> None:
-        """Run the command in this process, and end it."""
+        """Run the command in this process, and exit."""
         status = 1
         try:
             log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -152,23 +151,23 @@ class Process:
         finally:
             os._exit(status)
 
-    def ended(self) -> bool:
-        """Whether it has ended; a failure of it ends the driver."""
+    def has_ended(self) -> bool:
+        """Whether it has ended; if it failed, the driver exits."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid and status:
             sys.exit(f"a command failed (status {status}):\n{self.log.read_text()}")
         return pid != 0
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill it with SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
 def wait(process: Process, seconds: float = TIMEOUT) -> bool:
-    """Wait for the end of a process, or for some time; says whether it has ended."""
+    """Wait until a process ends, at most some seconds; returns whether it has ended."""
     end = time.monotonic() + seconds
-    while not (ended := process.ended()) and time.monotonic() < end:
+    while not (ended := process.has_ended()) and time.monotonic() < end:
         time.sleep(LOOK_EVERY)
     if not ended and seconds == TIMEOUT:
         process.kill()
@@ -176,27 +175,27 @@ def wait(process: Process, seconds: float = TIMEOUT) -> bool:
     return ended
 
 
-def undisturbed(command: Command, out: Path) -> dict[str, Any]:
-    """What a command leaves; notes how long its stages take."""
+def run_uninterrupted(command: Command, out: Path) -> dict[str, Any]:
+    """Run a command and measure the durations of its stages; returns its results."""
     process, stage, since = Process(command, out), next(iter(command.stages)), time.monotonic()
     ended = False
     while not ended:
-        ended = process.ended()
+        ended = process.has_ended()
         now = stage if ended else command.stage(out)
         if now != stage or ended:
             command.durations[stage] = time.monotonic() - since
             stage, since = now, time.monotonic()
         time.sleep(LOOK_EVERY)
-    return results(out)
+    return read_results(out)
 
 
 def kill_in(command: Command, stage: str, out: Path, draw: random.Random) -> str | None:
-    """Start a command and kill it in a stage, if it gets there; returns the stage it was in, or None if it has ended."""
+    """Start a command and kill it in a stage; returns the stage in which it was killed, or None if it ended before."""
     process = Process(command, out)
     names = list(command.stages)
     end = time.monotonic() + TIMEOUT
     while names.index(command.stage(out)) < names.index(stage):
-        if process.ended():
+        if process.has_ended():
             return None
         assert time.monotonic() < end, process.log.read_text()
         time.sleep(LOOK_EVERY)
@@ -207,8 +206,10 @@ def kill_in(command: Command, stage: str, out: Path, draw: random.Random) -> str
     return found
 
 
-def disturbed(command: Command, left: Counter[str], out: Path, draw: random.Random) -> tuple[list[str], dict[str, Any]]:
-    """Kill a command up to five times, each time in a stage that has kills left; then let it end, whatever remains."""
+def run_with_kills(
+    command: Command, left: Counter[str], out: Path, draw: random.Random
+) -> tuple[list[str], dict[str, Any]]:
+    """Kill a command up to five times in stages that have kills left, then let it finish; returns these stages and its results."""
     killed: list[str] = []
     names = list(command.stages)
     for _ in range(draw.randint(1, 5)):
@@ -218,54 +219,51 @@ def disturbed(command: Command, left: Counter[str], out: Path, draw: random.Rand
         wanted = draw.choice(ahead)
         found = kill_in(command, wanted, out, draw)
         if found is None:
-            return killed, results(out)
+            return killed, read_results(out)
         killed.append(found)
         left[wanted] -= 1
     wait(Process(command, out))
-    return killed, results(out)
+    return killed, read_results(out)
 
 
-def results(out: Path) -> dict[str, Any]:
-    """The content of all files but those that are ignored; of JSON without clocks."""
+def read_results(out: Path) -> dict[str, Any]:
+    """Read all files that are not ignored; JSON without clocks."""
     paths = [path for path in sorted(out.rglob("*")) if path.is_file()]
     shown = [path for path in paths if not any(p in IGNORED or p.startswith(".") for p in path.relative_to(out).parts)]
-    return {str(path.relative_to(out)): content(path) for path in shown}
+    return {str(path.relative_to(out)): read_content(path) for path in shown}
 
 
-def content(path: Path) -> Any:
-    """Bytes, or JSON without clocks."""
-    if path.name == "README.md":  # a model card, with the time that training took
+def read_content(path: Path) -> Any:
+    """Read a file as bytes, or as JSON without clocks."""
+    if path.name == "README.md":  # a model card contains the duration of training
         return re.sub(r"\d+ min \d+ s", "", path.read_text())
     if path.suffix not in (".json", ".jsonl"):
         return path.read_bytes()
     rows = [
-        without_clocks(json.loads(line)) for line in ([path.read_text()] if path.suffix == ".json" else lines(path))
+        remove_clocks(json.loads(line))
+        for line in ([path.read_text()] if path.suffix == ".json" else path.read_text().splitlines())
     ]
-    if path.name == "state.json":  # a checkpoint's, with a checksum of itself, clock included
+    if path.name == "state.json":  # of a checkpoint; its checksum depends on its clock
         rows[0].pop("sha256")
     return rows
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
-
-
-def without_clocks(value: Any) -> Any:
-    """JSON without the keys in CLOCKS, wherever they are."""
+def remove_clocks(value: Any) -> Any:
+    """Remove the keys in CLOCKS from JSON at any depth."""
     if isinstance(value, dict):
-        return {key: without_clocks(each) for key, each in value.items() if key not in CLOCKS}
-    return [without_clocks(each) for each in value] if isinstance(value, list) else value
+        return {key: remove_clocks(each) for key, each in value.items() if key not in CLOCKS}
+    return [remove_clocks(each) for each in value] if isinstance(value, list) else value
 
 
-def differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """The files that are not the same."""
+def find_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Return the names of files that differ."""
     return [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100, help="SIGKILLs in all")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--kills", type=int, default=100, help="number of kills")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the times of the kills")
     options = parser.parse_args()
     draw = random.Random(options.seed)
     for module in IMPORTED:
@@ -277,19 +275,19 @@ def main() -> None:
         slots = [(command.name, stage) for command in every for stage in command.stages]
         shuffled = draw.sample(slots, len(slots))
         planned = Counter(shuffled[i % len(slots)] for i in range(options.kills))
-        wait(Process(every[2], folder / "tuned"))  # the model that predicts
+        wait(Process(every[2], folder / "tuned"))  # the model of predict
         for command in every:
             left = Counter({stage: planned[command.name, stage] for stage in command.stages})
             if not sum(left.values()):
                 continue
-            out = folder / "out"  # always the same: paths are among what is written
-            expected = undisturbed(command, out)
+            out = folder / "out"  # always the same path, because results contain it
+            expected = run_uninterrupted(command, out)
             shutil.rmtree(out)
             for _ in range(ATTEMPTS * sum(left.values())):
                 if not any(left.values()):
                     break
-                killed, found = disturbed(command, left, out, draw)
-                different = differing(expected, found)
+                killed, found = run_with_kills(command, left, out, draw)
+                different = find_differences(expected, found)
                 for stage in killed:
                     total[command.name, stage] += 1
                     same[command.name, stage] += not different

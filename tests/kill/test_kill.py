@@ -1,4 +1,4 @@
-"""A handful of kills; `make test-kill` has a hundred."""
+"""Killed and restarted commands give the same results. This test has 5 kills, `make test-kill` 100."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_killed_commands_end_bit_for_bit_the_same() -> None:
+def test_killed_commands_give_identical_results() -> None:
     driver = Path(__file__).with_name("driver.py")
     done = subprocess.run(
         [sys.executable, str(driver), "--kills", "5", "--seed", "0"], capture_output=True, text=True, check=False

@@ -1,8 +1,9 @@
-"""What the report says and draws: labels of the objective, from when to when something was wrong, curves and baselines."""
+"""The report: descriptions of metrics, periods of findings, curves and baselines; the warning about small budgets."""
 
 from pathlib import Path
 
 import pytest
+from support.errors import notices
 from torch import nn
 
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
@@ -10,8 +11,8 @@ from electra.pretraining.objectives.detection_metrics import BINS
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor
 from electra.pretraining.reporting.diagnostics import Finding, Health
-from electra.pretraining.reporting.plots import draw
-from electra.pretraining.reporting.report import table, when
+from electra.pretraining.reporting.plots import draw_figures
+from electra.pretraining.reporting.report import format_metrics, format_period
 from electra.train.checkpoint import TrainingState
 from electra.train.schedule import Budget
 
@@ -45,32 +46,35 @@ def legend(axes: object) -> list[str]:
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_a_single_loss_is_not_called_a_total() -> None:
+def test_total_loss_is_shown_only_if_it_sums_several_losses() -> None:
     assert [
-        text for text, _ in table({"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4}, OBJECTIVES["mlm"].all_metrics)
+        text
+        for text, _ in format_metrics(
+            {"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.4}, OBJECTIVES["mlm"].all_metrics
+        )
     ] == [
         "masked-LM loss: -log probability of the original token",
         "accuracy at the masked positions, unmasked inputs included",
     ]
-    assert ("total loss: the weighted sum of all losses", "3.000") in table(HELDOUT, METRICS)
+    assert ("total loss: the weighted sum of all losses", "3.000") in format_metrics(HELDOUT, METRICS)
     replace_mlm = {"loss": 5.0, "weighted_loss": 3.0, "generator_loss": 2.0, "mlm_loss": 3.0}
-    assert [value for _, value in table(replace_mlm, OBJECTIVES["replace-mlm"].all_metrics)] == [
+    assert [value for _, value in format_metrics(replace_mlm, OBJECTIVES["replace-mlm"].all_metrics)] == [
         "5.000",
         "3.000",
         "2.000",
         "3.000",
-    ], "two networks, a total"
+    ], "two networks have a total loss"
 
 
 @pytest.mark.parametrize(
     ("last", "expected"),
-    [(None, "at the end"), (200, "step 200, not after that"), (450, "step 200 to 450, not after that"), (900, "step 200 to the end")],
+    [(None, "at the end"), (200, "step 200, not later"), (450, "step 200 to 450, not later"), (900, "step 200 to the end")],
 )  # fmt: skip
-def test_when_something_was_wrong(last: int | None, expected: str) -> None:
-    assert when(Finding(200, "p", "a", last), last_step=900) == expected
+def test_period_of_a_finding(last: int | None, expected: str) -> None:
+    assert format_period(Finding(200, "low-auc", "p", "a", last), last_step=900) == expected
 
 
-def test_a_problem_is_found_once_and_its_end_is_kept(tmp_path: Path) -> None:
+def test_lasting_problem_is_one_finding_with_its_last_step(tmp_path: Path) -> None:
     monitor = HealthMonitor(tmp_path, Budget(steps=3000), Health(100))
     guessing, learned = ROW | {"sampled_accuracy": 0.01}, ROW | {"sampled_accuracy": 0.5}
     rows = {1500: guessing, 1550: guessing, 1600: learned, 1650: guessing, 1700: learned}
@@ -85,42 +89,47 @@ def steps_of(pace: float, number: int, first: float = 0.0) -> list[TrainingState
 
 
 @pytest.mark.parametrize(
-    ("budget", "states", "warning"),
+    ("budget", "states", "values"),
     [
-        (Budget(hours=0.1), steps_of(9.0, 5), "about 40 updates of 9 s will fit into 0.1 h; fewer than 500 teach little"),
-        (Budget(hours=0.1), steps_of(1.0, 50, first=30.0), "about 330 updates of 1 s will fit into 0.1 h"),
-        (Budget(hours=0.1), steps_of(400.0, 1), "about 1 update of 400 s will fit into 0.1 h"),
+        (Budget(hours=0.1), steps_of(9.0, 5), ("40 updates", "9 s", "0.1 h", "500", "--preset", "--training.batch-size", "--seq-len")),
+        (Budget(hours=0.1), steps_of(1.0, 50, first=30.0), ("330 updates", "1 s", "0.1 h")),
+        (Budget(hours=0.1), steps_of(400.0, 1), ("1 update ", "400 s", "0.1 h")),
         (Budget(hours=0.1), steps_of(0.5, 50), None),
-        (Budget(hours=0.1), steps_of(0.1, 5), None),  # not known yet
-        (Budget(flops=1e11), steps_of(0.4, 50), "about 100 updates of 0.4 s will fit into 1e+11 FLOPs"),
-        (Budget(steps=5), steps_of(9.0, 5), None),  # as asked for
+        (Budget(hours=0.1), steps_of(0.1, 5), None),  # the pace is not known yet
+        (Budget(flops=1e11), steps_of(0.4, 50), ("100 updates", "0.4 s", "1e+11 FLOPs")),
+        (Budget(steps=5), steps_of(9.0, 5), None),  # the number of steps is chosen
     ],
 )  # fmt: skip
-def test_few_updates_that_fit_are_warned_of_once(
+def test_small_budget_gives_one_warning(
     budget: Budget,
     states: list[TrainingState],
-    warning: str | None,
+    values: tuple[str, ...] | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     callback = BudgetWarning(budget)
     callback.on_train_begin(nn.Linear(2, 2), TrainingState())
     for state in states:
         callback.on_step_end(state)
-    assert len(caplog.messages) == (warning is not None)
-    assert all(line.startswith(str(warning)) for line in caplog.messages)
+    messages = notices(caplog, "few-steps")
+    assert len(messages) == len(caplog.records) == (values is not None)
+    for message in messages:
+        for value in values or ():
+            assert value in message
 
 
-def test_a_resumed_run_is_not_warned_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_resumed_run_gives_no_second_warning(caplog: pytest.LogCaptureFixture) -> None:
     callback = BudgetWarning(Budget(hours=0.1))
     callback.on_train_begin(nn.Linear(2, 2), TrainingState(5, 45.0))
     callback.on_step_end(TrainingState(6, 54.0))
-    assert not caplog.messages
+    assert not caplog.records
 
 
-def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
+def test_figures_have_legends_and_baselines() -> None:
     names = ("scores_replaced", "scores_original", "rarity_replaced", "rarity_original")
     histograms = {name: histogram(at) for name, at in zip(names, (1500, 500, 500, 1500), strict=True)}
-    figures = draw([ROW | {"step": step} for step in (50, 100)], METRICS, Evaluation(HELDOUT, histograms), [SAMPLE])
+    figures = draw_figures(
+        [ROW | {"step": step} for step in (50, 100)], METRICS, Evaluation(HELDOUT, histograms), [SAMPLE]
+    )
     assert figures.keys() == {"training", "detection", "sentences"}
     loss, detection, _, optimization, _ = figures["training"].axes
     assert legend(loss) == ["total", "discriminator, weighted", "generator"]
@@ -131,19 +140,21 @@ def test_every_curve_has_a_name_and_the_baseline_is_there() -> None:
     assert scores.get_xlabel()
     assert scores.get_ylabel()
     assert legend(roc) == ["discriminator, AUC 0.800", "token frequency, AUC 0.600", "guessing"]
-    for curve in roc.get_lines()[:2]:  # replaced tokens are the more frequent ones here: the curve is turned over
+    for curve in roc.get_lines()[:2]:  # also that of token frequency, although replaced tokens are more frequent here
         assert (curve.get_ydata() >= curve.get_xdata()).all()
-    assert "Held-out sentences" in figures["sentences"].get_suptitle()
+    assert figures["sentences"].get_suptitle()
     assert len(figures["sentences"].legends[0].get_texts()) == 2
 
 
-def test_a_bert_has_pictures_too() -> None:
+def test_masked_lm_has_a_training_figure() -> None:
     row = {"loss": 3.0, "mlm_loss": 3.0, "mlm_accuracy": 0.1, "tokens_per_second": 9.0, "gradient_norm": 1.0}
-    figures = draw([row | {"learning_rate": 1e-3, "step": 50}], OBJECTIVES["mlm"].all_metrics, Evaluation({}, {}), [])
+    figures = draw_figures(
+        [row | {"learning_rate": 1e-3, "step": 50}], OBJECTIVES["mlm"].all_metrics, Evaluation({}, {}), []
+    )
     assert figures.keys() == {"training"}
     assert legend(figures["training"].axes[0]) == ["masked LM"]
 
 
-def test_shares_are_shown_in_percent_and_all_else_as_it_is() -> None:
+def test_only_shares_are_formatted_in_percent() -> None:
     values = dict.fromkeys(("accuracy", "reward", "policy_loss", "auc"), 0.5)
-    assert [value for _, value in table(values, METRICS)] == ["0.500", "0.500", "50.0%", "0.500"]
+    assert [value for _, value in format_metrics(values, METRICS)] == ["0.500", "0.500", "50.0%", "0.500"]

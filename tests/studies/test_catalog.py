@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.errors import raises
 
 from electra.config.files import flatten, to_yaml
 from electra.errors import UsageError
@@ -216,7 +217,7 @@ def test_variants_are_selected_by_name() -> None:
     grid = study("tying")
     assert select_variants(grid, ()) == grid.variants
     assert [variant.name for variant in select_variants(grid, ("all", "none", "all"))] == ["all", "none"]
-    with pytest.raises(UsageError, match="tying has no variant 'some'; there are none, embeddings, all"):
+    with raises(UsageError, "unknown-variant", "tying", "'some'", "none, embeddings, all"):
         select_variants(grid, ("some",))
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables of FLOPs, figure by figure."""
+"""The paper's tables of FLOPs, number by number."""
 
 import math
 
@@ -9,7 +9,7 @@ from electra import cli
 from electra.studies.paper.computed_tables import agrees, compute_train_flops, paper_table
 from electra.studies.paper.printed_tables import MODELS, NOT_COVERED, TABLES
 
-# What the original script prints, cut after four digits (google-research/electra, flops_computation.py).
+# Output of the original script, truncated to four digits (google-research/electra, flops_computation.py).
 ORIGINAL = {
     "GPT": 3.969e19,
     "BERT-Small": 1.419e18,
@@ -19,7 +19,7 @@ ORIGINAL = {
     "ELECTRA-1.75M": 3.114e21,
 }
 
-# The figures that do not agree to two digits, each of which has its reason below the table.
+# The numbers that do not agree to two digits; the table gives a reason for each.
 DIFFERENT = {
     1: {"GPT": {"infer_multiple"}}
     | {f"ELECTRA-Small{share}": {"train", "multiple"} for share in
@@ -46,7 +46,7 @@ def test_flops_equal_the_original_script(model: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", TABLES)
-def test_every_figure_agrees_or_has_a_reason(number: int) -> None:
+def test_every_number_agrees_or_has_a_reason(number: int) -> None:
     different = {}
     for row in paper_table(number)["rows"]:
         states = {name: figure["agrees"] for name, figure in row["figures"].items()}
@@ -95,7 +95,7 @@ def test_printed_speedups_match_a_generator_of_half_the_size() -> None:
         (2140, "2200x", False),
     ],
 )
-def test_figures_agree_to_two_digits(computed: float | int, printed: str, same: bool) -> None:
+def test_numbers_agree_to_two_digits(computed: float | int, printed: str, same: bool) -> None:
     assert agrees(computed, printed) is same
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.errors import notices, raises
 from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 
 from electra.errors import UsageError
@@ -26,7 +27,7 @@ from electra.studies.plan import StepTimer, compute_budget, make_plan
 from electra.studies.run import run_study
 
 
-class SetWatch(StepTimer):
+class ConstantTimer(StepTimer):
     """A timer with constant results."""
 
     def step(self, config) -> Step:
@@ -39,7 +40,7 @@ class SetWatch(StepTimer):
 def plan_study(study, glue: Path, seeds: int = 3, workers: int = 2, finetune_seeds: int = 1):
     tasks = check_tasks(TASKS, str(glue))
     runs = {variant.name: seeds for variant in study.variants}
-    return make_plan(study, runs, tasks, finetune_seeds, workers, SetWatch(RuntimeConfig("cpu")))
+    return make_plan(study, runs, tasks, finetune_seeds, workers, ConstantTimer(RuntimeConfig("cpu")))
 
 
 def test_step_flops_equal_the_formula() -> None:
@@ -94,7 +95,7 @@ def test_budget_fits_into_the_hours(equal, glue: Path) -> None:
     fitting = replace(study, budget=compute_budget(plan, 2.0))
     then = plan_study(fitting, glue)
     assert then.training_hours + then.finetuning_hours == pytest.approx(2.0, rel=0.01)
-    with pytest.raises(UsageError, match="--hours 0.001: fine-tuning alone takes about 0.015"):
+    with raises(UsageError, "too-few-hours", "--hours 0.001", "0.015 h"):
         compute_budget(plan, 0.001)
 
 
@@ -108,15 +109,16 @@ def test_budget_by_hours_is_computed_once(text: Path, glue: Path, tmp_path: Path
         assert run_study(study_config(text, glue, out, hours=hours, **words))["budget"] == first["budget"]
 
 
-def test_dry_run_writes_nothing(text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_dry_run_writes_nothing(text: Path, glue: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out = tmp_path / "study"
     plan = run_study(study_config(text, glue, out, hours=0.5, variants=("electra", "mlm")), dry_run=True)
     assert not out.exists()
     assert [row["variant"] for row in plan["rows"]] == ["electra", "mlm"]
     assert plan["hours"] == pytest.approx(0.5, rel=0.1)
     assert plan["rows"][0]["flops"] == pytest.approx(plan["budget"])
-    shown = capsys.readouterr().out
-    assert "2 variants, 2 runs to do" in shown
+    (todo,) = notices(caplog, "study")
+    assert "2 variants" in todo
+    assert "2 runs" in todo
     assert plan["summary"][1][0] == "electra"
     assert plan["summary"][2][3] == f"{plan['rows'][1]['steps']:,.0f}"
-    assert "of fine-tuning, estimated from steps timed one at a time" in shown
+    assert len(notices(caplog, "time-estimate")) == 1

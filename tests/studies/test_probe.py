@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.errors import raises
 from support.toy_tasks import save_model, write_glue, write_tsv
 from transformers import AutoModel
 
@@ -32,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @torch.no_grad()
-def test_features_are_means_of_hugging_faces_hidden_states(model: Path) -> None:
+def test_features_are_means_of_hugging_face_hidden_states(model: Path) -> None:
     first, second = ["the cat is good .", "a dog ."], ["the owl sees mice .", "the cat is good ."]
     encoder, tokenizer = load_frozen_encoder(model)
     ours = compute_features(encoder, tokenizer, LabeledTexts(first, second, None), 5, CPU)
@@ -59,7 +60,7 @@ def test_probe_finds_information_in_the_words(model: Path, tmp_path: Path) -> No
     sentiment = probe(model, glue, "sst2", **settings)
     assert sentiment.best > 90
     assert sentiment.layer in range(3)
-    assert probe(model, glue, "stsb", **settings).best > 80, "whether both sentences have the same animal"
+    assert probe(model, glue, "stsb", **settings).best > 80, "the label is whether both sentences have the same animal"
     again = probe(model, glue, "sst2", **settings)
     assert again == sentiment
 
@@ -99,5 +100,5 @@ def test_classes_are_balanced_for_matthews_correlation(tmp_path: Path) -> None:
 
 
 def test_missing_task_raises(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no CoLA/train.tsv here"):
+    with raises(DataError, "missing", tmp_path, "CoLA/train.tsv"):
         probe(model, str(tmp_path), "cola", max_length=24, max_examples=10, device=RuntimeConfig("cpu"))

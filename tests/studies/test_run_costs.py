@@ -1,10 +1,10 @@
-"""`electra flops`: counts equal those of the training loop, sizes those of the paper."""
+"""`electra flops`: the counts equal those of the training loop, the sizes those of the paper."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from support.command_line import error
+from support.errors import fails
 
 import electra
 from electra import cli
@@ -96,30 +96,30 @@ def test_flops_are_formatted_with_three_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "values"),
     [
-        ("--preset smal", "--preset: expected tiny, "),
-        ("--objective bert", "--objective: expected electra, "),
-        ("--seq-len 600", "--seq-len 600 is more than the 512 positions of small"),
-        ("--seq-len 2", "--seq-len 2: at least 5 tokens"),
-        ("--steps 0", "--steps must be more than 0"),
-        ("--batch-size 0", "training.batch_size is 0; it must be at least 1"),
-        ("base", "'base' is not an option; --help lists all options"),
-        ("--presets base", "there is no option --presets; did you mean --preset?"),
+        ("--preset smal", "unknown-choice", ("--preset", "smal", "tiny")),
+        ("--objective bert", "unknown-choice", ("--objective", "bert", "electra")),
+        ("--seq-len 600", "longer-than-model", ("--seq-len 600", "512", "small")),
+        ("--seq-len 2", "out-of-range", ("--seq-len 2", "5")),
+        ("--steps 0", "out-of-range", ("--steps", "0")),
+        ("--batch-size 0", "out-of-range", ("training.batch_size", "0", "1")),
+        ("base", "not-option", ("'base'", "--help")),
+        ("--presets base", "unknown-option", ("--presets", "--preset?")),
     ],
-)  # fmt: skip
-def test_invalid_options_raise_one_line(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
-    assert message in error(capsys, "flops", *words.split())
+)
+def test_invalid_options_raise(words: str, code: str, values: tuple[str, ...]) -> None:
+    fails(["flops", *words.split()], code, *values)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "values"),
     [
-        ("3", "table 3 cannot be computed; it must be one of 1, 2, 4, 8"),
-        ("two", "NUMBER: expected int, got two"),
-        ("1 2", "extra argument '2'; expected one NUMBER"),
-        ("", "NUMBER is missing; electra paper-table --help explains it"),
+        ("3", "unknown-choice", ("3", "1, 2, 4, 8")),
+        ("two", "wrong-type", ("NUMBER", "int", "two")),
+        ("1 2", "extra-argument", ("'2'", "NUMBER")),
+        ("", "missing-option", ("NUMBER", "electra paper-table --help")),
     ],
 )
-def test_invalid_paper_table_raises_one_line(words: str, message: str, capsys: pytest.CaptureFixture) -> None:
-    assert message in error(capsys, "paper-table", *words.split())
+def test_invalid_paper_table_raises(words: str, code: str, values: tuple[str, ...]) -> None:
+    fails(["paper-table", *words.split()], code, *values)

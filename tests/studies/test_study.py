@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from support import toy_studies
+from support.errors import fails, notices, raises
 from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 from support.toy_tasks import write_glue, write_neighbors
 
@@ -140,11 +141,11 @@ def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) ->
     row = rows_of(out)["mlm", 1]
     assert row["status"] == "done", "fewer seeds requested, all are kept"
     assert float(row["average"]) == pytest.approx(statistics.fmean(float(row[task]) for task in (*TASKS, "rte")))
-    assert rows_of(out)["electra", 1]["sst2"], "nor a task"
+    assert rows_of(out)["electra", 1]["sst2"], "fewer tasks requested, all are kept"
     assert rows_of(out)["electra", 1]["status"] == "scored in part"
     assert "- Scored in part: ELECTRA, seed 1; not yet on rte" in (out / "table.md").read_text()
     record = json.loads((out / "trials/mlm-seed-1.json").read_text())
-    assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "nor a task"
+    assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "all tasks are kept"
 
 
 @pytest.mark.slow
@@ -153,7 +154,7 @@ def test_tag_probe_runs_with_tags(own: Path, data: Path, glue: Path, tmp_path: P
     for split in ("train", "dev"):
         write_neighbors(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
     run_study(study_config(data, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
-    run_study(study_config(data, glue, out, variants=("mlm",)))  # what is there stays
+    run_study(study_config(data, glue, out, variants=("mlm",)))  # existing scores are kept
     row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
     assert row["status"] == "done"
     found = json.loads((out / "trials/mlm-seed-0.json").read_text())["tags"]
@@ -166,9 +167,9 @@ def test_tag_probe_runs_with_tags(own: Path, data: Path, glue: Path, tmp_path: P
     assert "words (dev of tags)" in table
     assert "accuracy of word tags" in (out / "figure.svg").read_text()
     shutil.move(tmp_path / "tags", tmp_path / "others")
-    with pytest.raises(RunError, match="its tags are from .*tags, not from .*others; choose another --out"):
+    with raises(RunError, "other-data", tmp_path / "tags", tmp_path / "others", "--out"):
         run_study(study_config(data, glue, out, tags=str(tmp_path / "others")))
-    with pytest.raises(DataError, match="no such folder"):
+    with raises(DataError, "missing", tmp_path / "elsewhere"):
         run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
@@ -181,13 +182,13 @@ def test_failed_task_does_not_stop_other_tasks(
     study, eval_config = toy_study(toy_scale()), EvalConfig(str(glue), ("sst2", "stsb", "rte"))
     trial = build_trial(study, study.variants[-1], 0, study_config(text, glue, out), str(out / "data"), eval_config)
 
-    def failing(trial: Trial, task: str) -> dict:
+    def finetune_or_fail(trial: Trial, task: str) -> dict:
         if task == "rte":
-            raise UsageError("no-luck", "no luck")
+            raise UsageError("test", "rte")
         return finetune_trial(trial, task)
 
-    monkeypatch.setattr(trial_module, "finetune_trial", failing)
-    with pytest.raises(UsageError, match="no luck"):
+    monkeypatch.setattr(trial_module, "finetune_trial", finetune_or_fail)
+    with raises(UsageError, "test", "rte"):
         trial_module.run_trial(trial)
     record = trial.record()
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb"}
@@ -216,18 +217,22 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, capsys: pytest.CaptureFixture) -> None:
+def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, caplog: pytest.LogCaptureFixture) -> None:
     out, _ = done
     words = {"variants": ("electra", "mlm"), "tasks": TASKS}
     plan = run_study(study_config(data, glue, out, seeds=3, **words), dry_run=True)
     assert {row["variant"]: row["runs"] for row in plan["rows"]} == {"electra": 1, "mlm": 1}
+    assert notices(caplog, "study")
+    caplog.clear()
     assert run_study(study_config(data, glue, out, seeds=2, **words), dry_run=True)["hours"] == 0
-    assert "A toy study: all runs are done" in capsys.readouterr().out
+    assert not notices(caplog, "study")
+    (message,) = notices(caplog, "study-done")
+    assert "A toy study" in message
 
 
 @pytest.mark.slow
 def test_stopped_run_is_not_finished(
-    own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After SIGTERM to one trial process, neither scores nor a failure are recorded."""
     monkeypatch.setattr(
@@ -235,22 +240,23 @@ def test_stopped_run_is_not_finished(
     )
     returned = run_study(study_config(data, glue, own, seeds=3, variants=("mlm",)))
     assert returned["failed"] == ["mlm-seed-2"]
-    assert "mlm-seed-2 was stopped before its end" in capsys.readouterr().out
+    (message,) = notices(caplog, "trial-stopped")
+    assert "mlm-seed-2" in message
 
 
 def test_directory_of_another_study_raises(done, data: Path, glue: Path, tmp_path: Path) -> None:
     out, _ = done
     (tmp_path / "other.txt").write_text("the cat sees mice .\n")
-    with pytest.raises(RunError, match="its data is .*, not .*other.txt; choose another --out"):
+    with raises(RunError, "other-configuration", "its data is", data, tmp_path / "other.txt", "--out"):
         run_study(study_config(tmp_path / "other.txt", glue, out))
     other_tasks = write_glue(tmp_path / "glue")
-    with pytest.raises(RunError, match="its glue is .*, not .*; choose another --out"):
+    with raises(RunError, "other-configuration", "its glue is", glue, other_tasks, "--out"):
         run_study(study_config(data, other_tasks, out))
-    with pytest.raises(RunError, match="its rates is {}, not {'mlm': 0.001}; choose another --out"):
+    with raises(RunError, "other-configuration", "its rates is", "{}", "{'mlm': 0.001}", "--out"):
         run_study(study_config(data, glue, out, rates={"mlm": 1e-3}))
-    with pytest.raises(RunError, match="its hours is None, not 2"):
+    with raises(RunError, "other-configuration", "its hours is", "None", "2.0"):
         run_study(study_config(data, glue, out, hours=2.0))
-    with pytest.raises(RunError, match="not empty and not a study"):
+    with raises(RunError, "not-study", tmp_path, "--out"):
         run_study(study_config(data, glue, tmp_path))
 
 
@@ -261,9 +267,7 @@ def test_runs_of_another_configuration_raise(done, data: Path, glue: Path, monke
         return toy_study(replace(scale, config=replace(scale.config, loss_weight=7.0)))
 
     monkeypatch.setitem(STUDIES, "toy", changed)
-    with pytest.raises(
-        RunError, match="electra/seed-0: a run of another configuration: --loss-weight is 5.0 there, 7.0 here"
-    ):
+    with raises(RunError, "other-configuration", "electra/seed-0", "--loss-weight", "5.0", "7.0"):
         run_study(study_config(data, glue, out))
 
 
@@ -293,41 +297,44 @@ def test_rates_apply_by_objective(text: Path, glue: Path, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_command_with_a_failed_run_reports_it(
-    text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     words = f"study toy --scale toy --data {text} --glue {glue} --out {tmp_path / 'study'} --seeds 1 --variants broken".split()
     with pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 1
-    said = capsys.readouterr().out
-    assert "0 of 1 done" in said
-    assert "0 (1 failed)" in said, "the first table"
-    assert f"{tmp_path / 'study'}/table.md" in said.replace("\n", "")
+    assert [message.split()[:3] for message in notices(caplog, "trials-done")] == [["0", "of", "1"]]
+    (message,) = notices(caplog, "table")
+    assert str(tmp_path / "study/table.md") in message
+    assert "0 (1 failed)" in capsys.readouterr().out, "the first table"
 
 
 def test_exit_codes_of_trial_processes_are_described(done, data: Path, glue: Path) -> None:
     study = toy_study(toy_scale())
     config = study_config(data, glue, done[0])
     trial = build_trial(study, study.variants[0], 0, config, "data", EvalConfig("glue", TASKS))
-    assert describe_exit(-9, trial).startswith("killed by signal 9 ")
-    assert describe_exit(1, trial) == f"its process ended with code 1 ({trial.log})"
+    killed, crashed = describe_exit(-9, trial), describe_exit(1, trial)
+    assert killed is not None
+    assert "signal 9 " in killed
+    assert crashed is not None
+    assert "code 1 " in crashed
+    assert str(trial.log) in crashed
     assert [describe_exit(code, trial) for code in (0, 130, 143)] == [None] * 3, "recorded, or stopped by a signal"
 
 
 def test_trials_have_the_configured_runtime(
-    data: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    data: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     config = study_config(data, glue, tmp_path / "study", workers=2, device="cpu", precision="bfloat16")
     assert config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)  # as it is after a step was timed
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)  # timing a step changes the number of threads
     study = toy_study(toy_scale())
     trial = build_trial(study, study.variants[0], 0, config, str(data), EvalConfig("glue", TASKS))
     assert trial.config.runtime == RuntimeConfig("cpu", "bfloat16", 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit):
-        cli.main(f"study objectives --data {data} --glue {glue} --out {tmp_path / 'study'} --device cuda".split())
-    assert "--device is cuda, but PyTorch finds no GPU; use auto or cpu" in capsys.readouterr().err
+    words = f"study objectives --data {data} --glue {glue} --out {tmp_path / 'study'} --device cuda".split()
+    fails(words, "no-gpu", "--device", "cuda", "auto", "cpu")
     assert not (tmp_path / "study").exists()
 
 
@@ -340,7 +347,7 @@ def test_workers_share_the_gpus(gpus: int, taken: str, monkeypatch: pytest.Monke
         assert os.environ["LOCAL_RANK"] == gpu
 
 
-def started(words: list[str], **more) -> subprocess.Popen:
+def start_study(words: list[str], **more) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, toy_studies.__file__, *words], start_new_session=True, **more)
 
 
@@ -351,14 +358,14 @@ def wait_until(condition, seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-def alive(group: int) -> list[str]:
+def list_alive(group: int) -> list[str]:
     """List the processes of a group except zombies, which may not have been reaped."""
-    stats = [text_of(path) for path in Path("/proc").glob("[0-9]*/stat")]
+    stats = [read_stat(path) for path in Path("/proc").glob("[0-9]*/stat")]
     fields = [stat.rpartition(") ")[2].split() for stat in stats if stat]
     return [state for state, _, of, *_ in fields if int(of) == group and state != "Z"]
 
 
-def text_of(path: Path) -> str:
+def read_stat(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:  # the process has ended
@@ -385,7 +392,7 @@ def test_file_permissions_follow_the_umask(private: bool, text: Path, glue: Path
 def test_stopped_study_continues(how: int, text: Path, glue: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     words = f"study toy --scale toy --data {text} --glue {glue} --out {out} --seeds 1 --variants electra mlm".split()
-    process = started(words, stdout=subprocess.DEVNULL)
+    process = start_study(words, stdout=subprocess.DEVNULL)
     wait_until((out / "runs/mlm/seed-0/metrics.jsonl").exists)
     assert "Not run yet: BERT, seed 0" in (out / "table.md").read_text(), "results so far"
     process.send_signal(how)
@@ -394,7 +401,7 @@ def test_stopped_study_continues(how: int, text: Path, glue: Path, tmp_path: Pat
     first = (out / "trials/electra-seed-0.json").stat().st_mtime_ns
     # After SIGKILL an orphaned trial process is still saving; the new one waits for it.
     run_study(study_config(text, glue, out, variants=("electra", "mlm")))
-    wait_until(lambda: not alive(process.pid))
+    wait_until(lambda: not list_alive(process.pid))
     assert (out / "trials/electra-seed-0.json").stat().st_mtime_ns == first
     assert rows_of(out)["mlm", 0]["status"] == "done"
     log = (out / "logs/mlm-seed-0.log").read_text()

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.errors import raises
 from support.toy_tasks import save_model, write_conll, write_neighbors
 from transformers import AutoModel
 
@@ -23,12 +24,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model"))
 
 
-def probed(model: Path, folder: Path) -> TagProbeScores:
+def probe_toy_tags(model: Path, folder: Path) -> TagProbeScores:
     return probe_tags(model, str(folder), max_length=24, device=RuntimeConfig("cpu"))
 
 
 @torch.no_grad()
-def test_states_are_hugging_faces_at_the_first_token_of_each_word(model: Path, tmp_path: Path) -> None:
+def test_states_are_hugging_face_states_at_the_first_token_of_each_word(model: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the A\ncat,cat B\nlikes C\nmilk D\n\nan E\nowl F\n")
     encoder, tokenizer = load_frozen_encoder(model)
     states, tags, groups = compute_word_states(encoder, tokenizer, read_sentences(tmp_path / "a.txt"), 24, CPU)
@@ -45,12 +46,12 @@ def test_states_are_hugging_faces_at_the_first_token_of_each_word(model: Path, t
 def test_layers_encode_neighbors_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
     for split, number in (("train", 200), ("dev", 100)):
         write_neighbors(tmp_path / f"{split}.txt", number, seed=number)
-    found = probed(model, tmp_path)
-    assert found.layers[0] == pytest.approx(100 * (2 + 0.5) / 3, abs=5), "half of the last words"
+    found = probe_toy_tags(model, tmp_path)
+    assert found.layers[0] == pytest.approx(100 * (2 + 0.5) / 3, abs=5), "half of the last words are guessed"
     assert found.layer > 0
     assert found.layers[found.layer] > 99
     assert (found.folder, found.split, len(found.layers)) == (str(tmp_path), "dev", 3)
-    assert probed(model, tmp_path) == found
+    assert probe_toy_tags(model, tmp_path) == found
 
 
 def test_sentences_are_limited(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,19 +60,19 @@ def test_sentences_are_limited(model: Path, tmp_path: Path, monkeypatch: pytest.
     write_conll(tmp_path / "test.txt", 30, seed=2)
     known, split, unknown = tags.read_tagged_splits(str(tmp_path))
     assert (len(known), split, len(unknown)) == (20, "test", 20)
-    assert probed(model, tmp_path).split == "test"
+    assert probe_toy_tags(model, tmp_path).split == "test"
 
 
 def test_invalid_folders_raise(model: Path, tmp_path: Path) -> None:
     write_conll(tmp_path / "train.txt", 9, seed=1)
-    with pytest.raises(DataError, match="the tag probe needs train, and dev or test; found train"):
-        probed(model, tmp_path)
+    with raises(DataError, "missing-split", tmp_path, "train"):
+        probe_toy_tags(model, tmp_path)
     write_conll(tmp_path / "dev.txt", 9, seed=2, tags=False)
-    with pytest.raises(DataError, match=r"dev.txt:1: no tags"):
-        probed(model, tmp_path)
+    with raises(DataError, "no-labels", "dev.txt:1"):
+        probe_toy_tags(model, tmp_path)
     write_conll(tmp_path / "train.txt", 2, seed=1)
     write_conll(tmp_path / "dev.txt", 9, seed=2)
-    with pytest.raises(DataError, match=r"train.txt: only 2 sentences; cross-validation needs 3"):
-        probed(model, tmp_path)
-    with pytest.raises(DataError, match="no such folder"):
-        probed(model, tmp_path / "elsewhere")
+    with raises(DataError, "too-few-rows", "train.txt", 2, 3):
+        probe_toy_tags(model, tmp_path)
+    with raises(DataError, "missing", tmp_path / "elsewhere"):
+        probe_toy_tags(model, tmp_path / "elsewhere")

@@ -141,7 +141,7 @@ def pretrain(
     overrides = flatten(options) | ({"text": sources(text)} if text else {}) | ({"preset": preset} if preset else {})
     built = resolve_pretraining(overrides, config, directory)
     for line in find_unused_options(overrides, built):
-        log.warning(line, extra={"code": "health"})
+        log.warning(line, extra={"code": "unused-option"})
     log_preset(built)
     with restrict_permissions(private):
         return run(built, directory, callbacks)

@@ -52,10 +52,12 @@ def find_model_directory(model: str) -> Path:
         if (candidate / "config.json").exists():
             return candidate
     if seeds := sorted(path.glob("seed-*/model/config.json"), key=lambda found: (len(str(found)), found)):
-        log.info(
-            f"{seeds[0].parent} (the first of {len(seeds)} seeds; name another one's directory to take that)",
-            extra={"code": "first-seed"},
+        choice = (
+            f"the first of {len(seeds)} seeds; name another seed's directory to use it"
+            if seeds[1:]
+            else "the only seed"
         )
+        log.info(f"{seeds[0].parent} ({choice})", extra={"code": "first-seed"})
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
         raise ModelError("not-model", f"{model}: not a model directory, it has no config.json")

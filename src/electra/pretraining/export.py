@@ -27,7 +27,7 @@ from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
 from electra.pretraining.reporting.model_card import build_model_card
-from electra.pretraining.reporting.report import Report, sentence_markup, table, write_report
+from electra.pretraining.reporting.report import Report, format_metrics, format_sentence_markup, write_report
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import find_trained_length
 from electra.runtime.setup import Runtime, start_runtime
@@ -73,7 +73,7 @@ def finish(
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     facts = collect_facts(config, model, data, summary)
-    metrics = dict(table(evaluation.metrics, model.spec.objective.all_metrics))
+    metrics = dict(format_metrics(evaluation.metrics, model.spec.objective.all_metrics))
 
     def build_card(name: str, head: str) -> ModelCard:
         return build_model_card(name, head, config, facts, metrics)
@@ -96,7 +96,7 @@ def finish(
             extra={"code": "part-of-tokens"},
         )
     for finding in heldout_findings:
-        log.warning(f"{finding.problem}: {finding.advice}", extra={"code": "health"})
+        log.warning(f"{finding.problem}: {finding.advice}", extra={"code": finding.code})
     directory.write_summary(summary)
     log_results(directory)
     return summary | {"samples": samples}
@@ -221,7 +221,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
     """Print the held-out metrics."""
     descriptions = {name: metric for row in OBJECTIVES.values() for name, metric in row.all_metrics.items()}
     grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for row in table(metrics, descriptions):
+    for row in format_metrics(metrics, descriptions):
         grid.add_row(*row)
     console.print(grid)
 
@@ -233,5 +233,5 @@ def show_samples(samples: Sequence[Sample]) -> None:
             "Held-out sentences: each token with the probability that it was replaced; replaced tokens are marked."
         )
     for sample in samples:
-        console.print(sentence_markup(sample))
+        console.print(format_sentence_markup(sample))
         console.print()

@@ -1,4 +1,4 @@
-"""A pre-training run from text to checkpoint: tokenizer, data, training, evaluation, report. Every part resumes."""
+"""A pre-training run from text to checkpoint: tokenizer, data, training, evaluation, report. Each part can be resumed."""
 
 import logging
 import signal
@@ -45,20 +45,20 @@ log = logging.getLogger(__name__)
 
 
 def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Run `config` in the directory `out`, or what is left of it to do; returns the run's summary.
+    """Start or resume the run of `config` in the directory `out`; returns the run's summary.
 
-    `callbacks` follow the training, in two stages that of both; see `electra.train.callbacks`.
+    `callbacks` are called during training, in two-stage training during both stages; see `electra.train.callbacks`.
 
     Raises:
         ElectraError: see `electra.errors`; the message says what to do.
-        SystemExit: a signal asked to stop; the run is saved, and the same call goes on.
+        SystemExit: a signal stopped the run; it is saved, and the same call resumes it.
     """
     require_trackers(config.log_to)
     directory = RunDirectory(out)
     config = with_absolute_paths(config)
     with start_runtime(config.runtime) as runtime:
         with share_errors(runtime):
-            facts = beginning(config, directory)
+            facts = collect_shared_facts(config, directory)
             check_graphs(config, runtime)
         check_alike(facts, runtime)
         if (summary := directory.load_summary()) is None:
@@ -76,27 +76,29 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
 def run(
     config: PretrainConfig, directory: RunDirectory, runtime: Runtime, callbacks: Sequence[Callback]
 ) -> dict[str, Any]:
-    """A run, or what is left of it to do. Of training in two stages the first is a run of its own within it."""
-    with ExitStack() as claim:
+    """Start or resume a run. The first stage of two-stage training is a separate run in a subdirectory."""
+    with ExitStack() as lock:
         with main_process_first(runtime):
             if runtime.is_main:
                 directory.check(config)
                 if config.init:
                     check_init(Path(config.init), config)
-                claim.enter_context(directory.lock_or_create(config))
-        if (summary := directory.load_summary()) is not None:  # by another process, just before this one had the lock
+                lock.enter_context(directory.lock_or_create(config))
+        # Another process may have finished the run before this one had the lock.
+        if (summary := directory.load_summary()) is not None:
             return summary
-        rows = resolve_micro_batch_size(config, runtime, recorded_micro_batch_size(directory, runtime))
+        recorded = load_recorded_micro_batch_size(directory, runtime)
+        micro_batch_size = resolve_micro_batch_size(config, runtime, recorded)
         with main_process_first(runtime):
             data, tokenizer = load_inputs(config, directory)
-        check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": rows}, runtime)
+        check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": micro_batch_size}, runtime)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
-        last, before = config, TrainingState()
+        last_stage, first_state = config, TrainingState()
         if config.procedure != "joint":
-            first, last = configure_stages(config, model, data)
-            summary = directory.first_stage.load_summary() or run(first, directory.first_stage, runtime, callbacks)
-            before = read_final_state(summary)
-            with main_process_first(runtime):  # it is the one that saves what all take over
+            first_stage, last_stage = configure_stages(config, model, data)
+            summary = directory.first_stage.load_summary()
+            first_state = read_final_state(summary or run(first_stage, directory.first_stage, runtime, callbacks))
+            with main_process_first(runtime):  # the main process saves the weights that all processes load
                 load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
         log.info(
             f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}",
@@ -108,30 +110,33 @@ def run(
         if config.training.compile:
             compile_parts(model, runtime.device)
         elif enable_kernels(model, runtime):
-            log.info("attention by the C++ kernel (--runtime.kernels false: by PyTorch)", extra={"code": "kernel"})
+            log.info("attention with the C++ kernel (--runtime.kernels false: with PyTorch)", extra={"code": "kernel"})
         try:
-            state, findings = train_model(last, rows, directory, model, data, tokenizer, runtime, callbacks)
+            state, findings = train_model(
+                last_stage, micro_batch_size, directory, model, data, tokenizer, runtime, callbacks
+            )
         except torch.OutOfMemoryError:
             raise DeviceError(
                 "out-of-memory",
-                f"micro-batches of {rows} sequences do not fit this GPU's memory; lower --training.micro-batch-size",
+                f"micro-batches of {micro_batch_size} sequences do not fit into this GPU's memory; "
+                "lower --training.micro-batch-size",
             ) from None
-        return finish(config, directory, model, data, tokenizer, sum_states(before, state), findings, runtime)
+        return finish(config, directory, model, data, tokenizer, sum_states(first_state, state), findings, runtime)
 
 
-def recorded_micro_batch_size(directory: RunDirectory, runtime: Runtime) -> int:
-    """That of the run's newest checkpoint, 0 if there is none; the same on all processes."""
+def load_recorded_micro_batch_size(directory: RunDirectory, runtime: Runtime) -> int:
+    """Load the micro-batch size of the run's newest checkpoint, 0 if there is none; equal in all processes."""
     with share_errors(runtime):
         recorded = Checkpoints(directory.checkpoints, 1).recorded_settings().get("micro_batch_size", 0)
     return int(runtime.all_reduce_max(float(recorded))[0])
 
 
-# Options that may differ between the processes of a run.
 PER_PROCESS = ("runtime.threads", "runtime.kernels", "workers")
+"""Options that may differ between the processes of a run."""
 
 
-def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
-    """What all processes of a run must have in common before they begin."""
+def collect_shared_facts(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]:
+    """Collect what must be equal in all processes of a run before it starts: options and the state of its directory."""
     options = {format_flag(name): value for name, value in flatten(asdict(config)).items() if name not in PER_PROCESS}
     newest = [path.name for path in Checkpoints(directory.checkpoints, 1).paths()[-1:]]
     return {
@@ -142,7 +147,7 @@ def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]
 
 
 def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
-    """The configuration as it is saved: it means the same files from any folder."""
+    """Return the configuration with absolute paths, so that the saved one does not depend on the current folder."""
     return replace(
         config,
         text=tuple(map(make_absolute, config.text)),
@@ -154,7 +159,7 @@ def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
 
 def train_model(
     config: PretrainConfig,
-    rows: int,
+    micro_batch_size: int,
     directory: RunDirectory,
     model: PretrainingModel,
     data: PreparedData,
@@ -162,16 +167,16 @@ def train_model(
     runtime: Runtime,
     callbacks: Sequence[Callback],
 ) -> tuple[TrainingState, list[Finding]]:
-    """Train to the end of the budget; returns where that is, and what was unusual on the way.
+    """Train to the end of the budget; returns the final state and the findings about the run's health.
 
     Raises:
-        SystemExit: a signal asked to stop; 128 plus its number, as shells do.
+        SystemExit: a signal stopped the run; the status is 128 plus its number, as in shells.
     """
     recipe = config.recipe()
     loader = BatchLoader(
         data.train,
         batch_size=recipe.training.batch_size,
-        micro_batch_size=rows,
+        micro_batch_size=micro_batch_size,
         pad_id=tokenizer.pad_id,
         seed=recipe.seed,
         length_warmup=config.length_warmup,
@@ -179,7 +184,8 @@ def train_model(
         rank=runtime.rank,
         world_size=runtime.world_size,
     )
-    checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, {"micro_batch_size": rows})
+    settings = {"micro_batch_size": micro_batch_size}
+    checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, settings)
     health = Health(tokenizer.vocab_size, model.scores_all_tokens, not config.generator.exclude_original_token)
     monitor = HealthMonitor(directory.path, recipe.budget, health)
     all_callbacks = [
@@ -191,37 +197,40 @@ def train_model(
         BudgetWarning(recipe.budget),
         Progress("training", recipe.budget, lambda state: f"step {state.step:,}", format_headline),
     ]
-    announce(config, rows, loader, runtime)
+    log_training_setup(config, micro_batch_size, loader, runtime)
     with stop_on_signal() as stop_signal:
         state = train(model, loader.iterate, recipe, runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0)
         if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
             log.warning(
-                f"Stopped at step {state.step:,} and saved; the same command goes on from there.",
+                f"Stopped at step {state.step:,} and saved; the same command resumes the run.",
                 extra={"code": "stopped"},
             )
             raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
     return state, monitor.findings
 
 
-def announce(config: PretrainConfig, rows: int, loader: BatchLoader, runtime: Runtime) -> None:
-    """Say how the run will be trained, and why."""
+def log_training_setup(config: PretrainConfig, micro_batch_size: int, loader: BatchLoader, runtime: Runtime) -> None:
+    """Log device, batch sizes, length warm-up and learning rate schedule of a run, with reasons."""
     training, schedule = config.training, config.schedule
     log.info(f"training on {runtime.describe()}", extra={"code": "device"})
-    if training.batch_size > rows * runtime.world_size:
+    if training.batch_size > micro_batch_size * runtime.world_size:
         how = "gradients accumulate; the losses are means over the whole batch"
     else:
         how = "one for each process" if runtime.world_size > 1 else "the whole batch at once"
-    log.info(f"batches of {training.batch_size} in micro-batches of {rows} ({how})", extra={"code": "micro-batches"})
+    log.info(
+        f"batches of {training.batch_size} in micro-batches of {micro_batch_size} ({how})",
+        extra={"code": "micro-batches"},
+    )
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length
         log.info(
-            f"the first {steps:,} steps read sequences of {length}, those after them of {config.seq_len}",
+            f"sequences of {length} tokens in the first {steps:,} steps, then of {config.seq_len}",
             extra={"code": "length-warmup"},
         )
         if config.steps is not None and config.steps <= steps:
             log.warning(
-                f"length_warmup.steps {steps:,}, but there are only {config.steps:,} steps: "
-                f"the run ends before it reads sequences of {config.seq_len}",
+                f"length_warmup.steps is {steps:,}, but the run has only {config.steps:,} steps: "
+                f"it ends before it reads sequences of {config.seq_len} tokens",
                 extra={"code": "length-warmup-over-run"},
             )
     warmup = schedule.warmup(config.steps)
@@ -232,13 +241,13 @@ def announce(config: PretrainConfig, rows: int, loader: BatchLoader, runtime: Ru
             extra={"code": "length"},
         )
         return
-    why = (
+    reason = (
         "schedule.warmup_steps"
         if schedule.warmup_steps <= warmup * config.steps
         else f"at most {warmup:.0%} of the run"
     )
     log.info(
         f"{config.recipe().budget}, {loader.epoch(config.steps):.2f} epochs; "
-        f"warm-up {warmup * config.steps:,.0f} steps ({why})",
+        f"warm-up {warmup * config.steps:,.0f} steps ({reason})",
         extra={"code": "length"},
     )

@@ -106,7 +106,7 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
         torch.set_num_threads(config.threads)
     has_gpu = torch.cuda.is_available()
     if config.device == "cuda" and not has_gpu:
-        raise UsageError("no-gpu", "runtime.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
+        raise UsageError("no-gpu", "runtime.device is cuda, but PyTorch finds no GPU; use auto or cpu")
     use_gpu = has_gpu and config.device != "cpu"
     device = torch.device("cuda", local_rank) if use_gpu else torch.device("cpu")
     if use_gpu and (device.index or 0) >= torch.cuda.device_count():

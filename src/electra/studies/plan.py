@@ -154,7 +154,7 @@ def compute_budget(plan: Plan, hours: float) -> float:
 def log_plan(plan: Plan) -> None:
     """Log number and duration of the unfinished runs."""
     if not plan.rows:
-        log.info(f"{plan.study.title}: all runs are done", extra={"code": "study"})
+        log.info(f"{plan.study.title}: all runs are done", extra={"code": "study-done"})
         return
     size = f"{format_count(len(plan.rows), 'variant')}, {format_count(sum(row.runs for row in plan.rows), 'run')}"
     log.info(f"{plan.study.title}: {size} to do", extra={"code": "study"})

@@ -153,7 +153,7 @@ def run_grid(
                 extra={"code": "trial-stopped"},
             )
         done = sum(each.is_finished() for each in wanted)
-        log.info(f"{done} of {len(wanted)} done", extra={"code": "progress"})
+        log.info(f"{done} of {len(wanted)} done", extra={"code": "trials-done"})
 
     run_trials(left, study_config.workers, started, ended)
     results = collect_and_write()

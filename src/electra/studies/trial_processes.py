@@ -26,15 +26,15 @@ POLL_SECONDS = 0.5
 
 
 def run_trials(
-    trials: Sequence[Trial], workers: int, started: Callable[[Trial], None], ended: Callable[[Trial], None]
+    trials: Sequence[Trial], workers: int, on_start: Callable[[Trial], None], on_end: Callable[[Trial], None]
 ) -> None:
     """Run trials, `workers` at a time. A failed trial is recorded as failed, and the others continue.
 
-    `started` and `ended` are called for each trial. If this process is stopped or killed, running trials save their state and
-    stop.
+    `on_start` and `on_end` are called for each trial. If this process is stopped or killed, running trials save their state
+    and stop.
 
     Raises:
-        SystemExit: stopped by a signal; the code is 128 plus its number, as in shells.
+        SystemExit: a signal stopped the study; the status is 128 plus its number, as in shells.
     """
     waiting, idle = list(trials), list(range(workers))
     running: dict[BaseProcess, tuple[Trial, Connection, int]] = {}
@@ -45,7 +45,7 @@ def run_trials(
                     trial, worker = waiting.pop(0), idle.pop(0)
                     process, connection = start_worker(run_trial_process, trial, worker, daemon=False, name=trial.name)
                     running[process] = (trial, connection, worker)
-                    started(trial)
+                    on_start(trial)
                 wait([process.sentinel for process in running], timeout=POLL_SECONDS)
                 for process in [each for each in running if each.exitcode is not None]:
                     trial, connection, worker = running.pop(process)
@@ -53,28 +53,28 @@ def run_trials(
                     idle.append(worker)
                     if (reason := describe_exit(process.exitcode or 0, trial)) is not None:
                         trial.fail(reason)
-                    ended(trial)
+                    on_end(trial)
         finally:
             for process in running:
                 process.terminate()  # trials save their state
             for process in running:
                 process.join()
         if number := stop_signal():
-            log.warning("Stopped; repeat the command to continue.", extra={"code": "stopped"})
+            log.warning("Stopped; the same command resumes the study.", extra={"code": "stopped"})
             raise SystemExit(128 + number)
 
 
 def describe_exit(exitcode: int, trial: Trial) -> str | None:
-    """Describe the failure of a process that could not record it; None if it did or was stopped by a signal."""
+    """Describe why a process ended without recording a failure; None if it recorded one or was stopped by a signal."""
     if exitcode < 0:
-        return f"killed by signal {-exitcode} (often for lack of memory: fewer --workers need less)"
+        return f"killed by signal {-exitcode} (often out of memory: use fewer --workers)"
     if exitcode in (0, 128 + signal.SIGTERM, 128 + signal.SIGINT):
         return None
     return f"its process ended with code {exitcode} ({trial.log})"
 
 
 def run_trial_process(trial: Trial, worker: int, connection: Connection) -> None:
-    """Run a trial in its process. Output goes to the trial's log."""
+    """Run a trial in its process, with standard output and error in the trial's log."""
     select_gpu(worker)
     trial.log.parent.mkdir(parents=True, exist_ok=True)
     with trial.log.open("a") as file:
@@ -86,7 +86,7 @@ def run_trial_process(trial: Trial, worker: int, connection: Connection) -> None
         with lock_trial(trial):
             run_trial(trial)
     except ElectraError as error:
-        log.error(f"{type(error).__name__}: {error}")
+        log.error(f"{type(error).__name__}: {error}", extra={"code": error.code})
         trial.fail(str(error))
     except Exception as error:
         traceback.print_exc()
@@ -95,7 +95,7 @@ def run_trial_process(trial: Trial, worker: int, connection: Connection) -> None
 
 
 def select_gpu(worker: int) -> None:
-    """Select the GPU of a worker, if there is any, by torchrun's variable LOCAL_RANK."""
+    """Set LOCAL_RANK, by which a process selects its GPU, so that workers share the GPUs evenly."""
     os.environ["LOCAL_RANK"] = str(worker % max(1, torch.cuda.device_count()))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from electra.runtime.setup import Runtime
 from electra.seeding import Stream, seed_everything
-from electra.train.parallel import parallelize, without_reduction
+from electra.train.parallel import defer_reduction, parallelize
 
 
 class Backward:
@@ -25,7 +25,7 @@ class Backward:
         """
         seed_everything(Stream.DROPOUT, *key)
         batch = batch.to(self.runtime.device)
-        with without_reduction(self.wrapped, last):
+        with defer_reduction(self.wrapped, last):
             # DDP takes the mean of the processes' gradients; the loss is a share of the global one, so it must sum.
             return forward_backward(self.wrapped, batch, counts, self.runtime, times=self.runtime.world_size)
 

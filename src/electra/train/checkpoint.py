@@ -1,12 +1,12 @@
-"""Checkpoints that survive anything: written aside and renamed, checked by checksum, the newest few kept.
+"""Checkpoints: written to a temporary directory and renamed, verified by checksums; the newest ones are kept.
 
     checkpoints/step-00000300/
         model.safetensors      every parameter, once, under its name in the module
         optimizer.safetensors  the optimizer's state and the running sums of the metrics
         state.json             step, seconds, tokens, FLOPs, settings; size and SHA-256 of the two files above, and of itself
 
-`state.json` is written last and carries the checksums, so a directory is whole or recognizably not. The data order and
-the random state are functions of the step (see `electra.seeding`) and need no file.
+`state.json` is written last and contains the checksums, so an incomplete or changed directory is detected. The data order and
+the random state are functions of the step (see `electra.seeding`) and are not saved.
 """
 
 import errno
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 PREFIX = "step-"
 FORMAT = 2
-"""Changes with the files of a checkpoint, and with the random numbers of what follows it."""
+"""Version of the files of a checkpoint, and of the random numbers that a resumed run draws."""
 SCALARS = ("step", "seconds", "tokens", "flops")
 
 
 class DamagedCheckpointError(RunError):
-    """A checkpoint that cannot be used; there may be an older one."""
+    """A checkpoint that cannot be used; an older one may be intact."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class TrainingState:
     """The state of a run without its parameters and the optimizer's state."""
 
     step: int = 0
-    """Updates made."""
+    """Updates so far."""
     seconds: float = 0.0
-    """Time spent in training, over all restarts."""
+    """Training time so far, over all restarts."""
     tokens: float = 0.0
     """Tokens seen so far, by all processes, padding not counted."""
     flops: float = 0.0
@@ -57,9 +57,9 @@ class TrainingState:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in `directory`, at most `keep` of them.
+    """The checkpoints of one run in `directory`, at most `keep` of them.
 
-    `settings` are recorded with each: what the configuration leaves to the machine and a resumed run has to keep.
+    `settings` are saved in each: values that were chosen for the machine and that a resumed run has to keep.
     """
 
     def __init__(self, directory: Path, keep: int, settings: Mapping[str, int] | None = None) -> None:
@@ -68,88 +68,91 @@ class Checkpoints:
         self.settings = dict(settings or {})
 
     def path(self, step: int) -> Path:
-        """The directory of the checkpoint of a step."""
+        """Return the directory of the checkpoint of a step."""
         return self.directory / f"{PREFIX}{step:08d}"
 
     def paths(self) -> list[Path]:
-        """All finished checkpoints, oldest first.
+        """List all finished checkpoints, oldest first.
 
         Raises:
-            RunError: the directory cannot be listed; a glob would find nothing there, and the run would begin anew.
+            RunError: the directory may not be listed. A glob would find nothing in it, and the run would start from step 0.
         """
         if not self.directory.exists():
             return []
-        with reading(self.directory):
+        with convert_permission_errors(self.directory):
             return sorted(path for path in self.directory.iterdir() if path.name.startswith(PREFIX))
 
     def recorded_settings(self) -> dict[str, int]:
-        """The settings of the newest checkpoint whose state.json is whole; none where there is no such checkpoint."""
+        """Load the settings of the newest checkpoint whose state.json is intact; empty if there is none."""
         for path in reversed(self.paths()):
-            with suppress(DamagedCheckpointError), reading(path):
+            with suppress(DamagedCheckpointError), convert_permission_errors(path):
                 return read_state(path)["settings"]
         return {}
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
-        """Write a checkpoint, then remove those beyond the newest `keep`.
+        """Write a checkpoint, then remove all but the newest `keep`.
 
         Raises:
-            StorageError: the disk is full or writing is not allowed; earlier checkpoints are untouched.
+            StorageError: the disk is full or writing is not allowed; earlier checkpoints are unchanged.
         """
         path = self.path(state.step)
-        aside = self.directory / f".writing-{path.name}"
+        temporary = self.directory / f".writing-{path.name}"
         with convert_os_errors(path):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
             try:
-                self._write(aside, module, optimizer, state)
-                shutil.rmtree(path, ignore_errors=True)  # a damaged one of the same step
-                aside.rename(path)
+                self._write(temporary, module, optimizer, state)
+                shutil.rmtree(path, ignore_errors=True)  # a damaged checkpoint of the same step
+                temporary.rename(path)
                 sync(self.directory)
             except BaseException:
-                shutil.rmtree(aside, ignore_errors=True)
+                shutil.rmtree(temporary, ignore_errors=True)
                 raise
-        newer = [other for other in self.paths() if other.name > path.name]  # damaged, or this step would be later
+        # Newer ones are damaged: the run was resumed from a step before them.
+        newer = [other for other in self.paths() if other.name > path.name]
         for old in newer + [other for other in self.paths() if other not in newer][: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
-    def _write(self, aside: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+    def _write(
+        self, directory: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState
+    ) -> None:
         tensors = {
             "model.safetensors": {name: p.detach() for name, p in module.named_parameters()},
             "optimizer.safetensors": {
-                **{f"{kind}/{name}": t for name, kind, t in moments(module, optimizer)},
+                **{f"{kind}/{name}": t for name, kind, t in list_moments(module, optimizer)},
                 **{f"sums/{name}": t for name, t in state.sums.items()},
             },
         }
-        need = sum(t.nbytes for group in tensors.values() for t in group.values())
-        if (free := shutil.disk_usage(aside).free) < need:
-            message = f"No space left on device: a checkpoint needs {need / 1e6:.0f} MB, {free / 1e6:.0f} MB are free"
+        needed = sum(t.nbytes for group in tensors.values() for t in group.values())
+        if (free := shutil.disk_usage(directory).free) < needed:
+            message = f"No space left on device: a checkpoint needs {needed / 1e6:.0f} MB, {free / 1e6:.0f} MB are free"
             raise OSError(errno.ENOSPC, message, str(self.directory))
         files = {}
         for name, group in tensors.items():
-            write_tensors(aside / name, {key: t.contiguous().cpu() for key, t in group.items()})
-            files[name] = {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)}
-            sync(aside / name)
-        known = {name: getattr(state, name) for name in SCALARS}
-        known |= {"format": FORMAT, "settings": self.settings, "files": files}
-        sealed = known | {"sha256": seal(known)}
-        (aside / "state.json").write_text(json.dumps(sealed, indent=2) + "\n")
-        sync(aside / "state.json")
-        sync(aside)
+            write_tensors(directory / name, {key: t.contiguous().cpu() for key, t in group.items()})
+            files[name] = {"bytes": (directory / name).stat().st_size, "sha256": checksum(directory / name)}
+            sync(directory / name)
+        record = {name: getattr(state, name) for name in SCALARS}
+        record |= {"format": FORMAT, "settings": self.settings, "files": files}
+        record["sha256"] = seal(record)
+        (directory / "state.json").write_text(json.dumps(record, indent=2) + "\n")
+        sync(directory / "state.json")
+        sync(directory)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
-        """Load the newest whole checkpoint into `module` (and `optimizer`); a fresh state if there is none.
+        """Load the newest intact checkpoint into `module` and `optimizer`; returns the initial state if there is none.
 
-        A damaged checkpoint is named in a warning and the one before it is used.
+        Damaged checkpoints are skipped with a warning.
 
         Raises:
-            RunError: all checkpoints are damaged, one cannot be read, or the newest whole one is of another model.
+            RunError: all checkpoints are damaged, one may not be read, or the newest intact one is of another model.
         """
         paths = self.paths()
         for path in reversed(paths):
-            if (damage := damaged(path)) is None:
+            if (damage := find_damage(path)) is None:
                 return load(path, module, optimizer)
-            log.warning(f"{path}: damaged ({damage}); it is not used", extra={"code": "damaged-checkpoint"})
+            log.warning(f"{path}: damaged ({damage}); skipped", extra={"code": "damaged-checkpoint"})
         if paths:
             raise RunError(
                 "all-damaged",
@@ -158,34 +161,34 @@ class Checkpoints:
         return TrainingState()
 
 
-def moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:
-    """(parameter name, kind of moment, tensor) of everything the optimizer remembers."""
+def list_moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield (parameter name, kind of moment, tensor) for the whole state of the optimizer."""
     for name, parameter in module.named_parameters():
         for kind, tensor in optimizer.state[parameter].items():
             yield name, kind, tensor
 
 
 def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> TrainingState:
-    """Load one whole checkpoint.
+    """Load one checkpoint, whose tensors are not compared with their checksums.
 
     Raises:
-        RunError: its parameters, moments or sums are not those of `module`, whatever the checksums are.
+        RunError: its parameters, moments or sums do not match `module`.
     """
     weights = read_tensors(path / "model.safetensors", RunError)
     parameters = dict(module.named_parameters())
     if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in weights.items()}:
         raise RunError("other-model", f"{path}: holds the parameters of another model")
     check_numbers(path / "model.safetensors", weights)
-    remembered = read_tensors(path / "optimizer.safetensors", RunError)
-    check_numbers(path / "optimizer.safetensors", remembered)
+    optimizer_tensors = read_tensors(path / "optimizer.safetensors", RunError)
+    check_numbers(path / "optimizer.safetensors", optimizer_tensors)
     if optimizer is not None:
-        check_optimizer_state(path / "optimizer.safetensors", remembered, parameters, optimizer)
+        check_optimizer_state(path / "optimizer.safetensors", optimizer_tensors, parameters, optimizer)
     record = read_state(path)
     state = TrainingState(record["step"], record["seconds"], record["tokens"], record["flops"])
     with torch.no_grad():
         for name, tensor in weights.items():
             parameters[name].copy_(tensor)
-    for key, tensor in remembered.items():
+    for key, tensor in optimizer_tensors.items():
         kind, name = key.split("/", 1)
         if kind == "sums":
             state.sums[name] = tensor
@@ -195,59 +198,59 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
     return state
 
 
-def damaged(path: Path) -> str | None:
-    """What is wrong with a checkpoint, or None if its files are those that were written.
+def find_damage(path: Path) -> str | None:
+    """Describe the damage of a checkpoint; None if its files are unchanged.
 
     Raises:
-        RunError: the system does not let it be read, which says nothing about the checkpoint.
+        RunError: the permission to read it is missing, so it may be intact.
     """
     try:
-        with reading(path):
-            return difference(path)
+        with convert_permission_errors(path):
+            return find_changed_file(path)
     except DamagedCheckpointError as error:
         return str(error).removeprefix(f"{path}/")
     except OSError as error:
         return f"{type(error).__name__}: {error}"
 
 
-def difference(path: Path) -> str | None:
-    """How the files of a checkpoint differ from those that were written."""
+def find_changed_file(path: Path) -> str | None:
+    """Describe how a file of a checkpoint differs from its record; None if none does."""
     for name, expected in read_state(path)["files"].items():
         assert isinstance(expected, dict)
         check_file(path / name, DamagedCheckpointError)
         if (size := (path / name).stat().st_size) != expected["bytes"]:
             return f"{name} has {size} bytes, expected {expected['bytes']}"
         if checksum(path / name) != expected["sha256"]:
-            return f"{name} does not have the checksum that was written"
+            return f"{name} does not have the recorded checksum"
     return None
 
 
 def read_state(path: Path) -> CheckpointRecord:
-    """`state.json` of a checkpoint.
+    """Read `state.json` of a checkpoint.
 
     Raises:
-        DamagedCheckpointError: it is not what was written, or not what a checkpoint of this step has.
-        RunError: it was written by a version of this program that drew other random numbers.
+        DamagedCheckpointError: it was changed, is invalid, or belongs to another step.
+        RunError: it was written by a version of electra that draws other random numbers.
     """
     file = path / "state.json"
-    written = read_object(file, DamagedCheckpointError)
-    if written.pop("sha256", None) != seal(written):
-        raise DamagedCheckpointError("wrong-checksum", f"{file}: does not have the checksum that was written")
-    if (found := written.pop("format", 1)) != FORMAT:
+    content = read_object(file, DamagedCheckpointError)
+    if content.pop("sha256", None) != seal(content):
+        raise DamagedCheckpointError("wrong-checksum", f"{file}: does not have the recorded checksum")
+    if (found := content.pop("format", 1)) != FORMAT:
         raise RunError(
             "other-version",
-            f"{file}: format {found}, expected {FORMAT}: another version of electra wrote this checkpoint and drew other "
-            "random numbers; finish the run with that version, or begin another one with --init or another --out",
+            f"{file}: format {found}, expected {FORMAT}: written by another version of electra, which draws other random "
+            "numbers; finish the run with that version, or start a new one with --init or another --out",
         )
-    record = validate(written, CheckpointRecord, str(file), DamagedCheckpointError)
+    record = validate(content, CheckpointRecord, str(file), DamagedCheckpointError)
     if path.name != f"{PREFIX}{record['step']:08d}":
-        raise DamagedCheckpointError("other-step", f"{file}: is that of step {record['step']:,}")
+        raise DamagedCheckpointError("other-step", f"{file}: belongs to step {record['step']:,}")
     return record
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn a refusal of the system within into a `RunError`."""
+def convert_permission_errors(path: Path) -> Iterator[None]:
+    """Convert missing permissions to read into a `RunError`."""
     try:
         yield
     except (PermissionError, DamagedCheckpointError) as error:
@@ -256,18 +259,18 @@ def reading(path: Path) -> Iterator[None]:
             raise
         raise RunError(
             "no-permission",
-            f"{cause.filename or path}: no permission to read it; nothing is known to be damaged: "
-            "give the permission and run the same command again",
+            f"{cause.filename or path}: no permission to read it, so it is unknown whether it is intact; "
+            "change the permissions and run the same command again",
         ) from error
 
 
-def seal(known: dict[str, Any]) -> str:
-    """SHA-256 of the content of `state.json`."""
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+def seal(content: dict[str, Any]) -> str:
+    """Compute the SHA-256 of the content of `state.json`."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Compute the SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 22):

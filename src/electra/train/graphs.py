@@ -1,12 +1,13 @@
-"""Forward and backward of a micro-batch as a CUDA graph: one launch where there are thousands of kernels.
+"""Forward and backward of a micro-batch as a CUDA graph, which launches thousands of kernels at once.
 
-A small model's kernels take a GPU a few microseconds each, less than the host needs to launch the next; so without graphs the
-host sets the pace. A graph is recorded for each shape of micro-batch when it first comes up, and replayed from then on: the
-same kernels on the same memory. So whatever differs between two micro-batches of a shape is copied to where the recorded
-kernels read it, numbers of the host included, and gradients stay where they are from step to step. What processes tell
-each other is not recorded.
+A kernel of a small model takes a few microseconds on a GPU, less than the host needs to launch the next one, so without graphs
+the host limits the speed. A graph is recorded for each shape of micro-batch at its first use and replayed later: the same
+kernels on the same memory. Therefore everything that differs between two micro-batches of a shape, including numbers of the
+host, is copied to the memory that the recorded kernels read, and gradients keep their memory from step to step. Communication
+between processes is not recorded.
 
-Not measured yet: there was no GPU. Tests have everything but CUDA's own part, by a recorder that computes again.
+The speed is not measured yet, for lack of a GPU. The tests cover everything but CUDA's own part, with a recorder that computes
+the step again.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,15 +26,15 @@ from electra.train.backward import forward_backward
 
 Sums = dict[str, Tensor]
 ALIGNMENT = 64
-"""Numbers from one place in the buffer of gradients to the next where one may begin: 256 bytes, as memory of its own."""
+"""Elements to which the start of each gradient in the buffer is aligned: 256 bytes, as in separate allocations."""
 WARM_UPS = 3
-"""Times that a step is computed before it is recorded: libraries allocate, torch.compile compiles."""
+"""Times that a step is computed before it is recorded: libraries allocate memory and torch.compile compiles."""
 
 
 class CudaRecorder:
-    """Makes repeatable what a function does on the current GPU.
+    """Records the kernels of a function on the current GPU.
 
-    All graphs share one pool of memory: none of them runs beside another.
+    All graphs share one memory pool, because no two of them run at the same time.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class CudaRecorder:
         self.pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, step: Callable[[], Sums]) -> None:
-        """Compute the step until it does what it will do from then on; on the stream that records, as autograd wants."""
+        """Compute the step several times before it is recorded, on the recording stream, as autograd requires."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             for _ in range(WARM_UPS):
@@ -49,31 +50,30 @@ class CudaRecorder:
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def record(self, step: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
-        """What computes the step again, and the tensors that hold its result then. Nothing is computed here."""
+        """Record the step without computing it; returns its replay and the tensors to which a replay writes the sums."""
         graph = torch.cuda.CUDAGraph()
-        # Only this thread's calls are watched: NCCL's watchdog makes some of its own meanwhile.
+        # Only calls of this thread can invalidate the capture: NCCL's watchdog thread calls CUDA meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             sums = step()
         return graph.replay, sums
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedStep:
     """A recorded step, and the memory that it reads and writes."""
 
     batch: Any
     counts: Tensor
-    """Counts by the order of their names, in float64."""
+    """Counts in the order of their names, in float64."""
     sums: Sums
     replay: Callable[[], None]
 
 
 class GraphedBackward:
-    """What `Backward` does, recorded once for each shape of micro-batch.
+    """Same as `Backward`, but recorded once for each shape of micro-batch.
 
-    Batches have `tensors()`, all that they consist of. All gradients lie in one buffer, which several processes add up
-    at once, when a step's last backward pass is over. Each process brings the same parameters: they are drawn from one
-    seed, or read from one file.
+    The method `tensors` of a batch returns all of its content. All gradients are in one buffer, which is summed over the
+    processes after the last backward pass of a step. All processes start with equal parameters, from one seed or one file.
 
     Raises:
         DeviceError: something in the step cannot be recorded.
@@ -83,32 +83,32 @@ class GraphedBackward:
         self.module = module
         self.runtime = runtime
         self.recorder = recorder
-        self.recorded: dict[tuple[torch.Size, ...], Recorded] = {}
+        self.recorded: dict[tuple[torch.Size, ...], RecordedStep] = {}
         self.gradients = torch.empty(0)
 
     def __call__(self, batch: Any, counts: Mapping[str, float], key: tuple[int, ...], last: bool) -> Sums:
-        """Add a micro-batch's gradients to those that are there; the sums stand where the next call overwrites them."""
+        """Add a micro-batch's gradients to the existing ones; the next call overwrites the returned sums."""
         batch = batch.to(self.runtime.device)
         shapes = tuple(tensor.shape for tensor in batch.tensors())
         if shapes not in self.recorded:
             self.recorded[shapes] = self.record(batch, list(counts))
-        known = self.recorded[shapes]
-        for place, tensor in zip(known.batch.tensors(), batch.tensors(), strict=True):
-            place.copy_(tensor)
+        step = self.recorded[shapes]
+        for recorded, tensor in zip(step.batch.tensors(), batch.tensors(), strict=True):
+            recorded.copy_(tensor)
         numbers = torch.tensor(list(counts.values()), dtype=torch.float64)
-        known.counts.copy_(move_to_device(numbers, self.runtime.device))
-        seed_everything(Stream.DROPOUT, *key)  # a replay draws as the seed of the moment says
-        known.replay()
+        step.counts.copy_(move_to_device(numbers, self.runtime.device))
+        seed_everything(Stream.DROPOUT, *key)  # a replay uses the current seed, not that of the recording
+        step.replay()
         if last:
             self.runtime.all_reduce_sum(self.gradients)
-        return known.sums
+        return step.sums
 
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
-        """Forget the gradients; they stay where they are."""
+        """Set the gradients to zero; they keep their memory."""
         self.gradients.zero_()
 
-    def record(self, batch: Any, names: list[str]) -> Recorded:
-        """Record the step for micro-batches of the shape of `batch`, in its memory; no gradient is different after it."""
+    def record(self, batch: Any, names: list[str]) -> RecordedStep:
+        """Record the step for micro-batches of the shape of `batch`, in its memory; gradients are the same afterwards."""
         counts = torch.ones(len(names), dtype=torch.float64, device=self.runtime.device)
         named = dict(zip(names, counts.unbind(), strict=True))
 
@@ -121,8 +121,8 @@ class GraphedBackward:
             parameter.grad = None
         self.recorder.warm_up(step)
         if not self.recorded:
-            # A parameter that takes no part keeps having no gradient, not even zeros: the optimizer leaves it as it is.
-            self.gradients = in_one_buffer([each for each in parameters if each.grad is not None])
+            # Unused parameters keep None as their gradient, not zeros, so the optimizer skips them.
+            self.gradients = allocate_gradients([each for each in parameters if each.grad is not None])
         else:
             for parameter, gradient in zip(parameters, before, strict=True):
                 parameter.grad = gradient
@@ -135,11 +135,11 @@ class GraphedBackward:
             raise DeviceError(
                 "no-graph", f"--training.graphs: no graph can be recorded here ({reason}); leave it out"
             ) from error
-        return Recorded(batch, counts, sums, replay)
+        return RecordedStep(batch, counts, sums, replay)
 
 
-def in_one_buffer(parameters: list[nn.Parameter]) -> Tensor:
-    """The buffer in which the parameters have their gradients from now on, zeros to begin with."""
+def allocate_gradients(parameters: list[nn.Parameter]) -> Tensor:
+    """Allocate the gradients of all parameters, zeros, in one buffer; returns the buffer."""
     ends = list(accumulate(-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters))
     buffer = torch.zeros(ends[-1], device=parameters[0].device)
     for parameter, start in zip(parameters, [0, *ends], strict=False):

@@ -19,7 +19,7 @@ from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.graphs import CudaRecorder, GraphedBackward
 from electra.train.optimizer import build_optimizer, clip_gradients, set_learning_rate
-from electra.train.parallel import check_alike, global_counts, global_sums
+from electra.train.parallel import check_alike, reduce_counts, reduce_sums
 from electra.train.schedule import SCHEDULES
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def accumulate_gradients(
     trainable = cast(Trainable, module)
     counts = [trainable.counts(batch) | {"flops": trainable.flops(batch)} for batch in micro_batches]
     in_all = len(micro_batches) * runtime.world_size
-    total = global_counts({name: sum(each[name] for each in counts) for name in counts[0]}, runtime)
+    total = reduce_counts({name: sum(each[name] for each in counts) for name in counts[0]}, runtime)
     state.tokens += total["tokens"]
     state.flops += total["flops"]
     for i, batch in enumerate(micro_batches):
@@ -202,7 +202,7 @@ def save(
 ) -> None:
     """Write a checkpoint from the main process, which takes over the metric sums of the others."""
     check_finite(state)
-    sums = global_sums(state.sums, runtime)
+    sums = reduce_sums(state.sums, runtime)
     state.sums = sums if runtime.is_main else zeros(sums)
     if runtime.is_main:
         path = checkpoints.save(module, optimizer, state)
@@ -243,7 +243,7 @@ class Window:
 
     def metrics(self, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> dict[str, float]:
         """All metrics of the steps since the last log; opens the next window."""
-        sums = global_sums(state.sums, runtime)
+        sums = reduce_sums(state.sums, runtime)
         seconds = state.seconds - self.seconds
         metrics = {
             **cast(Trainable, module).metrics(sums),

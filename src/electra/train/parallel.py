@@ -1,4 +1,4 @@
-"""Several processes as one: the module wrapped so that gradients are summed, and counts that are global."""
+"""Data-parallel training: gradients, counts and metric sums over several processes."""
 
 import socket
 from collections.abc import Mapping
@@ -15,46 +15,46 @@ from electra.runtime.setup import Runtime
 
 
 def parallelize(module: nn.Module, runtime: Runtime) -> nn.Module:
-    """The module as it is called in training: wrapped by DDP if there are several processes."""
+    """Wrap the module by DDP if there are several processes."""
     if runtime.world_size == 1:
         return module
     devices = [runtime.device] if runtime.device.type == "cuda" else None
     return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
 
-def without_reduction(wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Context of one backward pass: gradients travel between the processes only in the last one of a step."""
+def defer_reduction(wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Return the context of a backward pass: only the last one of a step sums gradients over the processes."""
     if isinstance(wrapped, DistributedDataParallel) and not last:
         return wrapped.no_sync()
     return nullcontext()
 
 
-def global_counts(counts: Mapping[str, float], runtime: Runtime) -> dict[str, float]:
-    """Counts summed over all processes. They live on the host, so no device waits for them."""
+def reduce_counts(counts: Mapping[str, float], runtime: Runtime) -> dict[str, float]:
+    """Sum counts over all processes. They are on the host, so this does not synchronize with the device."""
     totals = runtime.all_reduce_sum(torch.tensor(list(counts.values()), dtype=torch.float64))
     return dict(zip(counts, totals.tolist(), strict=True))
 
 
-def global_sums(sums: Mapping[str, Tensor], runtime: Runtime) -> dict[str, Tensor]:
-    """Metric sums over all processes, on the host; the one place where the host waits for the device."""
+def reduce_sums(sums: Mapping[str, Tensor], runtime: Runtime) -> dict[str, Tensor]:
+    """Sum metric sums over all processes, on the host; only here the host waits for the device."""
     return {name: runtime.all_reduce_sum(tensor.detach().cpu().clone()) for name, tensor in sorted(sums.items())}
 
 
 def check_alike(facts: Mapping[str, Any], runtime: Runtime) -> None:
-    """Compare what every process is about to do with what the main one is: its step, options, data, by name.
+    """Check that step, options or data, by name, are equal in all processes.
 
-    Processes that differ would wait for each other in vain, or train on what the others do not have. DDP copies the
-    main process's weights to all; moments and the position in the data it does not.
+    Processes that differ would deadlock or train on different data. DDP copies the weights of the main process to all others,
+    but neither the moments nor the position in the data.
 
     Raises:
-        RunError: a process differs; the same error in all processes.
+        RunError: a process differs from the main process; all processes raise the same error.
     """
     if runtime.world_size == 1:
         return
-    every: list[Any] = [None] * runtime.world_size
-    dist.all_gather_object(every, (socket.gethostname(), dict(facts)))
-    main_host, main = every[0]
-    for rank, (host, other) in enumerate(every):
+    gathered: list[Any] = [None] * runtime.world_size
+    dist.all_gather_object(gathered, (socket.gethostname(), dict(facts)))
+    main_host, main = gathered[0]
+    for rank, (host, other) in enumerate(gathered):
         for name in main | other:
             if main.get(name) != other.get(name):
                 raise RunError(

@@ -120,7 +120,7 @@ def test_generator_sizes_follow_their_multipliers() -> None:
     assert compute_generator_sizes(main, GeneratorConfig(size=1.0, tying="none")).embedding_size == 128
     electra = model(generator=GeneratorConfig(size=0.5, depth=0.5))
     assert len(electra.generator.encoder.layers) == 1
-    assert "generator of 1 layers of 16" in electra.summary()
+    assert "generator of 1 layer of 16" in electra.summary()
 
 
 @pytest.mark.parametrize(("kind", "temperature"), [("unigram", 1.0), ("unigram", 2.0), ("uniform", 1.0)])

@@ -1,11 +1,14 @@
-"""A new objective from outside the package: a corruption, a target and an entry in each registry."""
+"""A new objective from outside the package: a corruption, a target and an entry in each registry; mistakes in it raise."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from support.tiny_models import batch, model
 from support.toy import TINY_RUN, sentences
 
 import electra
@@ -70,14 +73,76 @@ METRICS = {
 }
 
 
+def register(
+    monkeypatch: pytest.MonkeyPatch,
+    metrics: Mapping[str, Metric] = METRICS,
+    target: type[RepetitionDetection] = RepetitionDetection,
+) -> None:
+    """Register the objective "repetition"."""
+    monkeypatch.setitem(CORRUPTIONS, "repeat", lambda spec, main: RepeatPrevious())
+    monkeypatch.setitem(TARGETS, "repetition", lambda spec: target(Discriminator(spec.main)))
+    row = Objective("repeat", "repetition", "tokens", 3.0, "detection of repeated tokens", metrics)
+    monkeypatch.setitem(OBJECTIVES, "repetition", row)
+
+
+@pytest.mark.parametrize("loss", ["repetition_loss", "count_loss"])
+def test_loss_that_is_not_listed_raises(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report would not have it; the model cannot be built."""
+    register(monkeypatch, {name: metric for name, metric in METRICS.items() if name != loss})
+    with pytest.raises(ValueError, match=loss):
+        model("repetition")
+
+
+@pytest.mark.parametrize("metric", ["repetition_accuracy", "repeated"])
+def test_metric_that_is_not_listed_raises(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the target or of the corruption, when metrics are computed."""
+    register(monkeypatch, {name: each for name, each in METRICS.items() if name != metric})
+    network = model("repetition")
+    sums = network.run(batch()).sums
+    with pytest.raises(ValueError, match=metric):
+        network.metrics(sums)
+
+
+def test_losses_of_the_same_name_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(RepetitionDetection):
+        loss_name = "count_loss"
+
+    register(monkeypatch, target=Twice)
+    with pytest.raises(ValueError, match="count_loss"):
+        model("repetition")
+
+
+@pytest.mark.parametrize("name", ["repeated", "masked", "count_loss"])
+def test_sums_of_the_same_name_raise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of the target with the name of the corruption's sum, of a count, or of a loss."""
+
+    class Overwriting(RepetitionDetection):
+        def forward(self, *inputs: Any) -> Prediction:
+            prediction = super().forward(*inputs)
+            return prediction._replace(sums={**prediction.sums, name: torch.tensor(1.0)})
+
+    register(monkeypatch, target=Overwriting)
+    with pytest.raises(ValueError, match=name):
+        model("repetition").run(batch())
+
+
+def test_metrics_of_the_same_name_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Overwriting(RepetitionDetection):
+        def metrics(self, sums: dict, scored: torch.Tensor) -> dict[str, float]:
+            return {"repeated": 0.0}
+
+    register(monkeypatch, target=Overwriting)
+    network = model("repetition")
+    sums = network.run(batch()).sums
+    with pytest.raises(ValueError, match="repeated"):
+        network.metrics(sums)
+
+
 @pytest.mark.slow
 def test_objective_from_outside_the_package_is_trained_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CORRUPTIONS, "repeat", lambda spec, main: RepeatPrevious())
-    monkeypatch.setitem(TARGETS, "repetition", lambda spec: RepetitionDetection(Discriminator(spec.main)))
-    row = Objective("repeat", "repetition", "tokens", 3.0, "detection of repeated tokens", METRICS)
-    monkeypatch.setitem(OBJECTIVES, "repetition", row)
+    register(monkeypatch)
     (tmp_path / "text.txt").write_text(sentences(150))
     runtime = {"device": "cpu", "threads": 1, "kernels": False}
     given = {**TINY_RUN, "steps": 20, "objective": "repetition", "runtime": runtime}
@@ -89,7 +154,9 @@ def test_objective_from_outside_the_package_is_trained_and_reported(
         assert each["loss"] == pytest.approx(3 * each["repetition_loss"] + 0.5 * each["count_loss"])
     assert rows[-1]["loss"] < rows[0]["loss"]
     report = (tmp_path / "run/report.html").read_text()
-    assert all(metric.description in report for metric in METRICS.values())
+    assert rows[-1]["weighted_loss"] == pytest.approx(3 * rows[-1]["repetition_loss"])
+    listed = [*METRICS.values(), OBJECTIVES["repetition"].all_metrics["weighted_loss"]]
+    assert all(metric.description in report for metric in listed)
     assert (tmp_path / "run/pictures/training.png").exists()
     assert (tmp_path / "run/discriminator").is_dir(), "the target has a discriminator's head"
     more = {**given, "init": str(tmp_path / "run"), "steps": 2}

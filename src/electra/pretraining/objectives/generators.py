@@ -66,11 +66,12 @@ class GeneratorSamples(Corruption):
         sampled, nll = scores.sampled, scores.nll * masked.used
         assert sampled is not None
         sums = {
-            "generator_loss": nll.sum(),
             "generator_correct": (scores.correct & masked.used).sum(),
             "sampled_correct": ((sampled == original) & masked.used).sum(),
         }
         sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, masked.used)
+        if "generator_loss" not in self.loss_terms:  # a metric only
+            sums["generator_loss"] = nll.sum()
         generated = GeneratorOutput(hidden, nll, sampled)
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
         return CorruptedBatch(ids, generated, sums)
@@ -82,9 +83,10 @@ class GeneratorSamples(Corruption):
         return GeneratorLoss({"generator_loss": corrupted.generated.nll}, {})
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Negative log-likelihood and accuracies of the generator at the masked positions."""
+        """Compute the generator's accuracies at the masked positions, and its loss if it is a metric only."""
+        loss = {"generator_loss": compute_ratio(sums["generator_loss"], sums["masked"])}
         return {
-            "generator_loss": compute_ratio(sums["generator_loss"], sums["masked"]),
+            **(loss if "generator_loss" not in self.loss_terms else {}),
             "generator_accuracy": compute_ratio(sums["generator_correct"], sums["masked"]),
             **compute_accuracy_without_unk(sums, "generator"),
             "sampled_accuracy": compute_ratio(sums["sampled_correct"], sums["masked"]),

@@ -1,6 +1,10 @@
 """Descriptions of metrics: their names in the report and their panels in the plot."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -22,12 +26,26 @@ def describe_loss(description: str, label: str | None = None) -> Metric:
     return Metric(description, "loss" if label else None, label or "", percent=False)
 
 
+def merge(*parts: Mapping[str, Value]) -> dict[str, Value]:
+    """Merge sums or metrics by name.
+
+    Raises:
+        ValueError: two parts have the same name, of which one would overwrite the other.
+    """
+    merged: dict[str, Value] = {}
+    for part in parts:
+        if common := merged.keys() & part.keys():
+            raise ValueError(f"several sums or metrics of an objective have the name {', '.join(sorted(common))}")
+        merged |= part
+    return merged
+
+
 COMMON_METRICS = {
     "loss": describe_loss("total loss: the weighted sum of all losses", "total"),
     "strategy_loss": describe_loss("masking strategy: error of the expected losses", "expected losses"),
+    "weighted_loss": describe_loss("weighted loss of the discriminator or main encoder", "discriminator, weighted"),
 }
 GENERATOR_METRICS = {
-    "weighted_loss": describe_loss("weighted loss of the discriminator or main encoder", "discriminator, weighted"),
     "generator_loss": describe_loss("generator: -log probability of the original token", "generator"),
     "generator_accuracy": Metric(
         "generator: accuracy at the masked positions, unmasked inputs included", "masked", "generator accuracy"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from electra.console import format_count
 from electra.data.loader import Batch
 from electra.model.encoder import initialize
 from electra.model.flops import Cost
@@ -21,6 +22,7 @@ from electra.pretraining.objectives.masking import (
     sample_positions,
 )
 from electra.pretraining.objectives.masking_strategies import MASKING
+from electra.pretraining.objectives.metrics import merge
 from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
 from electra.pretraining.objectives.targets import Prediction
@@ -40,7 +42,12 @@ class ForwardOutput(NamedTuple):
 
 
 class PretrainingModel(nn.Module):
-    """An objective with its initialized networks: the module to wrap, train and save."""
+    """An objective with its initialized networks: the module to wrap, train and save.
+
+    Raises:
+        ValueError: losses, metrics or sums of the objective have the same name, or its `Objective` does not list a metric.
+            Losses are checked here, sums and metrics when they are computed.
+    """
 
     def __init__(self, spec: ObjectiveSpec) -> None:
         super().__init__()
@@ -48,6 +55,7 @@ class PretrainingModel(nn.Module):
         self.target = TARGETS[spec.objective.target](spec)
         self.corruption = CORRUPTIONS[spec.objective.corruption](spec, self.target.network)
         self.strategy = MASKING[spec.masking.strategy](spec.masking, spec.main.embedding_size, spec.unigrams)
+        spec.objective.check_listed(self.loss_terms)
         initialize(self, spec.main.initializer_range, spec.main.embedding_initializer_range)
         if self.generator is not None and spec.generator.initializer_range is not None:
             for module in (self.generator.encoder.layers, self.generator.head):
@@ -73,11 +81,11 @@ class PretrainingModel(nn.Module):
         main = self.spec.main
         parts = [
             f"{sum(p.numel() for p in self.parameters()) / 1e6:.2f} M parameters",
-            f"{main.num_layers} layers of {main.hidden_size}",
+            f"{format_count(main.num_layers, 'layer')} of {main.hidden_size}",
         ]
         if self.generator is not None:
             sizes = self.generator.config
-            parts.append(f"generator of {sizes.num_layers} layers of {sizes.hidden_size}")
+            parts.append(f"generator of {format_count(sizes.num_layers, 'layer')} of {sizes.hidden_size}")
         elif self.spec.objective.has_generator:
             parts.append(f"{self.spec.generator.kind} generator")
         return ", ".join(parts)
@@ -86,12 +94,12 @@ class PretrainingModel(nn.Module):
     def loss_terms(self) -> dict[str, LossTerm]:
         """How each loss enters the total, in the order of addition."""
         objective = self.spec.objective
-        return {
-            self.target.loss_name: LossTerm(objective.scored, objective.weight),
-            **self.corruption.loss_terms,
-            **self.target.loss_terms,
-            "strategy_loss": LossTerm("masked"),
-        }
+        return merge(
+            {self.target.loss_name: LossTerm(objective.scored, objective.weight)},
+            self.corruption.loss_terms,
+            self.target.loss_terms,
+            {"strategy_loss": LossTerm("masked")},
+        )
 
     def run(self, batch: Batch) -> ForwardOutput:
         """Sample positions, corrupt them, and compute the target."""
@@ -113,15 +121,15 @@ class PretrainingModel(nn.Module):
         at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
         prediction = self.target(batch, corrupted, at)
         generator = self.corruption.compute_losses(batch, masked, corrupted, prediction.logits)
-        losses = prediction.losses | generator.losses
+        losses = merge(prediction.losses, generator.losses)
         # Losses at the masked positions: the generator's, or the main encoder's if it predicts the tokens itself.
         nll = corrupted.generated.nll if corrupted.generated else prediction.losses[self.target.loss_name]
         strategy_loss = self.strategy.loss(weights, masked, nll)
         if strategy_loss is not None:
             losses["strategy_loss"] = strategy_loss
         losses = {name: losses[name] for name in self.loss_terms if name in losses}
-        sums = self.count_tensors(batch) | corrupted.sums | prediction.sums | generator.sums
-        sums |= {name: loss.sum() for name, loss in losses.items()}
+        loss_sums = {name: loss.sum() for name, loss in losses.items()}
+        sums = merge(self.count_tensors(batch), corrupted.sums, prediction.sums, generator.sums, loss_sums)
         return ForwardOutput(masked, corrupted, prediction, losses, {name: t.detach() for name, t in sums.items()})
 
     def forward(
@@ -159,14 +167,11 @@ class PretrainingModel(nn.Module):
         losses = build_losses(totals, self.loss_terms)
         counts = {loss.mean_over: float(sums[loss.mean_over]) or math.nan for loss in losses.values()}
         means = {name: loss.sum / counts[loss.mean_over] for name, loss in losses.items()}
-        metrics = {
-            "loss": sum_losses(losses, counts),
-            **self.corruption.metrics(sums),
-            **means,
-            **self.target.metrics(sums, sums[objective.scored]),
-        }
+        total = {"loss": sum_losses(losses, counts)}
         if objective.weight != 1:
-            metrics["weighted_loss"] = objective.weight * means[self.target.loss_name]
+            total["weighted_loss"] = objective.weight * means[self.target.loss_name]
+        metrics = merge(total, self.corruption.metrics(sums), means, self.target.metrics(sums, sums[objective.scored]))
+        objective.check_listed(metrics)
         return metrics
 
     def flops(self, batch: Batch) -> float:

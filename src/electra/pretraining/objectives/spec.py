@@ -5,8 +5,8 @@ new corruption or target is a module and an entry of `CORRUPTIONS` or `TARGETS`.
 same dicts.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int64
@@ -49,8 +49,8 @@ class Objective:
     """Weight of the target's loss in the total (section 2: lambda); `loss_weight` replaces it if there is a generator."""
     description: str
     """Short description for the log."""
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """Its own metrics, in the order of the report."""
+    metrics: Mapping[str, Metric]
+    """All metrics that its corruption and target compute, losses included, in the order of the report."""
 
     @property
     def has_generator(self) -> bool:
@@ -66,6 +66,11 @@ class Objective:
     def all_metrics(self) -> dict[str, Metric]:
         """The metrics common to all objectives, then its own."""
         return COMMON_METRICS | dict(self.metrics)
+
+    def check_listed(self, names: Iterable[str]) -> None:
+        """Raise a `ValueError` if a metric is not in `all_metrics`, because reports would not have it."""
+        if unlisted := [name for name in names if name not in self.all_metrics]:
+            raise ValueError(f"Objective.metrics ({self.description}) does not list {', '.join(unlisted)}")
 
 
 ELECTRA_METRICS = GENERATOR_METRICS | DETECTION_METRICS

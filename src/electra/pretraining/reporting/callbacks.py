@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 FEW_UPDATES = 500
 """Updates below which only the frequencies of tokens are learned (docs/research/log: context takes thousands)."""
 MEASURED_STEPS, MEASURED_SECONDS, MEASURED_SHARE = 3, 1.0, 0.05
-"""How much is measured after the first step to estimate the updates: so many steps and seconds, or this share of the run."""
+"""The pace is known after so many steps and seconds, without the first step, or after this share of the run."""
 
 
 class Utilization(Callback):
@@ -36,11 +36,11 @@ class Utilization(Callback):
         self.runtime = runtime
 
     def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
-        """Measure the devices."""
+        """Measure the speed of the devices."""
         self.peak_flops = measure_matmul_rate(self.runtime) * self.runtime.world_size
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """Add the metric."""
+        """Add the metric `mfu`."""
         metrics["mfu"] = metrics["flops_per_second"] * self.utilized_share / self.peak_flops
 
 
@@ -52,29 +52,29 @@ class HealthMonitor(Callback):
         self.budget = budget
         self.health = health
         self.findings: list[Finding] = []
-        self.current: dict[str, int] = {}  # problem -> its index in findings
+        self.current: dict[str, int] = {}  # code of a problem that lasts -> its index in findings
 
     def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
-        """Check the rows of before an interruption; they belong to the report too."""
+        """Check the rows before an interruption, which the report contains too."""
         for row in read_metrics(self.metrics_path):
             step = row.pop("step")
             self.check(step, min(1.0, self.budget.done(step, row["seconds"], row["flops"])), row)
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """Log what is new."""
+        """Log new findings."""
         for finding in self.check(state.step, self.budget.share(state), metrics):
-            log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}", extra={"code": "health"})
+            log.warning(f"step {finding.step}: {finding.problem}: {finding.advice}", extra={"code": finding.code})
 
     def check(self, step: int, done: float, metrics: Mapping[str, float]) -> list[Finding]:
-        """The problems that are new at this step; a problem that lasts is one finding with its last step."""
+        """Find the problems that are new at this step; a problem that lasts is one finding with its last step."""
         found = self.health.check(step, done, metrics)
-        new = [finding for finding in found if finding.problem not in self.current]
+        new = [finding for finding in found if finding.code not in self.current]
         for finding in found:
-            index = self.current.setdefault(finding.problem, len(self.findings))
+            index = self.current.setdefault(finding.code, len(self.findings))
             if index == len(self.findings):
                 self.findings.append(finding)
             self.findings[index] = replace(self.findings[index], last_step=step)
-        self.current = {finding.problem: self.current[finding.problem] for finding in found}
+        self.current = {finding.code: self.current[finding.code] for finding in found}
         return new
 
 
@@ -87,11 +87,11 @@ class BudgetWarning(Callback):
         self.active = budget.steps is None
 
     def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
-        """A resumed run has been warned of before."""
+        """Skip the check of a resumed run, which was checked when it started."""
         self.active = self.active and state.step == 0
 
     def on_step_end(self, state: TrainingState) -> None:
-        """Estimate the number of updates."""
+        """Estimate the number of updates in the budget, and warn if it is small."""
         if not self.active:
             return
         self.first = self.first or replace(state)
@@ -100,21 +100,21 @@ class BudgetWarning(Callback):
         if not (measured or (steps and done >= MEASURED_SHARE) or done >= 0.5):
             return
         self.active = False
-        # The first step is left out where there are others: memory is allocated in it, and code may be compiled.
+        # Without the first step if there are others: it allocates memory and may compile code.
         share = (done - self.budget.share(self.first)) / steps if steps else done / state.step
         pace = (state.seconds - self.first.seconds) / steps if steps else state.seconds / state.step
         updates = state.step + (1 - done) / max(share, 1e-9)
         if updates < FEW_UPDATES:
             log.warning(
                 f"about {format_count(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
-                f"{FEW_UPDATES:,} teach little more than the frequencies of tokens. Try --preset tiny, a smaller "
+                f"{FEW_UPDATES:,} train little more than the frequencies of tokens. Try --preset tiny, a smaller "
                 "--training.batch-size or --seq-len, or a larger budget",
                 extra={"code": "few-steps"},
             )
 
 
 def format_headline(metrics: Mapping[str, float]) -> str:
-    """The few metrics that matter while a run trains."""
+    """Format the most important metrics for the progress bar."""
     parts = [f"loss {metrics['loss']:.2f}"]
     if "generator_loss" in metrics:
         parts.append(f"gen {metrics['generator_loss']:.2f}")

@@ -19,23 +19,23 @@ DESCRIPTIONS = {
 def build_model_card(
     name: str, head: str, config: PretrainConfig, facts: Mapping[str, str], metrics: Mapping[str, str]
 ) -> ModelCard:
-    """The card of one network of a run (`discriminator`, `generator` or `masked_lm`).
+    """Build the model card of one network of a run (`discriminator`, `generator` or `masked_lm`).
 
     `facts` and `metrics` are descriptions and formatted values.
     """
-    # Cards are published: local paths would reveal user and machine, so a source is given by its last part.
+    # Model cards are published: local paths would reveal the user and the machine.
     sources = [*config.text, *([config.data] if config.data else [])]
-    initial = {"initialized from": source_name(config.init)} if config.init else {}
+    initial = {"initialized from": format_source(config.init)} if config.init else {}
     return ModelCard(
         title=f"ELECTRA {name.replace('_', ' ')}",
         description=DESCRIPTIONS.get(name, ""),
         architecture=ARCHITECTURES[config.model.architecture].classes[head].name,
-        facts={"objective": config.objective, **facts, "text": ", ".join(map(source_name, sources)), **initial},
+        facts={"objective": config.objective, **facts, "text": ", ".join(map(format_source, sources)), **initial},
         metrics=metrics,
         pipeline_tag="fill-mask" if head == "masked-lm" else None,
     )
 
 
-def source_name(source: str) -> str:
-    """A data set of the hub by its address, a file or folder by its name."""
+def format_source(source: str) -> str:
+    """Format a data set of the hub by its address, a file or folder by its name without the path."""
     return source if source.startswith("hf://") else PurePath(source).name

@@ -1,4 +1,4 @@
-"""The pictures of a report: training curves, detection of replaced tokens, example sentences."""
+"""The figures of a report: training curves, detection of replaced tokens, example sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
 Rows = Sequence[Mapping[str, Any]]
 
 
-def draw(
+def draw_figures(
     rows: Rows, descriptions: Mapping[str, Metric], evaluation: Evaluation, samples: Sequence[Sample]
 ) -> dict[str, Figure]:
-    """The pictures by name, as far as the run has their metrics."""
+    """Draw the figures for which the run has metrics; returns them by name."""
     figures = {}
     if rows:
         figures["training"] = draw_training(rows, descriptions, evaluation.metrics)
@@ -29,35 +29,35 @@ def draw(
     return figures
 
 
-def present(values: Mapping[str, Any], descriptions: Mapping[str, Metric]) -> dict[str, Metric]:
-    """The descriptions of the metrics that a run has; the total only if it sums several losses."""
+def select_metrics(values: Mapping[str, Any], descriptions: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Select the descriptions of the metrics that a run has; that of the total loss only if it sums several losses."""
     found = {name: metric for name, metric in descriptions.items() if name in values}
     losses = [name for name in found if name.endswith("_loss")]
     return {name: metric for name, metric in found.items() if name != "loss" or len(losses) != 1}
 
 
 def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mapping[str, float]) -> Figure:
-    """Losses, accuracies and the optimization over the steps."""
+    """Plot losses, accuracies, gradient norm and learning rate over the steps."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2)
     panels: dict[str, dict[str, str]] = {"loss": {}, "discriminator": {}, "tokens": {}, "masked": {}}
-    for name, metric in present(rows[-1], descriptions).items():
+    for name, metric in select_metrics(rows[-1], descriptions).items():
         if metric.panel:
             panels.setdefault(metric.panel, {})[name] = metric.label or name
-    plot(a, rows, panels["loss"], "loss")
+    plot_metrics(a, rows, panels["loss"], "loss")
     if panels["discriminator"]:
-        plot(b, rows, panels["discriminator"], "discriminator")
+        plot_metrics(b, rows, panels["discriminator"], "discriminator")
         if "frequency_auc" in heldout:
             baseline = {"color": NEUTRAL, "linestyle": ":", "label": "AUC of token frequency (held-out)"}
             b.axhline(heldout["frequency_auc"], **baseline)
         b.legend(fontsize=8)
     else:
-        plot(b, rows, panels["tokens"], "predicted tokens")
+        plot_metrics(b, rows, panels["tokens"], "predicted tokens")
     if panels["masked"]:
-        plot(c, rows, panels["masked"], "masked positions")
+        plot_metrics(c, rows, panels["masked"], "masked positions")
     else:
-        plot(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
-    plot(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
+        plot_metrics(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
+    plot_metrics(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
     rate = d.twinx()
     rates = [row.get("learning_rate", math.nan) for row in rows]
     steps = [row["step"] for row in rows]
@@ -67,8 +67,8 @@ def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mappi
     return figure
 
 
-def plot(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -> None:
-    """Metrics over the steps."""
+def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -> None:
+    """Plot metrics over the steps; `names` are their labels by name."""
     steps = [row["step"] for row in rows]
     for name, label in names.items():
         axes.plot(steps, [row.get(name, math.nan) for row in rows], label=label, linewidth=1.4)
@@ -80,7 +80,7 @@ def plot(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -> None:
 
 
 def draw_detection(evaluation: Evaluation) -> Figure:
-    """Held-out scores of replaced and original tokens, and the ROC curve."""
+    """Draw the held-out scores of replaced and original tokens, and the ROC curve."""
     figure = Figure(figsize=(11, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw_scores(left, evaluation.histograms)
@@ -89,7 +89,7 @@ def draw_detection(evaluation: Evaluation) -> Figure:
 
 
 def draw_scores(axes: Axes, histograms: Mapping[str, Sequence[float]]) -> None:
-    """Histograms of the discriminator's probabilities for original and replaced tokens."""
+    """Draw histograms of the discriminator's probabilities for original and replaced tokens."""
     probabilities = 1 / (1 + np.exp(-(np.arange(BINS) - BINS / 2 + 0.5) * WIDTH))
     for label, color in (("original", ORIGINAL), ("replaced", REPLACED)):
         counts = np.array(histograms[f"scores_{label}"])
@@ -97,21 +97,22 @@ def draw_scores(axes: Axes, histograms: Mapping[str, Sequence[float]]) -> None:
         axes.hist(probabilities, bins=50, range=(0, 1), weights=share, color=color, alpha=0.6, label=label)
     axes.set_title("held-out tokens by the discriminator's probability of “replaced”", fontsize=10)
     axes.set_xlabel("discriminator's probability of “replaced”")
-    axes.set_ylabel("share of the tokens of a kind")
+    axes.set_ylabel("share of original or replaced tokens")
     axes.set_yscale("log")
     axes.legend(fontsize=8)
 
 
 def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
-    """The ROC curve of the discriminator, with those of token frequency and of guessing."""
+    """Draw the ROC curves of the discriminator, of token frequency and of guessing."""
     metrics, histograms = evaluation.metrics, evaluation.histograms
-    alarms, hits = roc(histograms["scores_replaced"], histograms["scores_original"])
-    axes.plot(alarms, hits, color=REPLACED, label=f"discriminator, AUC {metrics['auc']:.3f}")
-    alarms, hits = roc(histograms["rarity_replaced"], histograms["rarity_original"])
-    if (np.diff(alarms) * (hits[1:] + hits[:-1])).sum() / 2 < 0.5:  # replaced tokens are the more frequent ones here
-        alarms, hits = 1 - alarms, 1 - hits
+    false_rates, true_rates = compute_roc(histograms["scores_replaced"], histograms["scores_original"])
+    axes.plot(false_rates, true_rates, color=REPLACED, label=f"discriminator, AUC {metrics['auc']:.3f}")
+    false_rates, true_rates = compute_roc(histograms["rarity_replaced"], histograms["rarity_original"])
+    area = (np.diff(false_rates) * (true_rates[1:] + true_rates[:-1])).sum() / 2
+    if area < 0.5:  # replaced tokens are more frequent than original ones here
+        false_rates, true_rates = 1 - false_rates, 1 - true_rates
     label = f"token frequency, AUC {metrics['frequency_auc']:.3f}"
-    axes.plot(alarms, hits, color=ORIGINAL, linewidth=1, label=label)
+    axes.plot(false_rates, true_rates, color=ORIGINAL, linewidth=1, label=label)
     axes.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="guessing")
     axes.set_title("ROC curve on held-out text", fontsize=10)
     axes.set_xlabel("false positive rate")
@@ -119,32 +120,32 @@ def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
     axes.legend(fontsize=8)
 
 
-def roc(positive: Sequence[float], negative: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates over falling thresholds, from histograms of the scores."""
+def compute_roc(positive: Sequence[float], negative: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Compute false and true positive rates over falling thresholds, from histograms of the scores."""
     rates = [np.append(0, np.array(counts)[::-1].cumsum()) / max(sum(counts), 1) for counts in (negative, positive)]
     return rates[0], rates[1]
 
 
 def draw_sentences(samples: Sequence[Sample]) -> Figure:
-    """Sentences as bars of probability over their tokens; replaced tokens in red, with the original above."""
+    """Draw sentences as bars of probability over their tokens; replaced tokens in red, with the original token above."""
     figure = Figure(figsize=(11, 2.6 * len(samples)), layout="constrained")
     for axes, sample in zip(np.atleast_1d(figure.subplots(len(samples), 1)), samples, strict=True):
-        places = range(len(sample.tokens))
+        positions = range(len(sample.tokens))
         colors = [ORIGINAL if each is None else REPLACED for each in sample.originals]
-        axes.bar(places, sample.probabilities, color=colors)
+        axes.bar(positions, sample.probabilities, color=colors)
         axes.set_xticks(
-            places, [token.replace("$", r"\$") for token in sample.tokens], rotation=60, ha="right", fontsize=8
+            positions, [token.replace("$", r"\$") for token in sample.tokens], rotation=60, ha="right", fontsize=8
         )
         for label, color in zip(axes.get_xticklabels(), colors, strict=True):
             label.set_color(color)
-        for place, original in enumerate(sample.originals):
+        for position, original in enumerate(sample.originals):
             if original is not None:
                 text = original.replace("$", r"\$")
-                axes.text(place, sample.probabilities[place] + 0.03, text, ha="center", fontsize=7, color=NEUTRAL)
+                axes.text(position, sample.probabilities[position] + 0.03, text, ha="center", fontsize=7, color=NEUTRAL)
         axes.set_ylim(0, 1.15)
         axes.set_ylabel("P(replaced)")
     figure.suptitle("Held-out sentences: the discriminator's probability that each token was replaced", fontsize=10)
-    kinds = {"original token": ORIGINAL, "replaced token; the original is written above": REPLACED}
+    kinds = {"original token": ORIGINAL, "replaced token, with the original token above": REPLACED}
     figure.legend(
         handles=[Patch(color=color, label=label) for label, color in kinds.items()],
         fontsize=8,

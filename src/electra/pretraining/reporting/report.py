@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with pictures, held-out metrics, findings, sentences; the pictures as PNG files too."""
+"""The report of a run: one HTML file with figures, held-out metrics, findings and sentences; the figures as PNG files too."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ from rich.markup import escape
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.reporting.diagnostics import Finding
-from electra.pretraining.reporting.plots import draw, present
+from electra.pretraining.reporting.plots import draw_figures, select_metrics
 from electra.storage import convert_os_errors
 
 
@@ -25,24 +25,24 @@ class Report:
     title: str
     facts: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
-    """The run's `metrics.jsonl`."""
+    """The rows of the run's `metrics.jsonl`."""
     metrics: Mapping[str, Metric]
-    """Descriptions, in the order of the tables."""
+    """Descriptions of the metrics, in the order of the tables."""
     evaluation: Evaluation
     samples: Sequence[Sample]
     findings: Sequence[Finding]
 
 
 def write_report(report: Report, directory: Path) -> Path:
-    """Write `report.html`, which holds everything, and its pictures in `pictures/`; returns the HTML file."""
+    """Write `report.html`, which contains all figures, and the figures in `pictures/`; returns the path of the HTML file."""
     with convert_os_errors(directory):
         pictures = directory / "pictures"
         pictures.mkdir(exist_ok=True)
         images = []
-        for name, figure in draw(report.rows, report.metrics, report.evaluation, report.samples).items():
+        for name, figure in draw_figures(report.rows, report.metrics, report.evaluation, report.samples).items():
             buffer = io.BytesIO()
             with warnings.catch_warnings():
-                # Where no font has the letters of a script, boxes are drawn; the page itself has the text.
+                # Characters that no font has are drawn as boxes; the text of the page has them.
                 warnings.filterwarnings("ignore", message="Glyph .* missing from font")
                 figure.savefig(buffer, format="png", dpi=110)
             (pictures / f"{name}.png").write_bytes(buffer.getvalue())
@@ -50,42 +50,43 @@ def write_report(report: Report, directory: Path) -> Path:
                 f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
             )
         path = directory / "report.html"
-        path.write_text(page(report, images), encoding="utf-8")
+        path.write_text(format_page(report, images), encoding="utf-8")
     return path
 
 
-def table(metrics: Mapping[str, float], descriptions: Mapping[str, Metric]) -> Iterator[tuple[str, str]]:
-    """Descriptions and values of the metrics; without the total of a single loss."""
-    for name, metric in present(metrics, descriptions).items():
+def format_metrics(metrics: Mapping[str, float], descriptions: Mapping[str, Metric]) -> Iterator[tuple[str, str]]:
+    """Format the metrics as pairs of description and value; without the total of a single loss."""
+    for name, metric in select_metrics(metrics, descriptions).items():
         value = metrics[name]
         yield metric.description, f"{value:.1%}" if metric.percent else f"{value:.3f}"
 
 
-def when(finding: Finding, last_step: int) -> str:
-    """From when to when it was so, in a run whose last row of metrics is of `last_step`."""
+def format_period(finding: Finding, last_step: int) -> str:
+    """Format the steps at which a problem was found, in a run whose last row of metrics is that of `last_step`."""
     if finding.last_step is None:
         return "at the end" if finding.step else "from the start"
     if finding.last_step == last_step:
         return f"step {finding.step:,} to the end"
     until = f" to {finding.last_step:,}" if finding.last_step > finding.step else ""
-    return f"step {finding.step:,}{until}, not after that"
+    return f"step {finding.step:,}{until}, not later"
 
 
-def page(report: Report, images: Sequence[str]) -> str:
-    """The report as one HTML page."""
+def format_page(report: Report, images: Sequence[str]) -> str:
+    """Format the report as one HTML page."""
     facts = "".join(f"<tr><td>{html.escape(k)}<td>{html.escape(v)}" for k, v in report.facts.items())
     metrics = "".join(
         f"<tr><td>{html.escape(meaning)}<td class=n>{value}"
-        for meaning, value in table(report.evaluation.metrics, report.metrics)
+        for meaning, value in format_metrics(report.evaluation.metrics, report.metrics)
     )
     last_step = report.rows[-1]["step"] if report.rows else 0
     findings = "".join(
-        f"<li><b>{html.escape(f.problem)}</b> ({when(f, last_step)}): {html.escape(f.advice)}" for f in report.findings
+        f"<li><b>{html.escape(f.problem)}</b> ({format_period(f, last_step)}): {html.escape(f.advice)}"
+        for f in report.findings
     )
-    sentences = "".join(f"<p class=s>{sentence_html(sample)}" for sample in report.samples)
+    sentences = "".join(f"<p class=s>{format_sentence_html(sample)}" for sample in report.samples)
     explained = (
         "<p>Each token is shaded by the discriminator's probability that it was replaced. "
-        "Underlined: really replaced; the original stands in brackets."
+        "Replaced tokens are underlined, followed by the original token in brackets."
     )
     return f"""<!doctype html><meta charset="utf-8"><title>{html.escape(report.title)}</title>
 <style>
@@ -97,14 +98,14 @@ table {{ border-collapse: collapse }} td {{ padding: .15rem 1rem .15rem 0; borde
 <h1>{html.escape(report.title)}</h1>
 <table>{facts}</table>
 <h2>Held-out text</h2><table>{metrics}</table>
-<h2>Health</h2>{f"<ul>{findings}</ul>" if findings else "<p>Nothing unusual was seen."}
+<h2>Health</h2>{f"<ul>{findings}</ul>" if findings else "<p>No problems were found."}
 {"<h2>Three held-out sentences</h2>" + explained + sentences if sentences else ""}
-<h2>Pictures</h2>{"".join(f"<p>{image}" for image in images)}
+<h2>Figures</h2>{"".join(f"<p>{image}" for image in images)}
 """
 
 
-def sentence_html(sample: Sample) -> str:
-    """A sentence with each token shaded by its probability."""
+def format_sentence_html(sample: Sample) -> str:
+    """Format a sentence as HTML, with each token shaded by the probability that it was replaced."""
     parts = []
     for token, original, p in zip(sample.tokens, sample.originals, sample.probabilities, strict=True):
         word = f'<span style="background: rgb(200 68 45 / {p:.2f})" title="{p:.3f}">{html.escape(token)}</span>'
@@ -112,8 +113,8 @@ def sentence_html(sample: Sample) -> str:
     return " ".join(parts)
 
 
-def sentence_markup(sample: Sample) -> str:
-    """A sentence for a terminal: every token with its probability, replaced ones in red with what stood there."""
+def format_sentence_markup(sample: Sample) -> str:
+    """Format a sentence for a terminal: tokens with their probabilities, replaced ones in red with the original token."""
     parts = []
     for token, original, p in zip(sample.tokens, sample.originals, sample.probabilities, strict=True):
         shade = "bold red" if p >= 0.5 else "yellow" if p >= 0.2 else "dim"
