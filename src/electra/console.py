@@ -184,7 +184,7 @@ def reading_progress(description: str, total: int | None) -> Iterator[Callable[[
             if time.monotonic() - last > LINE_EVERY:
                 last = time.monotonic()
                 share = f"{read / total:.0%}" if total else f"{read / 1e6:,.0f} MB"
-                log.info(f"{description}: {share} {detail}".rstrip())
+                log.info(f"{description}: {share} {detail}".rstrip(), extra={"code": "progress"})
 
         yield line
         return

@@ -161,7 +161,9 @@ def parse_sentence(record: dict[str, Any], place: str, words: str, tags: str) ->
         raise DataError("wrong-type", f"{place}: not a record with a field {words!r}")
     found = parse_strings(record[words], words, place)
     if not found or "" in found:
-        raise DataError("missing-words", f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
+        raise DataError(
+            "empty-word" if found else "no-words", f"{place}: {words!r} has {'an empty word' if found else 'no words'}"
+        )
     if record.get(tags) is None:
         return Sentence(found, None, place, get_row_id(record))
     named = parse_strings(record[tags], tags, place)
