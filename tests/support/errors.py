@@ -1,5 +1,6 @@
 """Errors and log records, compared by their codes."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,8 +23,19 @@ def check_error(error: BaseException | None, kind: type[ElectraError], code: str
     assert isinstance(error, kind), repr(error)
     assert error.code == code, repr(error)
     assert "\n" not in str(error), str(error)
+    check_message(str(error), *values)
+
+
+def check_message(message: str, *values: object) -> None:
+    """Check that a message names the values.
+
+    An integer must be a number of its own, not a part of a path, of a place (`a.txt:2`) or of a longer number.
+    """
     for value in values:
-        assert str(value) in str(error), str(error)
+        if isinstance(value, int):
+            assert re.search(rf"(?<![\w.:/]){value}(?![\w/])", message), (value, message)
+        else:
+            assert str(value) in message, (value, message)
 
 
 def fails(words: Sequence[object], code: str, *values: object) -> ElectraError:
