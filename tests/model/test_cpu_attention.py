@@ -96,7 +96,10 @@ CU_SEQLENS = F.pad(torch.tensor(LENGTHS).cumsum(0), (1, 0))
 
 
 def dropout_factors(seed: int) -> list[Tensor]:
-    """The dropout factors of the probabilities, [heads, L, L] of each sequence: with equal scores, one-hot values show them."""
+    """Return the dropout factors of the probabilities, [heads, L, L] of each sequence.
+
+    With equal scores and one-hot values they are the output.
+    """
     tokens = sum(LENGTHS)
     factors = [torch.zeros(HEADS, length, length) for length in LENGTHS]
     for first in range(0, max(LENGTHS), SIZE):

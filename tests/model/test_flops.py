@@ -51,14 +51,14 @@ def test_discriminator_flops_equal_those_of_torchs_counter(config: EncoderConfig
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
 def test_masked_lm_flops_equal_those_of_torchs_counter(config: EncoderConfig) -> None:
-    """The last layer is counted at all positions, but it computes only the predicted ones."""
+    """Besides, its last layer is counted whole, and works at the predicted positions only."""
     forward, both = counted_by_torch(MaskedLM(config), IDS, torch.tensor([[1, 5, 9, 13], [2, 3, 4, 23]]))
     ours = sum(masked_lm_parts(config, LENGTH, PREDICTIONS).values())
     e, h, f = config.embedding_size, config.hidden_size, config.ffn_size
     head = e + e * (8 + 5) + (5 + 2) * config.vocab_size  # bias, GELU, LayerNorm, softmax
     queries, scores_and_mix, output, feed_forward = 2 * h * h, 4 * h * LENGTH, 2 * h * h, 4 * h * f
-    skipped = (LENGTH - PREDICTIONS) * (queries + scores_and_mix + output + feed_forward)
-    assert forward == 2 * (ours - LENGTH * beside_products(config, LENGTH) - PREDICTIONS * head - skipped)
+    spared = (LENGTH - PREDICTIONS) * (queries + scores_and_mix + output + feed_forward)
+    assert forward == 2 * (ours - LENGTH * beside_products(config, LENGTH) - PREDICTIONS * head - spared)
     assert both == 3 * forward
 
 

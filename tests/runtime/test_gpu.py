@@ -1,4 +1,4 @@
-"""Tests on a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/runtime/test_gpu.py`; conftest.py hides GPUs if the variable is unset."""
+"""Tests on a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/runtime/test_gpu.py`; conftest.py hides GPUs without the variable."""
 
 import math
 import statistics
