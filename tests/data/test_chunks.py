@@ -52,7 +52,7 @@ def test_long_document_is_split_between_pieces() -> None:
     ]
     assert [chunk.started for chunk in read] == [2, 0, 0, 0, 1]
     assert max(chunk.chars for chunk in read) < 2000 + 5 * 100
-    assert splits(read)[1] == ["after"], "documents that are cut are not held out"
+    assert splits(read)[1] == ["after"], "split documents are not held out"
 
 
 @pytest.mark.parametrize("heldout", [0.01, 0.2, 0.9])
@@ -75,7 +75,7 @@ def test_another_seed_holds_out_other_documents(documents: list[list[str]]) -> N
 @pytest.mark.parametrize("heldout", [1e-9, 0.999])
 @pytest.mark.parametrize("number", [2, 3, 10])
 def test_neither_split_is_ever_empty(number: int, heldout: float) -> None:
-    for size in (10, 700, 1500, 5000):  # of a document, where a chunk has 1000 characters
+    for size in (10, 700, 1500, 5000):  # characters of a document; a chunk has 1000
         documents = [[f"{i:0{min(size, 100)}}" for i in range(max(size // 100, 1))] for _ in range(number)]
         train, held = splits(list(read_chunks(pieces(documents, piece_lines=3), 0, heldout)))
         assert train, (number, size)
@@ -126,4 +126,4 @@ def test_digest_depends_on_everything_in_the_shards() -> None:
     ]
     assert len({digest(["a", "b"], ["c"]), *others}) == 5
     many = [[f"{i}"] for i in range(50)]
-    assert digest(*many) != digest(*many, seed=1), "which documents are held out counts too"
+    assert digest(*many) != digest(*many, seed=1), "it depends on which documents are held out"

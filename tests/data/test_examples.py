@@ -35,14 +35,14 @@ def test_shares_and_sizes_equal_those_of_the_original_builder() -> None:
     a, b = boundaries - starts, ends - boundaries
     n = len(a)
     full = a + b >= seq_len - 3
-    assert 1 - full.mean() == pytest.approx(0.05 * 58 / 61, abs=0.006), "short ones, of a uniform length"
+    assert 1 - full.mean() == pytest.approx(0.05 * 58 / 61, abs=0.006), "short examples, of uniform length"
     assert (a + b)[~full].min() == 5
     assert (a + b)[~full].mean() == pytest.approx(33, abs=1)
     assert (b == 0).mean() == pytest.approx(0.1, abs=0.01), "single segments"
     assert (a[full & (b == 0)] == seq_len - 2).all()
-    pairs = full & (b > 0) & (a >= 29)  # the target of a is 31; of short ones that came to be full it is not
+    pairs = full & (b > 0) & (a >= 29)  # the target of a is 31, except in short examples that became full
     assert np.isin(a[pairs], [30, 31]).mean() > 0.995
-    assert (a[pairs] == 31).mean() == pytest.approx(0.5, abs=0.02), "the coin"
+    assert (a[pairs] == 31).mean() == pytest.approx(0.5, abs=0.02), "the coin toss"
     assert pairs.sum() > 0.8 * n
 
 
@@ -52,13 +52,13 @@ def test_overflowing_line_continues_in_the_next_example() -> None:
 
 
 def test_no_line_joins_segment_a_after_segment_b_began() -> None:
-    """The original adds a short line to segment a even after b has begun, out of order."""
+    """The original code adds a short line to segment a even after b has begun, which changes the order of the text."""
     cuts = cut_examples([40, 30, 1, 1], 128, NoChance())
     assert cuts.tolist() == [[0, 40, 72]]
 
 
 class NoChance(np.random.Generator):
-    """Full targets, two segments, and the coin against the longer first segment."""
+    """Draws 0.999: full target lengths, two segments, and the shorter first segment."""
 
     def __init__(self) -> None:
         super().__init__(np.random.PCG64())

@@ -1,9 +1,13 @@
+import errno
+import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.errors import raises
 
 from electra.data.examples import Examples
 from electra.data.manifest import MANIFEST, SETTINGS, Checksum, Manifest, Settings, save_json
@@ -75,7 +79,7 @@ def test_examples_are_views_of_the_files(directory: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc").is_dir() else 0
     train = PreparedData.open(directory).train
     if before:
-        assert len(list(Path("/proc/self/fd").iterdir())) == before, "no file stays open"
+        assert len(list(Path("/proc/self/fd").iterdir())) == before, "all files are closed"
         maps = Path("/proc/self/maps").read_text()
         assert f"{directory}/train/00002.arrow" in maps
     ids = train[20].ids
@@ -109,7 +113,7 @@ def test_unigrams_equal_counts(directory: Path) -> None:
 def test_another_tokenizer_is_rejected(directory: Path) -> None:
     data = PreparedData.open(directory)
     data.check_tokenizer("f" * 64, 100)
-    with pytest.raises(DataError, match=rf"^{directory}: prepared with another tokenizer .*ffffffffffff.*eeeeeeeeeeee"):
+    with raises(DataError, "other-tokenizer", directory, "f" * 12, "e" * 12):
         data.check_tokenizer("e" * 64, 100)
 
 
@@ -117,60 +121,57 @@ def test_another_tokenizer_is_rejected(directory: Path) -> None:
 def test_damaged_files_are_named(directory: Path, name: str) -> None:
     file = directory / name
     content = file.read_bytes()
-    advice = rf"; delete {directory}/manifest.json and run electra prepare as before: .*"
+    advice = f"{directory}/manifest.json", "electra prepare"
 
     file.write_bytes(content[:-1])
-    size = f"{len(content) - 1:,} bytes, expected {len(content):,}: it was truncated or changed"
-    with pytest.raises(DataError, match=rf"^{file}: {size}{advice}$"):
+    with raises(DataError, "wrong-size", file, f"{len(content) - 1:,}", f"{len(content):,}", *advice):
         PreparedData.open(directory)
 
     middle = len(content) // 2
     file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
-    with pytest.raises(DataError, match=rf"^{file}: its checksum is \w+, expected \w+: it was changed{advice}$"):
+    checksums = (hashlib.sha256(each).hexdigest()[:12] for each in (file.read_bytes(), content))
+    with raises(DataError, "wrong-checksum", file, *checksums, *advice):
         PreparedData.open(directory)
 
     file.unlink()
-    with pytest.raises(DataError, match=rf"^{file}: cannot be read: No such file or directory{advice}$"):
+    with raises(DataError, "missing", file, *advice):
         PreparedData.open(directory)
 
 
 def test_missing_prepared_data_is_reported(directory: Path) -> None:
     (directory / MANIFEST).unlink()
-    with pytest.raises(DataError, match=rf"^{directory}: preparation was not finished .*same command"):
+    with raises(DataError, "unfinished", directory, MANIFEST):
         PreparedData.open(directory)
     (directory / SETTINGS).unlink()
-    with pytest.raises(DataError, match=rf"^{directory}: not prepared data \(there is no manifest.json\)"):
+    with raises(DataError, "no-manifest", directory, MANIFEST, "electra prepare"):
         PreparedData.open(str(directory))
-    with pytest.raises(DataError, match=rf"^{directory}/no: no such directory; electra prepare creates prepared data"):
+    with raises(DataError, "missing", directory / "no", "electra prepare"):
         PreparedData.open(directory / "no")
 
 
 def test_damaged_manifests_are_reported(directory: Path) -> None:
     path = directory / MANIFEST
     good = path.read_text()
-    for content, message in (
-        (good[:-20], "damaged (.*line 60.*); delete it and prepare again"),
-        (good.replace('"sha256"', '"sha"'), "damaged (.*sha256.*); delete it"),
-        (good.replace('"heldout_from"', '"from"'), "damaged (.*from.*); delete it"),
-        (json.dumps({"shards": []}), "not written by electra prepare; choose another directory"),
-        ("[]", "not written by electra prepare"),
-        (
-            good.replace('"version": 1', '"version": 9'),
-            "format version 9, expected 1; prepare the text again",
-        ),
+    for content, code, values in (
+        (good[:-20], "damaged", ["line 60"]),
+        (good.replace('"sha256"', '"sha"'), "damaged", ["sha256"]),
+        (good.replace('"heldout_from"', '"from"'), "damaged", ["heldout_from"]),
+        (json.dumps({"shards": []}), "not-prepared", []),
+        ("[]", "not-prepared", []),
+        (good.replace('"version": 1', '"version": 9'), "other-version", [9, 1]),
     ):
         path.write_text(content)
-        with pytest.raises(DataError, match=rf"^{path}: {message.replace('(', '[(]').replace(')', '[)]')}"):
+        with raises(DataError, code, path, *values):
             PreparedData.open(directory)
     path.unlink()
     path.mkdir()
-    with pytest.raises(DataError, match=rf"^{path}: cannot be read: Is a directory"):
+    with raises(DataError, "unreadable", path, os.strerror(errno.EISDIR)):
         PreparedData.open(directory)
 
 
 def test_shard_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "train").write_text("a file where a folder should be")
-    with pytest.raises(StorageError, match=rf"^{tmp_path}/train/00000.arrow: cannot be written"):
+    with raises(StorageError, "unwritable", tmp_path / "train/00000.arrow"):
         write_shard(tmp_path, "train", 0, examples(0, 3))
 
 

@@ -1,7 +1,10 @@
-"""Predictions of every kind from every kind of input are those of the fine-tuning run."""
+"""Predictions of all task types from all input formats equal those of the fine-tuning run."""
 
+import errno
 import io
 import json
+import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.errors import notices, raises
 from support.toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_glue, write_jsonl, write_questions
 from support.toy_tasks import finetune_settings as settings
 from transformers import ElectraConfig, ElectraForSequenceClassification
@@ -17,6 +21,7 @@ from transformers import ElectraConfig, ElectraForSequenceClassification
 import electra
 from electra import cli
 from electra.errors import DataError, ModelError, UsageError
+from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.run import finetune
 from electra.inference import predict
@@ -25,7 +30,7 @@ from electra.runtime.setup import RuntimeConfig
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of every kind, of one epoch each."""
+    """A run of one epoch for each type of task."""
     root = tmp_path_factory.mktemp("runs")
     model, glue = save_model(root / "model"), write_glue(root / "glue", rows=32)
     write_conll(root / "conll" / "train.txt", 20, 0)
@@ -101,14 +106,16 @@ def test_every_line_has_a_prediction(runs: Path, tmp_path: Path) -> None:
     assert [len(each) for each in tags] == [2, 0, 0, 2]
 
 
-def test_truncation_warning_and_mixed_pairs(runs: Path, tmp_path: Path, capsys) -> None:
+def test_truncation_warning_and_mixed_pairs(runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.txt").write_text("the cat\n" + "the cat " * 100 + "\n")
     list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))
-    assert "1 texts" in capsys.readouterr().out
+    (line,) = notices(caplog, "truncated")
+    assert line.startswith("1 ")
+    assert str(tmp_path / "a.txt:1") in line
     (tmp_path / "a.txt").write_text("the cat\nthe dog\tthe owl\n")
-    with pytest.raises(DataError, match=r"a\.txt:2: a pair of texts, but the model reads single texts"):
+    with raises(DataError, "unexpected-pair", tmp_path / "a.txt:2"):
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.txt"))
-    with pytest.raises(DataError, match=r"a\.txt:1: one text, but the model reads pairs"):
+    with raises(DataError, "missing-pair", tmp_path / "a.txt:1", "--text-pair"):
         list(electra.predict(model=str(runs / "stsb"), input=tmp_path / "a.txt"))
 
 
@@ -125,22 +132,22 @@ def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
 
 
 @pytest.mark.parametrize("labels", [2, 3])
-def test_classifier_that_others_fine_tuned(labels: int, tmp_path: Path) -> None:
-    """One made by transformers, with a hidden layer of its own and no task.json."""
+def test_classifier_of_transformers(labels: int, tmp_path: Path) -> None:
+    """A model saved by transformers, whose head has a hidden layer; it has no task.json."""
     torch.manual_seed(0)
     config = ElectraConfig(
         vocab_size=TINY.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=64, num_labels=labels,
     )  # fmt: skip
-    stranger = ElectraForSequenceClassification(config).eval()
-    stranger.save_pretrained(tmp_path / "model")
+    theirs = ElectraForSequenceClassification(config).eval()
+    theirs.save_pretrained(tmp_path / "model")
     tokenizer = toy_tokenizer()
     tokenizer.save(tmp_path / "model")
     (tmp_path / "a.txt").write_text("the cat sees mice .\n")
     (predictions,) = electra.predict(model=str(tmp_path / "model"), input=tmp_path / "a.txt")
     ids = [tokenizer.cls_id, *tokenizer.encode_lines(["the cat sees mice ."])[0], tokenizer.sep_id]
     with torch.inference_mode():
-        expected = stranger(torch.tensor([ids])).logits[0].softmax(-1).tolist()
+        expected = theirs(torch.tensor([ids])).logits[0].softmax(-1).tolist()
     assert list(predictions["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
     assert predictions["label"] == f"LABEL_{max(range(labels), key=expected.__getitem__)}"
 
@@ -148,7 +155,7 @@ def test_classifier_that_others_fine_tuned(labels: int, tmp_path: Path) -> None:
 def test_output_file_is_complete_or_missing(runs: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600 + [{"text": "the cat"}])
     out = tmp_path / "predictions.jsonl"
-    with pytest.raises(DataError, match=r"a\.jsonl:601: 'sentence' is missing; there are text \(see --text"):
+    with raises(DataError, "missing-field", tmp_path / "a.jsonl:601", "'sentence'", " text ", "--text"):
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "a.jsonl", out=str(out)))
     assert list(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
     write_jsonl(tmp_path / "a.jsonl", [{"sentence": "the cat"}] * 600)
@@ -157,7 +164,7 @@ def test_output_file_is_complete_or_missing(runs: Path, tmp_path: Path) -> None:
 
 
 def test_standard_input_is_streamed(runs: Path, monkeypatch) -> None:
-    """The first predictions come before the last inputs are read."""
+    """The first predictions are returned before the last inputs are read."""
     read = 0
 
     class Lines(io.StringIO):
@@ -174,7 +181,7 @@ def test_standard_input_is_streamed(runs: Path, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_files_are_read_lazily(runs: Path, tmp_path: Path) -> None:
-    """Each file is broken far behind its beginning: the first predictions come all the same."""
+    """Each file is invalid near its end: the first predictions are returned before the error is raised."""
     rest = (b"x" * 500_000 + b"\n\n") * 4 + b"\xff\n"
     for name in ("a.csv", "a.tsv"):
         (tmp_path / name).write_bytes(b"sentence\n" + b"the cat\n" * 600 + rest.replace(b"\n\n", b"\n"))
@@ -184,16 +191,17 @@ def test_files_are_read_lazily(runs: Path, tmp_path: Path) -> None:
     with (tmp_path / "a.parquet").open("r+b") as file:
         file.seek(offset)
         file.write(b"\xff" * 16)
-    for name in ("a.csv", "a.tsv", "a.conll", "a.parquet"):
+    invalid_utf8 = dict.fromkeys(("a.csv", "a.tsv", "a.conll"), "not-utf8")
+    for name, code in {**invalid_utf8, "a.parquet": "unreadable"}.items():
         model = runs / ("chunk" if name == "a.conll" else "sst2")
         rows = electra.predict(model=str(model), input=tmp_path / name)
         assert [next(rows)["id"] for _ in range(512)] == [str(i) for i in range(512)], name
-        with pytest.raises(DataError, match=f"{name}.*(not UTF-8|cannot be read)"):
+        with raises(DataError, code, tmp_path / name):
             list(rows)
 
 
 def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> None:
-    """A column id, idx or index, or the number of the row over the whole file."""
+    """The id is the column id, idx or index, or else the number of the row in the file."""
     (tmp_path / "a.csv").write_text("idx,sentence\nx7,the cat\nx8,the dog\n")
     (tmp_path / "b.csv").write_text("sentence\n" + "the cat\n" * 600)
     write_jsonl(tmp_path / "a.jsonl", [{"words": ["the"], "id": 5}, {"words": ["the"], "index": "b"}, {"words": ["a"]}])
@@ -212,24 +220,24 @@ def test_every_prediction_has_the_id_of_its_row(runs: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "told"),
+    ("name", "line", "values"),
     [
-        ("sst2", "the cat", "lines, a text in each, or two with a tab between"),
-        ("chunk", "the cat", "lines, a sentence of words in each"),
-        (
-            "joint",
-            '{"question": "likes", "context": "the owl"}',
-            "lines, a JSON object with question and context in each",
-        ),
+        ("sst2", "the cat", [" text ", " tab "]),
+        ("chunk", "the cat", [" words "]),
+        ("joint", '{"question": "likes", "context": "the owl"}', [" JSON ", " question ", " context "]),
     ],
+    ids=["sst2", "chunk", "joint"],
 )
-def test_format_of_standard_input_is_logged(runs: Path, monkeypatch, capsys, name: str, line: str, told: str) -> None:
+def test_format_of_standard_input_is_logged(
+    runs: Path, monkeypatch, capsys, caplog: pytest.LogCaptureFixture, name: str, line: str, values: list[str]
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(line + "\n"))
     cli.main(["predict", "--model", str(runs / name / "seed-0" / "model"), "--input", "-", "--runtime.device", "cpu"])
+    assert [record.code for record in caplog.records] == ["reading-stdin", "unknown-tokens"]
+    (description,) = notices(caplog, "reading-stdin")
+    assert all(value in description for value in values)
     printed = capsys.readouterr()
-    told_how, shares = printed.err.splitlines()
-    assert told_how == f"· standard input is read as {told}"
-    assert "of the tokens are [UNK]" in shares
+    assert printed.err.splitlines() == [f"· {record.getMessage()}" for record in caplog.records]
     assert json.loads(printed.out)["id"] == "0"
 
 
@@ -238,46 +246,46 @@ def test_runtime_options(runs: Path, tmp_path: Path, monkeypatch) -> None:
     used = []
     start = predict.start_runtime
     monkeypatch.setattr(predict, "start_runtime", lambda config: used.append(config) or start(config))
-    model, told = str(runs / "sst2"), RuntimeConfig(precision="bfloat16", threads=1)
+    model, config = str(runs / "sst2"), RuntimeConfig(precision="bfloat16", threads=1)
     for given in (
-        {"runtime": told},
+        {"runtime": config},
         {"runtime": {"precision": "bfloat16", "threads": 1}},
         {"runtime.precision": "bfloat16", "runtime.threads": 1},
     ):
         list(electra.predict(model, tmp_path / "a.txt", **given))
     words = ["--runtime.precision", "bfloat16", "--runtime.threads", "1", "--out", str(tmp_path / "out.jsonl")]
     cli.main(["predict", "--model", model, "--input", str(tmp_path / "a.txt"), *words])
-    assert used == [told] * 4
-    with pytest.raises(UsageError, match="there is no option --thread; did you mean --runtime.threads?"):
+    assert used == [config] * 4
+    with raises(UsageError, "unknown-option", "--thread;", "--runtime.threads"):
         electra.predict(model, tmp_path / "a.txt", thread=1)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("place", "content", "code", "values"),
     [
-        ("a.jsonl", "{\n", r"a\.jsonl:1: not JSON"),
-        ("a.jsonl", "[]\n", r"a\.jsonl:1: not a JSON object"),
-        ("a.jsonl", '{"sentence": 5}\n', "'sentence' is not a text"),
-        ("a.jsonl", '{"sentence": null}\n', "'sentence' is not a text"),
-        (
-            "a.csv",
-            "sentence\nthe cat\nthe dog,bad\n",
-            r"a\.csv:3: 2 columns .* correct the file: rows may be left out of a training",
-        ),
-        ("a.txt", b"\xff\n", r"a\.txt:1: not UTF-8"),
-        ("a.csv", "x\ny\n", r"a\.csv:2: 'sentence' is missing; there are x"),
+        ("a.jsonl:1", b"{\n", "not-json", []),
+        ("a.jsonl:1", b"[]\n", "wrong-type", ["JSON object"]),
+        ("a.jsonl:1", b'{"sentence": 5}\n', "wrong-type", ["'sentence'"]),
+        ("a.jsonl:1", b'{"sentence": null}\n', "wrong-type", ["'sentence'"]),
+        ("a.csv:3", b"sentence\nthe cat\nthe dog,bad\n", "bad-row", [2]),
+        ("a.txt:1", b"\xff\n", "not-utf8", []),
+        ("a.csv:2", b"x\ny\n", "missing-field", ["'sentence'", " x "]),
     ],
 )
-def test_bad_inputs(runs: Path, tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=message):
-        list(electra.predict(model=str(runs / "sst2"), input=tmp_path / name))
+def test_invalid_inputs_are_rejected(
+    runs: Path, tmp_path: Path, place: str, content: bytes, code: str, values: list[object]
+) -> None:
+    file = tmp_path / place.split(":")[0]
+    file.write_bytes(content)
+    with raises(DataError, code, tmp_path / place, *values) as raised:
+        list(electra.predict(model=str(runs / "sst2"), input=file))
+    assert "--skip-bad-rows" not in str(raised.value), "an option of fine-tuning only"
 
 
-def test_models_that_cannot_predict(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="ElectraForPreTraining, not a fine-tuned model"):
+def test_invalid_models_and_files_are_rejected(runs: Path, tmp_path: Path) -> None:
+    with raises(ModelError, "not-finetuned", runs / "model", "ElectraForPreTraining"):
         list(electra.predict(model=str(runs / "model"), input=Path("-")))
-    with pytest.raises(DataError, match="nosuch: cannot be read: No such file"):
+    with raises(DataError, "unreadable", tmp_path / "nosuch", os.strerror(errno.ENOENT)):
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "nosuch"))
 
 
@@ -289,26 +297,38 @@ def test_columns_of_a_table_are_saved(runs: Path, tmp_path: Path) -> None:
     assert len(list(electra.predict(str(tmp_path / "out"), train))) == 16
 
 
-def test_unknown_tokens_are_reported(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "a.txt").write_text("the cat is good .\nthe dog is bad .\n")
-    (tmp_path / "b.txt").write_text("고양이 좋다 .\n" * 600)
-    for source in ("a.txt", "b.txt"):
-        cli.main(["predict", "--model", str(runs / "sst2"), "--input", str(tmp_path / source)])
-        captured = capsys.readouterr()
-        assert "[UNK]" not in captured.out
-        (line,) = (line for line in captured.err.splitlines() if "[UNK]" in line)
-        if source == "a.txt":
-            assert line.startswith(
-                "· input: 0.0% of the tokens are [UNK], 0.0% of the words are split into single characters"
-            )
-        else:
-            assert line.startswith("! input: 66.7% of the tokens are [UNK], ")
-            assert "does not fit this text; take a model that was pre-trained on text of this language" in line
+@pytest.mark.parametrize(
+    ("content", "level", "share"),
+    [
+        ("the cat is good .\nthe dog is bad .\n", logging.INFO, " 0.0% "),
+        ("고양이 좋다 .\n" * 600, logging.WARNING, " 66.7% "),
+    ],
+    ids=["none", "most"],
+)
+def test_unknown_tokens_are_reported(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
+    content: str,
+    level: int,
+    share: str,
+) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    cli.main(["predict", "--model", str(runs / "sst2"), "--input", str(tmp_path / "a.txt")])
+    (line,) = notices(caplog, "unknown-tokens")
+    (record,) = (record for record in caplog.records if record.getMessage() == line)
+    assert record.levelno == level
+    assert share in line
+    assert (VOCABULARY_ADVICE in line) == (level == logging.WARNING)
+    captured = capsys.readouterr()
+    assert line not in captured.out
+    assert captured.err.count(line) == 1
 
 
 @pytest.mark.slow
 def test_memory_is_constant_in_the_length_of_the_input(runs: Path, tmp_path: Path) -> None:
-    """Of long lines 512 were read, and encoded, at once, whatever their length: 22 bytes of memory for each of the input."""
+    """The number of lines that are encoded at a time depends on their length: 512 long lines would need too much memory."""
     for number in (25, 150):
         write_jsonl(tmp_path / f"{number}.jsonl", [{"sentence": "the cat likes milk . " * 2000}] * number)
     code = (

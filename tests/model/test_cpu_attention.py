@@ -1,4 +1,4 @@
-"""Attention by the C++ kernel: equal to PyTorch's, gradients and dropout too."""
+"""Attention by the C++ kernel against PyTorch: outputs, gradients and dropout."""
 
 import copy
 import math
@@ -36,7 +36,7 @@ def test_layer(layout: Padded | Packed, hidden: int, heads: int) -> None:
 
 
 def test_encoder() -> None:
-    """With padding and without, all tokens and some positions, the states of every layer; padding is not compared."""
+    """With and without padding: outputs at all tokens and at some positions, and the hidden states of every layer."""
     network = Encoder(EncoderConfig(50, 16, 32, 3, 2, 64, 40))
     initialize(network, 0.2)
     network.eval()
@@ -64,7 +64,7 @@ def test_encoder() -> None:
 def test_tokens_that_pad_a_packed_batch_do_not_change_results(
     lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In bfloat16, whose results are float32's but for rounding."""
+    """In bfloat16, also compared with float32 within rounding errors."""
     network = Encoder(EncoderConfig(50, 16, 32, 3, 2, 64, 64, dropout=0.0, attention_dropout=0.0))
     initialize(network, 0.2)
     enable_cpu_kernels(network)
@@ -96,7 +96,10 @@ CU_SEQLENS = F.pad(torch.tensor(LENGTHS).cumsum(0), (1, 0))
 
 
 def dropout_factors(seed: int) -> list[Tensor]:
-    """The dropout factors of the probabilities, [heads, L, L] of each sequence: with equal scores, one-hot values show them."""
+    """Return the dropout factors of the probabilities, [heads, L, L] of each sequence.
+
+    With equal scores and one-hot values they are the output.
+    """
     tokens = sum(LENGTHS)
     factors = [torch.zeros(HEADS, length, length) for length in LENGTHS]
     for first in range(0, max(LENGTHS), SIZE):
@@ -141,7 +144,7 @@ def test_attention_with_dropout_and_its_gradient() -> None:
 
 @pytest.mark.parametrize("dropped", [0, DROPPED])
 def test_gradients_in_bfloat16(dropped: int) -> None:
-    """Keys and values with a large common part, as trained ones have: sums that were rounded would show there."""
+    """Keys and values have a large common component, as in trained models, which makes errors of rounded sums visible."""
     torch.manual_seed(0)
     length, heads, size = 128, 2, 64
     parts = torch.randn(length, 3, heads, size)
@@ -157,7 +160,7 @@ def test_gradients_in_bfloat16(dropped: int) -> None:
 
 
 def share_of_both(one: Tensor, other: Tensor) -> float:
-    """How often both are dropped."""
+    """Return the share of elements that are dropped in both."""
     return float(((one == 0) & (other == 0)).double().mean())
 
 
@@ -187,12 +190,12 @@ def test_dropout_follows_the_seed_of_torch_and_is_off_in_evaluation() -> None:
     layer.eval()
     state = torch.get_rng_state()
     layer(x, Padded(None))
-    assert torch.equal(torch.get_rng_state(), state), "and draws nothing"
+    assert torch.equal(torch.get_rng_state(), state), "no random numbers are drawn"
     assert torch.equal(with_seed(1), with_seed(2))
 
 
 def test_gradients_with_dropout_equal_numerical_ones() -> None:
-    """Along each gradient the output changes as fast as the gradient predicts, where the same elements are dropped."""
+    """The slope along each gradient equals its norm, with the same elements dropped."""
     layer = layer_of(32, 2)
     layer.attention.dropout, layer.dropout.p = 0.3, 0.2
     enable_cpu_kernels(layer)
@@ -232,7 +235,7 @@ def test_frozen_weights_get_no_gradient() -> None:
 
 
 def test_pytorch_computes_unsupported_arguments() -> None:
-    """Padded batches with padding, other precisions; copies, pickled ones too, have the kernel again."""
+    """Padded batches with a mask and other precisions; copies of a layer, also pickled ones, keep the kernel."""
     layer = layer_of(32, 2)
     x, mask = torch.randn(2, 4, 32), mask_of(4, 2)
     expected, masked = layer(x, Padded(None)), layer(x, Padded(mask))
@@ -248,7 +251,7 @@ def test_pytorch_computes_unsupported_arguments() -> None:
 
 
 def test_hooks_see_every_module() -> None:
-    """The kernel replaces a function, not a module: adapters and hooks on the linear layers keep working."""
+    """The kernel replaces a function and no module, so adapters and hooks on the linear layers work."""
     layer, seen = layer_of(32, 2), []
     enable_cpu_kernels(layer)
     for name, module in layer.named_modules():
@@ -258,7 +261,7 @@ def test_hooks_see_every_module() -> None:
 
 
 def test_dropout_of_the_kernel_preserves_the_mean() -> None:
-    """A dropout rate is rounded to a multiple of 1 / LEVELS; the mean stays."""
+    """Also with the dropout rate rounded to a multiple of 1 / LEVELS."""
     values = torch.ones(1, 512, 3 * 16)
     values[..., :32] = 0.0
     out = attend_by_kernel(values, Padded(None), 16, 0.25)

@@ -1,9 +1,10 @@
-"""What the encoder computes, and how it starts."""
+"""Hidden states of the encoder, its initial values, and checks of its sizes."""
 
 import math
 
 import pytest
 import torch
+from support.errors import raises
 
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig, initialize
@@ -68,8 +69,8 @@ def test_dropout_of_both_kinds_is_on_in_training_only(inputs) -> None:
         assert torch.equal(encoder(*inputs), encoder(*inputs))
 
 
-# name ending -> (standard deviation, largest absolute value), from the table of the original code's initializers
 def expected_start(name: str, p: torch.Tensor, std: float, embedding_std: float | None) -> tuple[float, float]:
+    """Return the standard deviation and the largest absolute value of a parameter's initial values in the original code."""
     if name.endswith("norm.weight"):
         return 0.0, 1.0
     if name.endswith("bias"):
@@ -79,7 +80,7 @@ def expected_start(name: str, p: torch.Tensor, std: float, embedding_std: float 
         return limit / math.sqrt(3), limit
     if embedding_std is not None and "embeddings" in name:
         std = embedding_std
-    return std * 0.8796, 2 * std  # a normal cut at two deviations has 0.88 of the deviation
+    return std * 0.8796, 2 * std  # a normal distribution truncated at two standard deviations has 0.88 of the deviation
 
 
 @pytest.mark.parametrize("stds", [(0.02, None), (0.1, None), (0.1, 0.02)])
@@ -99,9 +100,9 @@ def test_initial_values(network, stds) -> None:
 
 
 def test_invalid_sizes_are_rejected() -> None:
-    with pytest.raises(UsageError, match=r"hidden_size is 30; it must be a multiple of model\.num_heads, 4"):
+    with raises(UsageError, "indivisible", "model.hidden_size", 30, "model.num_heads", 4):
         EncoderConfig(hidden_size=30, num_heads=4)
-    with pytest.raises(UsageError, match=r"model\.num_layers is 0"):
+    with raises(UsageError, "out-of-range", "model.num_layers", 0):
         EncoderConfig(num_layers=0)
-    with pytest.raises(UsageError, match=r"model\.embedding_initializer_range is -1\.0; it must be more than 0"):
+    with raises(UsageError, "out-of-range", "model.embedding_initializer_range", -1.0, 0):
         EncoderConfig(embedding_initializer_range=-1.0)

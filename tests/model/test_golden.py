@@ -1,4 +1,4 @@
-"""The encoder and heads against what the original TensorFlow code computed from its own checkpoint."""
+"""The encoder and heads against outputs of the original TensorFlow code with the same weights."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the operators of `torch.ops.electra` do with wrong arguments: an error that names the argument, and no access beyond it."""
+"""The operators of `torch.ops.electra` reject invalid arguments with an error that names the argument."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,8 +33,8 @@ def call(op: str, arguments: dict[str, Any]) -> Tensor | tuple[Tensor, ...]:
     return getattr(torch.ops.electra, op)(*arguments.values())
 
 
-# Changes of one argument alone that leave a right call.
-RIGHT = {
+# Changes of a single argument that leave a valid call.
+VALID = {
     ("attend", "qkv", "of bfloat16"),
     ("attend", "qkv", "dimension 0 longer"),  # tokens after the last sequence
     *(
@@ -59,7 +59,7 @@ VALUES = {
 
 
 def changed_tensors(tensor: Tensor) -> Iterator[tuple[str, Tensor | None]]:
-    """Tensors that are not what an operator expects in place of this one, with a description of each."""
+    """Yield changed versions of a tensor with their descriptions; those not in VALID are invalid arguments."""
     yield "None", None
     yield "on meta", tensor.to("meta")
     yield "sparse", tensor.to_sparse()
@@ -82,41 +82,43 @@ def changed_tensors(tensor: Tensor) -> Iterator[tuple[str, Tensor | None]]:
         yield f"dimension {dim} empty", tensor.narrow(dim, 0, 0).clone()
 
 
-def wrong_calls() -> Iterator[Any]:
+def invalid_calls() -> Iterator[Any]:
     for op, valid in valid_arguments().items():
         for name, value in valid.items():
             if isinstance(value, Tensor):
-                changes = [each for each in changed_tensors(value) if (op, name, each[0]) not in RIGHT]
+                changes = [each for each in changed_tensors(value) if (op, name, each[0]) not in VALID]
                 changes += [(str(values), torch.tensor(values, dtype=value.dtype)) for values in VALUES.get(name, ())]
             else:
-                changes = [(str(wrong), wrong) for wrong in SCALARS.get(name, ())]
-            for change, wrong in changes:
-                yield pytest.param(op, name, valid | {name: wrong}, id=f"{op}-{name}-{change}")
+                changes = [(str(invalid), invalid) for invalid in SCALARS.get(name, ())]
+            for change, invalid in changes:
+                yield pytest.param(op, valid | {name: invalid}, id=f"{op}-{name}-{change}")
 
 
 @pytest.mark.parametrize("op", valid_arguments())
-def test_right_arguments(op: str) -> None:
-    """And one argument at a limit of what is right."""
+def test_valid_arguments(op: str) -> None:
+    """Also changed ones and those at the limits of their ranges."""
     valid = valid_arguments()[op]
     call(op, valid)
-    right = [
+    changes = [
         (name, change)
         for name, value in valid.items()
         if isinstance(value, Tensor)
         for what, change in changed_tensors(value)
-        if (op, name, what) in RIGHT
+        if (op, name, what) in VALID
     ]
     limits = {"dropped": (0, 2**16 - 1), "seed": (-(2**63), 2**63 - 1)}
-    right += [(name, value) for name in limits if name in valid for value in limits[name]]
-    for name, value in right:
+    changes += [(name, value) for name in limits if name in valid for value in limits[name]]
+    for name, value in changes:
         call(op, valid | {name: value})
 
 
-@pytest.mark.parametrize(("op", "name", "arguments"), list(wrong_calls()))
-def test_wrong_arguments(op: str, name: str, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("op", "arguments"), list(invalid_calls()))
+def test_invalid_arguments(op: str, arguments: dict[str, Any]) -> None:
     with pytest.raises((RuntimeError, IndexError)) as raised:
         call(op, arguments)
-    if not isinstance(raised.value, NotImplementedError):  # the dispatcher's, for tensors of other devices and layouts
+    if not isinstance(
+        raised.value, NotImplementedError
+    ):  # raised by the dispatcher, for tensors on other devices and of other layouts
         assert str(raised.value).startswith(f"electra::{op}: ")
         assert ", expected " in str(raised.value)
 
@@ -141,7 +143,7 @@ def test_messages() -> None:
 
 
 def without_tokens(value: Any) -> Any:
-    """The argument of a call without tokens: each dimension of that size is empty."""
+    """Make every dimension that has the size of the tokens empty."""
     if not isinstance(value, Tensor):
         return value
     return value[tuple(slice(0, 0 if size == TOKENS else size) for size in value.shape)].contiguous()
@@ -150,7 +152,7 @@ def without_tokens(value: Any) -> Any:
 @pytest.mark.parametrize("op", valid_arguments())
 @pytest.mark.parametrize("threads", [1, 3])
 def test_empty_batches(op: str, threads: int) -> None:
-    """Without tokens, results without elements."""
+    """A batch without tokens gives results without elements."""
     empty = {name: without_tokens(value) for name, value in valid_arguments()[op].items()}
     empty["cu_seqlens"] = torch.tensor([0, 0, 0])
     torch.set_num_threads(threads)
@@ -163,7 +165,7 @@ def test_empty_batches(op: str, threads: int) -> None:
 
 
 def test_lazily_negated_views() -> None:
-    """PyTorch computes them before an operator that does not know them reads them."""
+    """PyTorch computes the negation before it calls an operator that does not support such views."""
     valid = valid_arguments()["attend"]
     negated = torch._neg_view(valid["qkv"])
     assert negated.is_neg()

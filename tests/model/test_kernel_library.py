@@ -1,4 +1,4 @@
-"""Which compiled libraries are loaded, and from where: toy libraries in place of the kernels, which take long to compile."""
+"""Compilation, storage and loading of the kernels' library, with a toy library that compiles quickly in its place."""
 
 import ctypes
 import fcntl
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.attention import NEEDS_COMPILER
+from support.errors import notices
 from support.processes import give_away
 
 from electra.model.cpu import library as kernel_library
@@ -30,7 +31,7 @@ SOURCE = 'extern "C" const char* build() { return ELECTRA_BUILD_ID; }\n'
 
 
 class Process:
-    """A process with its folders, in which nothing is loaded yet; what it does load is the library of `SOURCE`."""
+    """Simulates processes that load the library of `SOURCE`, with folders of their own."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sources, self.folder = folder / "sources", folder
@@ -52,7 +53,7 @@ class Process:
         )
 
     def load(self, path: str, real: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:
-        """The linker takes libraries of one name for one library, so each has a name of its own here."""
+        """Load a copy under a unique name: the linker would load files of the same name only once."""
         assert path.startswith("/proc/self/fd/")
         with tempfile.NamedTemporaryFile(dir=self.folder) as file:
             file.write(Path(path).read_bytes())
@@ -62,7 +63,7 @@ class Process:
         self.loaded = build().decode()
 
     def start(self) -> list[Path]:
-        """What another process, which begins here, compiles."""
+        """Load the kernels as a new process does; returns the libraries that it compiles."""
         self.loaded, self.compiled = None, []
         load_kernels()
         assert self.loaded == build_id(build_compiler_command())
@@ -77,16 +78,18 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process(tmp_path, monkeypatch)
 
 
-def test_kernels_are_compiled_once(process: Process, capsys: pytest.CaptureFixture) -> None:
+def test_kernels_are_compiled_once(process: Process, caplog: pytest.LogCaptureFixture) -> None:
     library = process.library(process.chosen / "electra")
     assert not kernels_compiled()
     assert process.start() == [library]
-    assert f"stored in {library.parent})" in capsys.readouterr().out
+    (line,) = notices(caplog, "compiling")
+    assert str(library.parent) in line
     assert kernels_compiled()
+    caplog.clear()
     assert process.start() == []
     load_kernels()
     assert sorted(path.name for path in library.parent.iterdir()) == [library.name, "lock"]
-    assert not capsys.readouterr().out
+    assert not caplog.records
 
 
 def test_library_name_depends_on_all_inputs_of_the_build(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,41 +103,41 @@ def test_library_name_depends_on_all_inputs_of_the_build(process: Process, monke
     assert len(builds) == 4
 
 
-def flip(library: Path) -> None:
+def flip_bit(library: Path) -> None:
     content = bytearray(library.read_bytes())
     content[len(content) // 2] ^= 1
     library.write_bytes(content)
 
 
-def of_another_build(library: Path) -> None:
-    """A whole one, under the name of this build."""
+def replace_by_another_build(library: Path) -> None:
+    """Replace the library by an intact one of another build."""
     library.write_bytes(append_checksum(library.read_bytes()[:-32], "0123456789abcdef"))
 
 
-def linked(library: Path) -> None:
+def replace_by_link(library: Path) -> None:
     library.rename(library.with_suffix(".moved"))
     library.symlink_to(library.with_suffix(".moved"))
 
 
-def a_pipe(library: Path) -> None:
+def replace_by_pipe(library: Path) -> None:
     library.unlink()
     os.mkfifo(library)
 
 
-def of_another_system(library: Path) -> None:
-    """It cannot be loaded."""
+def replace_by_unloadable(library: Path) -> None:
+    """Replace the library by one with a valid checksum that the linker cannot load."""
     library.write_bytes(append_checksum(b"\x7fELF and no more", build_id(build_compiler_command())))
 
 
-def unreadable(library: Path) -> None:
+def make_unreadable(library: Path) -> None:
     library.chmod(0o000)
     if os.access(library, os.R_OK):  # root reads everything
         library.chmod(0o600)
-        flip(library)
+        flip_bit(library)
 
 
-def hard_linked(library: Path) -> None:
-    """To another file of the user, which is no library."""
+def replace_by_hard_link(library: Path) -> None:
+    """Replace the library by a hard link to a file that is not a library."""
     (library.parent / "other").write_text("private")
     library.unlink()
     library.hardlink_to(library.parent / "other")
@@ -142,19 +145,19 @@ def hard_linked(library: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
-        flip,
+        flip_bit,
         lambda library: library.write_bytes(library.read_bytes()[:-1]),
         lambda library: library.write_bytes(library.read_bytes()[:-32]),
         lambda library: library.write_bytes(b""),
         lambda library: library.chmod(0o666),
-        unreadable,
-        of_another_build,
-        of_another_system,
-        linked,
-        a_pipe,
-        hard_linked,
+        make_unreadable,
+        replace_by_another_build,
+        replace_by_unloadable,
+        replace_by_link,
+        replace_by_pipe,
+        replace_by_hard_link,
     ],
     ids=[
         "a bit",
@@ -164,16 +167,16 @@ def hard_linked(library: Path) -> None:
         "writable by others",
         "unreadable",
         "another build",
-        "not to be loaded",
+        "unloadable",
         "symbolic link",
         "pipe",
         "hard link",
     ],
 )
-def test_changed_library_is_compiled_again(process: Process, spoil: Callable[[Path], object]) -> None:
+def test_changed_library_is_compiled_again(process: Process, damage: Callable[[Path], object]) -> None:
     [library] = process.start()
     whole = library.read_bytes()
-    spoil(library)
+    damage(library)
     assert process.start() == [library]
     assert library.read_bytes() == whole
     assert not library.is_symlink()
@@ -181,20 +184,20 @@ def test_changed_library_is_compiled_again(process: Process, spoil: Callable[[Pa
 
 
 def test_library_of_another_user_is_compiled_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder of one's own, where only root can make it."""
+    """In a folder that only this user and root can write to."""
     [library] = process.start()
-    stranger = library.stat().st_ino
+    foreign = library.stat().st_ino
     monkeypatch.setattr(
         kernel_library,
         "find_ownership_problem",
-        lambda status: "belongs to user 12345" if status.st_ino == stranger else None,
+        lambda status: "belongs to user 12345" if status.st_ino == foreign else None,
     )
     assert process.start() == [library]
-    assert library.stat().st_ino != stranger
+    assert library.stat().st_ino != foreign
     assert process.start() == []
 
 
-def test_new_files_may_be_writable_by_everybody(process: Process) -> None:
+def test_library_is_used_again_without_a_umask(process: Process) -> None:
     before = os.umask(0)
     try:
         process.start()
@@ -205,27 +208,30 @@ def test_new_files_may_be_writable_by_everybody(process: Process) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("part", ["chosen", "electra"])
-def test_folder_that_others_can_write_is_not_used(process: Process, part: str, mode: int, capsys) -> None:
-    """What lies there is not loaded; kernels are compiled into the user's own cache, and a line says why."""
+def test_folder_that_others_can_write_is_not_used(
+    process: Process, part: str, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Libraries in it are not loaded: kernels are compiled into the user's cache, and a notice names the folder."""
     [planted] = process.start()
-    capsys.readouterr()
+    caplog.clear()
     folder = process.chosen if part == "chosen" else planted.parent
     folder.chmod(mode)
-    refused = not (part == "chosen" and mode == 0o1777)  # in which the user's own folder is safe
+    refused = not (part == "chosen" and mode == 0o1777)  # the sticky bit protects the user's own folder in it
     assert kernels_compiled() != refused
     before = planted.stat()
     expected = process.library(process.cache / "torch_extensions/electra")
     assert process.start() == ([expected] if refused else [])
     assert planted.stat() == before
     if refused:
-        reason = f"{folder} is writable by other users (chmod go-w {folder})"
-        assert f"stored in {expected.parent}, because {reason})" in capsys.readouterr().out
+        (line,) = notices(caplog, "compiling")
+        assert str(expected.parent) in line
+        assert f"chmod go-w {folder})" in line
         assert kernels_compiled()
         assert process.start() == []
 
 
-def test_temporary_folder_is_the_last_choice(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """Neither the folder that is named nor the cache: a private folder among temporary files, if nobody was there before."""
+def test_temporary_folder_is_the_last_choice(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no other folder can be used: a private folder among temporary files, unless that name is taken."""
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
     process.cache.touch()
     process.temporary.chmod(0o1777)
@@ -257,7 +263,7 @@ def test_folder_of_another_user_is_not_used(process: Process, monkeypatch: pytes
 
 
 def test_checked_file_is_the_loaded_one(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where another file takes the library's name in between."""
+    """Also if another file replaces the library between the check and the loading."""
     [library] = process.start()
     load = ctypes.CDLL
 
@@ -271,8 +277,10 @@ def test_checked_file_is_the_loaded_one(process: Process, monkeypatch: pytest.Mo
     assert library.read_bytes() == b"evil"
 
 
-def test_files_of_killed_builds_are_removed(process: Process, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """Unless it may be that of a build which goes on: that one is waited for, but not for ever."""
+def test_files_of_killed_builds_are_removed(
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are kept while another process holds the lock; this process compiles after a timeout."""
     folder = process.chosen / "electra"
     (folder / "tmpkilled/deeper").mkdir(parents=True)
     folder.chmod(0o700)
@@ -281,7 +289,7 @@ def test_files_of_killed_builds_are_removed(process: Process, monkeypatch: pytes
         fcntl.flock(other, fcntl.LOCK_EX)
         assert process.start() == [process.library(folder)]
         assert (folder / "tmpkilled").exists()
-    assert capsys.readouterr().out.count("waiting for another process that compiles C++ kernels") == 1
+    assert len(notices(caplog, "waiting-for-compiler")) == 1
     process.library(folder).unlink()
     process.start()
     assert not (folder / "tmpkilled").exists()
@@ -315,7 +323,7 @@ assert k.is_intact(k.compile_kernels(build, command), build)
 
 @pytest.mark.slow
 def test_two_processes_compile_once(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One compiles, and the other takes what it made."""
+    """One process compiles; the other waits for it and uses the same library."""
     compiler = tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/compiled\nsleep 1\nexec c++ "$@"\n')
     compiler.chmod(0o755)

@@ -1,14 +1,16 @@
-"""Who wants kernels, and what is said where they cannot be had."""
+"""Which runtimes use the C++ kernels, and the notice if they cannot be used."""
 
 import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from support.attention import NEEDS_COMPILER
+from support.errors import notices
 
 from electra.execution import enable_kernels
 from electra.model import cpu
@@ -23,82 +25,83 @@ WITH_KERNELS = Runtime(torch.device("cpu"), torch.float32, kernels=True)
 
 @NEEDS_COMPILER
 def test_kernels_compile_on_this_machine() -> None:
-    """Where not, the failure says why; tests of what they compute are skipped."""
+    """Otherwise the tests of the kernels' results are skipped; this one fails with the reason."""
     assert find_kernel_problem() is None
 
 
 def test_runtimes_that_use_kernels() -> None:
-    def wanted(**options: object) -> bool:
+    def uses_kernels(**options: object) -> bool:
         with start_runtime(RuntimeConfig(device="cpu", **options)) as runtime:
             return runtime.kernels
 
-    assert wanted()
-    assert wanted(precision="bfloat16")
-    assert not wanted(kernels=False)
+    assert uses_kernels()
+    assert uses_kernels(precision="bfloat16")
+    assert not uses_kernels(kernels=False)
     network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
     assert not enable_kernels(network, Runtime(torch.device("cpu"), torch.float32))
     assert not has_cpu_kernels(network)
 
 
 @pytest.fixture
-def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """What `enable_kernels` logs where nothing was compiled yet; attention stays as it is."""
+def enable_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Callable[[], str]:
+    """A function that calls `enable_kernels` where no library is compiled yet, and returns the notice that it fails with."""
     monkeypatch.setattr(cpu, "find_kernel_problem", find_kernel_problem.__wrapped__)
     monkeypatch.setattr(kernel_library, "get_registered_build", lambda: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
-    def enable_in_vain() -> str:
+    def enable() -> str:
+        caplog.clear()
         network = Encoder(EncoderConfig(50, 16, 32, 1, 2, 64, 40))
         assert not enable_kernels(network, WITH_KERNELS)
         assert not has_cpu_kernels(network)
-        return capsys.readouterr().out
+        (line,) = notices(caplog, "no-kernel")
+        return line
 
-    return enable_in_vain
+    return enable
 
 
-def test_unsupported_processor_is_reported(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_processor_is_reported(enable_in_vain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert "attention without the C++ kernel (they need AVX2 or AVX-512 on Linux, got" in said()
+    assert "they need AVX2 or AVX-512 on Linux, got" in enable_in_vain()
     assert not kernels_compiled()
 
 
 @NEEDS_COMPILER
-def test_missing_compiler_is_reported(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_reported(enable_in_vain, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiler, reason in (
         ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or set CXX"),
         ("", "no C++ compiler ; install g++, or set CXX"),
         ('g++ "', "CXX: No closing quotation"),
     ):
         monkeypatch.setenv("CXX", compiler)
-        assert f"attention without the C++ kernel ({reason})" in said()
+        assert f"({reason})" in enable_in_vain()
 
 
 @NEEDS_COMPILER
-def test_compiler_error_is_reported(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_error_is_reported(enable_in_vain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "false")
-    assert "attention without the C++ kernel (false: exit status 1)" in said()
+    assert "(false: exit status 1)" in enable_in_vain()
     monkeypatch.delenv("CXX")
     broken = tmp_path / "broken"
     broken.mkdir()
     monkeypatch.setattr(kernel_library, "KERNELS", broken)
     (broken / "kernels.cpp").write_text("int wrong")
-    assert "error: expected" in said()
+    assert "error: expected" in enable_in_vain()
     (broken / "kernels.cpp").write_text("void nowhere(); struct Now { Now() { nowhere(); } } now;")
-    assert "undefined symbol" in said()
-    assert not [path for path in (tmp_path / "electra").iterdir() if path.is_dir()], "nothing half is left behind"
+    assert "undefined symbol" in enable_in_vain()
+    assert not [path for path in (tmp_path / "electra").iterdir() if path.is_dir()], "temporary folders are removed"
 
 
 @NEEDS_COMPILER
-def test_cache_that_cannot_be_written(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_that_cannot_be_written(enable_in_vain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for name in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     reason = f"{tmp_path}/file is a file, expected a folder"
-    assert (
-        f"attention without the C++ kernel (no folder that only this user can write to: {reason}; {reason}; {reason})"
-        in said()
-    )
+    assert f"(no folder that only this user can write to: {reason}; {reason}; {reason})" in enable_in_vain()
 
 
 FAULTS = """

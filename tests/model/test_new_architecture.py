@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.errors import raises
 from support.toy import TINY_RUN
 from torch import Tensor, nn
 
@@ -81,12 +82,12 @@ def test_its_flops_are_counted() -> None:
 
 
 def test_unknown_architecture() -> None:
-    with pytest.raises(UsageError, match="model.architecture: expected electra or tokenwise, got bert"):
+    with raises(UsageError, "unknown-choice", "model.architecture", "electra", "tokenwise", "bert"):
         EncoderConfig(architecture="bert")
 
 
 def test_parameters_of_other_modules_are_initialized_by_type() -> None:
-    """A LayerNorm of any name starts as the identity; a parameter of another kind keeps its value."""
+    """A LayerNorm of any name is initialized as the identity; parameters of other types keep their values."""
 
     class Other(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A packed batch is the padded one without its padding."""
+"""Packed batches, which have no padding, against padded ones."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_gather_vectors_at_positions(mask: torch.Tensor, x: torch.Tensor) -> Non
 
 
 def test_gradients(mask: torch.Tensor, x: torch.Tensor) -> None:
-    """Of all that a layer does with a packed batch; a position that is gathered twice counts twice."""
+    """Gradients of all operations on a packed batch; a position that is gathered twice has the sum of both."""
     weights = torch.randn_like(x)
     gradients = []
     for layout in (Packed(mask), Padded(mask)):
@@ -64,7 +64,7 @@ def test_gradients(mask: torch.Tensor, x: torch.Tensor) -> None:
     assert not gradients[0][~mask].any(), "no gradient reaches padding"
 
 
-def test_an_encoder_packs_on_a_cpu(mask: torch.Tensor) -> None:
+def test_encoder_packs_batches_on_a_cpu(mask: torch.Tensor) -> None:
     seen = []
     config = EncoderConfig(50, embedding_size=8, hidden_size=8, num_layers=1, num_heads=2, ffn_size=16)
     encoder = Encoder(config).eval()

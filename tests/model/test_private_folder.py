@@ -1,4 +1,4 @@
-"""Which folders another user could put files into."""
+"""Detection of folders into which another user can put files."""
 
 import os
 import stat
@@ -42,7 +42,7 @@ def test_parent_that_others_can_write_is_rejected(folder: Path) -> None:
 
 
 def test_group_writable_folder_needs_a_private_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the user alone, which some systems let write everywhere, is the user."""
+    """A group whose only member is the user is allowed; some systems give it write permission by default."""
     folder.chmod(0o770)
     for own in (True, False):
         monkeypatch.setattr(private_folder, "is_private_group", lambda gid, own=own: own)

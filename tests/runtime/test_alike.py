@@ -1,16 +1,22 @@
-"""Processes of one run that differ: all of them end with the same line, and nothing is trained."""
+"""Processes of one run with different options or files: all of them raise the same error before training starts."""
 
+import errno
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.errors import check_error
 from support.processes import TIMEOUT, Holder
 from support.toy import TINY_RUN
 
 import electra
+from electra import errors
+from electra.errors import ElectraError
 from electra.storage import LOCK
 
 SCRIPT = """
@@ -22,24 +28,25 @@ from electra.pretraining import run
 from electra.runtime.setup import RuntimeConfig, start_runtime
 file, rank = Path(sys.argv[1]), os.environ["RANK"]
 with start_runtime(RuntimeConfig()) as runtime:
-    run.start_runtime = lambda config: nullcontext(runtime)  # a process group is joined once
+    run.start_runtime = lambda config: nullcontext(runtime)  # a process group can be joined only once
     for name, options in json.loads(file.read_text().replace("RANK", rank)).items():
         try:
             folder = file.parent / options.pop("folder", "")
             os.chdir(folder)
             run.with_absolute_paths = lambda config: config
             electra.pretrain(**options)
-            said = "it ended well"
+            raised = None
         except electra.ElectraError as error:
-            said = f"{type(error).__name__}: {error}"
-        file.with_name(f"{name}-{rank}.said").write_text(said)
+            raised = [type(error).__name__, error.code, str(error)]
+        file.with_name(f"{name}-{rank}.json").write_text(json.dumps(raised))
 """
-"""Trains by each of several lists of options. Where relative paths have a folder for each process, they are hosts apart."""
+"""Trains with each of several sets of options and writes the error of each. Processes on different hosts, whose files differ,
+are simulated by working directories of their own."""
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list[str]]:
-    """What each of two processes is told, by what is different for them. RANK is the number of the process."""
+def raised(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list[ElectraError | None]]:
+    """The errors of two processes by scenario. In options, RANK is the rank of the process."""
     place = tmp_path_factory.mktemp("alike")
     for host in ("host-0", "host-1"):
         (place / host).mkdir()
@@ -69,13 +76,13 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
         "broken": apart | {"text": "gone", "out": "broken"},
         "data": apart | {"data": "data", "out": "other-data"},
         "text": apart | {"text": "text", "out": "no-text"},
-        "options": {**TINY_RUN, "text": "text", "out": "new", "seed": "RANK"},
+        "options": {**TINY_RUN, "text": "text", "out": "new", "seed": "7RANK"},
         "damaged": apart | {"text": "text", "out": "damaged"},
         "used": {**TINY_RUN, "text": "text", "out": "used"},
         "absent": {**TINY_RUN, "text": "absent", "out": "new"},
         "alike": {**TINY_RUN, "text": "text", "out": "new", "steps": 2},
     }
-    (place / "scenarios.json").write_text(json.dumps(scenarios).replace('"RANK"', "RANK"))
+    (place / "scenarios.json").write_text(json.dumps(scenarios).replace('"7RANK"', "7RANK"))
     (place / "script.py").write_text(SCRIPT)
     holder = Holder(place / "used", place / "used" / LOCK)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -85,28 +92,48 @@ def said(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[str, list
     finally:
         holder.end()
     assert done.returncode == 0, done.stderr[-3000:]
-    return {name: [(place / f"{name}-{rank}.said").read_text() for rank in (0, 1)] for name in scenarios}
+    return {name: [read_error(place / f"{name}-{rank}.json") for rank in (0, 1)] for name in scenarios}
+
+
+def read_error(file: Path) -> ElectraError | None:
+    """Read an error that SCRIPT wrote; None if there was none."""
+    if (raised := json.loads(file.read_text())) is None:
+        return None
+    kind, code, message = raised
+    return getattr(errors, kind)(code, message)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scenario", "parts"),
+    ("scenario", "kind", "code", "values"),
     [
-        ("lost", ["RunError: the newest checkpoint is step-00000012 in process 0 on ", ", none in process 1 on "]),
-        ("over", ["RunError: a finished run in --out is True in process 0 on ", ", False in process 1 on "]),
-        ("broken", ["RunError: the step to resume from is 12 in process 0 on ", ", 8 in process 1 on "]),
-        ("data", ["RunError: the prepared data is ", "all processes need the same options, data and run directory"]),
-        ("text", ["TextError: ", "text: cannot be read: No such file or directory"]),
-        ("options", ["RunError: --seed is 0 in process 0 on ", ", 1 in process 1 on "]),
-        ("damaged", ["RunError: ", "damaged/summary.json:1: not JSON"]),
-        ("used", ["RunError: used: in use by process "]),
-        ("absent", ["TextError: absent: cannot be read: No such file or directory"]),
-        ("alike", ["it ended well"]),
+        ("lost", errors.RunError, "processes-differ", ["checkpoint", "step-00000012", "none"]),
+        ("over", errors.RunError, "processes-differ", ["--out", "True", "False"]),
+        ("broken", errors.RunError, "processes-differ", ["step", " 12 ", " 8 "]),
+        ("data", errors.RunError, "processes-differ", ["prepared data"]),
+        ("text", errors.TextError, "unreadable", ["text: ", os.strerror(errno.ENOENT)]),
+        ("options", errors.RunError, "processes-differ", ["--seed", " 70 ", " 71 "]),
+        ("damaged", errors.RunError, "not-json", ["damaged/summary.json:1"]),
+        ("used", errors.RunError, "in-use", ["used: "]),
+        ("absent", errors.TextError, "unreadable", ["absent: ", os.strerror(errno.ENOENT)]),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_all_processes_report_the_same_error(said: dict[str, list[str]], scenario: str, parts: list[str]) -> None:
-    main, other = said[scenario]
-    assert main.replace("process 1: ", "") == other
-    for part in parts:
-        assert part in other
-    assert main.startswith(parts[0])
+def test_all_processes_raise_the_same_error(
+    raised: dict[str, list[ElectraError | None]],
+    scenario: str,
+    kind: type[ElectraError],
+    code: str,
+    values: list[str],
+) -> None:
+    main, other = raised[scenario]
+    check_error(main, kind, code, *values)
+    check_error(other, kind, code, *values)
+    assert re.search(".*".join(map(re.escape, values)), str(main)), "in the order of the processes"
+    assert str(main).replace("process 1: ", "") == str(other)
+    assert str(main).startswith("process 1: ") == (scenario in ("text", "damaged"))
+
+
+@pytest.mark.slow
+def test_equal_processes_raise_no_error(raised: dict[str, list[ElectraError | None]]) -> None:
+    assert raised["alike"] == [None, None]

@@ -1,4 +1,4 @@
-"""On a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/runtime/test_gpu.py`. Without the variable the suite sees none (see conftest.py)."""
+"""Tests on a GPU: `CUDA_VISIBLE_DEVICES=0 pytest tests/runtime/test_gpu.py`; conftest.py hides GPUs without the variable."""
 
 import math
 import statistics
@@ -30,7 +30,7 @@ def losses(out: Path) -> list[float]:
 
 @pytest.fixture(params=[False, True], ids=["plain", "graphs"])
 def graphs(request: pytest.FixtureRequest, tiny_run: dict) -> bool:
-    """Tiny runs with CUDA graphs and without."""
+    """Tiny runs with and without CUDA graphs."""
     tiny_run["training"]["graphs"] = request.param
     return request.param
 
@@ -65,7 +65,7 @@ def test_every_method_trains(options: dict, text: Path, tmp_path: Path, tiny_run
     assert all(map(math.isfinite, found))
 
 
-def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_length_warmup_trains(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     short = {"steps": 5, "length": 8}
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run, length_warmup=short, runtime={"device": "cuda"})
     assert all(map(math.isfinite, losses(tmp_path / "run")))
@@ -73,10 +73,10 @@ def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict) -> No
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("graphs", [False, True], ids=["plain", "graphs"])
-def test_compiled_parts_learn_as_eager_ones(
+def test_compiled_training_reaches_the_loss_of_eager_training(
     graphs: bool, precision: str, text: Path, tmp_path: Path, tiny_run: dict
 ) -> None:
-    """In a process of its own: torch.compile cannot read what checks types here."""
+    """In other processes, because torch.compile fails on the type checks of the tests."""
     tiny_run |= {"steps": 40, "text": [str(text)], "runtime": FLOAT32 | {"precision": precision}}
     for name, compiled in (("eager", False), ("compiled", True)):
         tiny_run["training"] |= {"compile": compiled, "graphs": graphs and compiled}
@@ -88,10 +88,10 @@ def test_compiled_parts_learn_as_eager_ones(
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_replayed_steps_are_the_plain_ones(
+def test_replayed_steps_equal_steps_without_graphs(
     precision: str, text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loss by loss: of the same shapes a graph draws what plain steps draw. Sums have no fixed order on a GPU."""
+    """With equal shapes, graphs draw the same random numbers. Losses differ slightly: sums on a GPU have no fixed order."""
     monkeypatch.setattr(run_module, "list_graph_lengths", lambda seq_len: [])
     where = FLOAT32 | {"precision": precision}
     for name, graphs in (("plain", False), ("graphs", True)):
@@ -100,7 +100,7 @@ def test_replayed_steps_are_the_plain_ones(
     assert losses(tmp_path / "graphs") == pytest.approx(losses(tmp_path / "plain"), rel=1e-3)
 
 
-def test_a_step_does_not_wait_for_the_device(
+def test_steps_do_not_synchronize_with_the_device(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = Backward.__call__
@@ -117,7 +117,7 @@ def test_a_step_does_not_wait_for_the_device(
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run, runtime={"device": "cuda"})
 
 
-def test_bfloat16_learns_as_float32(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_bfloat16_reaches_the_loss_of_float32(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     for precision in ("float32", "bfloat16"):
         where = {"device": "cuda", "precision": precision}
         options = tiny_run | {"steps": 200, "runtime": where}
@@ -127,8 +127,8 @@ def test_bfloat16_learns_as_float32(text: Path, tmp_path: Path, tiny_run: dict) 
 
 
 @pytest.mark.usefixtures("graphs")
-def test_a_stopped_run_goes_on(text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """Sums of gradients have no fixed order on a GPU, so losses are alike and not equal."""
+def test_stopped_run_resumes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """Losses are approximately equal, because sums of gradients have no fixed order on a GPU."""
     electra.pretrain(str(text), out=str(tmp_path / "whole"), **tiny_run, runtime=FLOAT32)
     with pytest.raises(CrashError):
         electra.pretrain(text, out=tmp_path / "run", callbacks=[AtStep(7, crash)], **tiny_run, runtime=FLOAT32)

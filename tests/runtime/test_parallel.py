@@ -1,4 +1,4 @@
-"""Two processes on the CPU against one: the same losses, whatever shares the micro-batches."""
+"""Runs in two processes on the CPU have the same losses as runs in one process."""
 
 import subprocess
 import sys
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from support.errors import raises
 from support.places import TESTS
 from support.processes import TIMEOUT
 
@@ -23,8 +24,8 @@ LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm", "auc"
 GRAPHED = str(TESTS / "support/computing_again.py")
 
 
-def two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m", "electra")) -> str:
-    """What a run in two processes says; it lies in `two`."""
+def run_two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m", "electra")) -> str:
+    """Train in two processes, in the directory `two`; returns their output."""
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -34,8 +35,8 @@ def two_processes(config: dict, tmp_path: Path, program: tuple[str, ...] = ("-m"
     return done.stdout
 
 
-def assert_alike(tmp_path: Path, steps: list[int]) -> None:
-    """The runs in one process and in two have logged these steps, with the same losses."""
+def assert_equal_losses(tmp_path: Path, steps: list[int]) -> None:
+    """Check that the runs in one and in two processes have logged these steps, with equal losses."""
     two, one = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("two", "one"))
     assert [row["step"] for row in two] == [row["step"] for row in one] == steps
     for a, b in zip(one, two, strict=True):
@@ -45,39 +46,39 @@ def assert_alike(tmp_path: Path, steps: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("means", ["global", "local"])
-def test_two_processes_are_one(text: Path, tmp_path: Path, tiny_run: dict, means: str) -> None:
-    """Dropout, masks and samples included: micro-batch i of a step draws the same whoever computes it."""
+def test_two_processes_have_the_losses_of_one(text: Path, tmp_path: Path, tiny_run: dict, means: str) -> None:
+    """Also dropout, masks and samples are equal: the random numbers of a micro-batch do not depend on the process."""
     tiny_run["training"]["means"] = means
-    said = two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
-    assert said.count("report: ") == 1, "one process logs"
+    output = run_two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
+    assert output.count("report.html") == 1, "one process logs"
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
-    assert_alike(tmp_path, list(range(1, 13)))
+    assert_equal_losses(tmp_path, list(range(1, 13)))
 
 
 @pytest.mark.slow
-def test_two_processes_that_replay_graphs_are_one(text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """They add their gradients up themselves, once a step; of four micro-batches, so that each has two."""
+def test_two_processes_with_graphs_have_the_losses_of_one(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """With graphs, gradients are summed over the processes once per step; each process has two micro-batches."""
     tiny_run["training"] |= {"batch_size": 16}
     graphed = tiny_run | {"training": tiny_run["training"] | {"graphs": True}, "text": [str(text)]}
-    two_processes(graphed, tmp_path, (GRAPHED,))
+    run_two_processes(graphed, tmp_path, (GRAPHED,))
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
-    assert_alike(tmp_path, list(range(1, 13)))
+    assert_equal_losses(tmp_path, list(range(1, 13)))
 
 
 @pytest.mark.slow
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second process waits until the first stage is saved."""
     tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}
-    assert two_processes(tiny_run, tmp_path).count("report: ") == 2, "one process logs, for each stage"
+    assert run_two_processes(tiny_run, tmp_path).count("report.html") == 2, "one process logs, for each stage"
 
 
 @pytest.mark.slow
-def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """The last step is a checkpoint's and no log's, and others are due by the clock: no process may wait for another alone."""
+def test_logs_and_checkpoints_at_different_steps(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """Checkpoints are due by time, and the last step has a checkpoint and no log: the processes do not deadlock."""
     tiny_run["training"] |= {"log_every": 5, "checkpoint_minutes": 1e-4}
-    two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
+    run_two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
-    assert_alike(tmp_path, [5, 10, 12])
+    assert_equal_losses(tmp_path, [5, 10, 12])
 
 
 @pytest.mark.slow
@@ -91,31 +92,33 @@ def test_logs_and_checkpoints_that_do_not_meet(text: Path, tmp_path: Path, tiny_
     ],
     ids=["adversarial", "contrast", "hard", "copy mechanism"],
 )
-def test_every_parameter_takes_part(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """One that had no gradient in a step would stop the processes."""
+def test_every_parameter_has_a_gradient(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """Distributed training fails if a parameter has no gradient in a step."""
     options |= {"text": [str(text)], "steps": 3}
-    two_processes(tiny_run | options, tmp_path)
+    run_two_processes(tiny_run | options, tmp_path)
     assert len(list(read_metrics(tmp_path / "two/metrics.jsonl"))) == 3
 
 
-def test_a_batch_that_processes_cannot_share() -> None:
+def test_batch_that_cannot_be_divided_among_processes_is_rejected() -> None:
     runtime, config = Runtime(torch.device("cpu"), torch.float32, 0, 3), tiny()
     odd = replace(config, training=replace(config.training, batch_size=64))
-    with pytest.raises(UsageError, match="--training.batch-size 64 cannot be shared evenly by 3 processes"):
+    with raises(UsageError, "uneven-batch", "--training.batch-size 64", 3):
         resolve_micro_batch_size(odd, runtime)
     assert resolve_micro_batch_size(replace(config, training=replace(config.training, batch_size=120)), runtime) == 40
 
 
 @pytest.mark.parametrize(("gib", "rows"), [(16, {"small": 128, "base": 16}), (140, {"small": 128, "base": 128})])
-def test_micro_batches_fill_a_gpus_memory(gib: int, rows: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batch_size_depends_on_gpu_memory(
+    gib: int, rows: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     properties = SimpleNamespace(total_memory=gib * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     runtime = Runtime(torch.device("cuda"), torch.bfloat16)
     assert {name: resolve_micro_batch_size(PRESETS[name](), runtime) for name in rows} == rows
 
 
-def test_graphs_have_half_of_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other half is for a shape that is computed for the first time."""
+def test_graphs_use_half_of_the_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other half is for the first computation of a shape, which is not recorded yet."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=16 * 2**30))
     base = PRESETS["base"]()
     graphed = replace(base, training=replace(base.training, graphs=True))

@@ -1,3 +1,5 @@
+"""Worker processes: results, errors, and the end of the workers."""
+
 import math
 import os
 import signal
@@ -8,6 +10,7 @@ from itertools import repeat
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from electra.errors import DataError
 from electra.runtime.workers import map_unordered
@@ -20,7 +23,7 @@ print(sum(map_unordered(math.factorial, range(9), 2)))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_every_item_once_and_few_in_memory(workers: int) -> None:
+def test_every_item_is_processed_once_and_few_are_in_memory(workers: int) -> None:
     taken = 0
 
     def items():
@@ -36,7 +39,7 @@ def test_every_item_once_and_few_in_memory(workers: int) -> None:
     assert sorted(results) == [math.factorial(i) for i in range(1, 41)]
 
 
-def test_a_single_item_starts_no_process() -> None:
+def test_single_item_starts_no_process() -> None:
     assert list(map_unordered(_process, [0], 8)) == [os.getpid()]
     assert list(map_unordered(_process, [], 8)) == []
 
@@ -45,24 +48,24 @@ def _process(_item: int) -> int:
     return os.getpid()
 
 
-def test_an_error_in_a_worker_comes_with_its_place() -> None:
-    with pytest.raises(RuntimeError, match=r"(?s)in a worker process:.*result = function\(item\).*ValueError"):
+def test_error_in_a_worker_has_its_traceback() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)result = function\(item\).*ValueError"):
         list(map_unordered(math.sqrt, [4, -1, 4], 2))
 
 
-def test_an_error_of_the_items_ends_the_workers() -> None:
+def test_error_of_the_items_ends_the_workers() -> None:
     def items():
         yield from range(5)
-        raise DataError("no-more", "no more")
+        raise DataError("no-more-items", "items end")
 
-    with pytest.raises(DataError, match="no more"):
+    with raises(DataError, "no-more-items", "items end"):
         list(map_unordered(math.factorial, items(), 2))
 
 
-def test_a_killed_worker_is_one_clear_error() -> None:
-    with pytest.raises(DataError, match=r"^a worker process was killed by signal 9 .*run the same command again"):
+def test_killed_worker_is_reported() -> None:
+    with raises(DataError, "worker-died", "signal 9"):
         list(map_unordered(signal.raise_signal, [signal.SIGKILL] * 9, 2))
-    with pytest.raises(DataError, match="ended with exit code 3"):
+    with raises(DataError, "worker-died", "exit code 3"):
         list(map_unordered(os._exit, [3] * 9, 2))
 
 
@@ -78,10 +81,10 @@ def test_main_scripts_need_no_guard(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent(number: signal.Signals) -> None:
-    pause = 60 if number == signal.SIGINT else 1  # Ctrl-C does not wait for what is under way
+    pause = 60 if number == signal.SIGINT else 1  # Ctrl-C does not wait for running items
     code = (
         "import multiprocessing, signal, time\nfrom electra.runtime.workers import map_unordered\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs start with it ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells start background jobs with SIGINT ignored
         "def items():\n"
         f"    yield from [{pause}] * 2\n"
         "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
@@ -101,7 +104,7 @@ def test_workers_end_with_their_parent(number: signal.Signals) -> None:
         if not any(_is_running(pid) for pid in pids):
             return
         time.sleep(0.1)
-    pytest.fail(f"workers {pids} live on")
+    pytest.fail(f"workers {pids} are still running")
 
 
 def _is_running(pid: int) -> bool:
@@ -109,5 +112,5 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # An orphan that has ended may wait for a parent to ask, in a container without an init process.
+    # In a container without an init process, an orphan that has ended remains as a zombie.
     return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes() if Path("/proc").is_dir() else True

@@ -1,4 +1,4 @@
-"""Random streams: none is another's, and what a row draws depends on nothing but its key."""
+"""Random streams: they are independent, and the numbers of a row depend only on its key."""
 
 import itertools
 
@@ -22,7 +22,7 @@ from electra.seeding import (
 
 
 def splitmix(state: int) -> int:
-    """The output of SplitMix64 after one step from a state, in Python's integers, without the last shift."""
+    """Return the output of SplitMix64 after one step from a state, without the last shift, in Python integers."""
     bits = (1 << 64) - 1
     x = state & bits
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=True):
@@ -31,7 +31,7 @@ def splitmix(state: int) -> int:
 
 
 def test_splitmix_has_its_published_values() -> None:
-    """The first outputs from the state 1234567, as published beside the reference implementation."""
+    """The first outputs from the state 1234567, as published with the reference implementation."""
     outputs = [splitmix(1234567 + i * INCREMENT) for i in range(1, 4)]
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert [x ^ (x >> 31) for x in outputs] == expected
@@ -39,7 +39,7 @@ def test_splitmix_has_its_published_values() -> None:
     assert derived.tolist() == expected
 
 
-def test_uniform_numbers_are_those_of_splitmix() -> None:
+def test_uniform_numbers_equal_those_of_splitmix() -> None:
     keys = derive_row_keys(np.arange(5), Stream.ROWS, 0, 7)
     drawn = uniform(torch.from_numpy(keys), Draw.MASKS, 20)
     for row, place in itertools.product((0, 4), (0, 1, 19)):
@@ -57,14 +57,14 @@ def test_numbers_are_uniform_and_independent() -> None:
         assert abs(float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])) < 0.01
 
 
-def test_padding_and_other_rows_change_no_number() -> None:
+def test_padding_and_other_rows_do_not_change_numbers() -> None:
     keys = torch.from_numpy(derive_row_keys(np.arange(8), Stream.ROWS, 3, 1))
     assert torch.equal(uniform(keys, Draw.MASKS, 50)[:, :9], uniform(keys, Draw.MASKS, 9))
     assert torch.equal(uniform(keys, Draw.MASKS, 9)[3:5], uniform(keys[3:5], Draw.MASKS, 9))
 
 
 def test_no_two_purposes_or_keys_share_a_stream() -> None:
-    """Also where one key is the beginning of another, or moves a number to its neighbor."""
+    """Also if one key is a prefix of another, or has the same numbers in other positions."""
     keys = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1)]
     named = [(stream, *key) for stream in Stream for key in keys]
     assert len({hash_key(*each) for each in named}) == len(named)
@@ -72,7 +72,7 @@ def test_no_two_purposes_or_keys_share_a_stream() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 40])
-def test_keys_that_are_derived_differ(number: int) -> None:
+def test_derived_keys_differ(number: int) -> None:
     keys = derive_row_keys(np.arange(50), Stream.ROWS, 0)
     derived = derive_keys(keys.repeat(number), np.tile(np.arange(number), 50))
     assert len(set(derived.tolist()) | set(keys.tolist())) == 50 * number + 50

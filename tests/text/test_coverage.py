@@ -1,9 +1,11 @@
-"""Text that a vocabulary cannot spell is counted, and a warning is given."""
+"""Unknown tokens and words split into characters are counted; a vocabulary that does not fit the text causes a warning."""
+
+import logging
 
 import numpy as np
 import pytest
+from support.errors import notices
 
-from electra.console import console
 from electra.text.coverage import Coverage, CoverageCounter, report_coverage
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
@@ -63,10 +65,14 @@ def test_special_tokens_are_not_counted() -> None:
         (Coverage(), False),
     ],
 )
-def test_poor_coverage_is_a_warning(coverage: Coverage, poor: bool) -> None:
+def test_poor_coverage_is_a_warning(coverage: Coverage, poor: bool, caplog: pytest.LogCaptureFixture) -> None:
     assert coverage.is_poor == poor
-    with console.capture() as capture:
-        report_coverage(coverage, "the text", "train one on it")
-    line = " ".join(capture.get().split())
-    assert ("! the text: " in line and "does not fit this text; train one on it" in line) == poor
-    assert (not coverage.tokens) or f"{coverage.unknown_share:.1%} of the tokens are [UNK]" in line
+    report_coverage(coverage, "the text", "train one on it")
+    if not coverage.tokens:
+        assert not caplog.records
+        return
+    (line,) = notices(caplog, "unknown-tokens")
+    assert caplog.records[0].levelno == (logging.WARNING if poor else logging.INFO)
+    assert line.startswith("the text: ")
+    assert f"{coverage.unknown_share:.1%}" in line
+    assert ("train one on it" in line) == poor

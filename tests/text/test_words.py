@@ -1,4 +1,4 @@
-"""Lines encoded by a table of words have the ids that the tokenizer gives them."""
+"""Lines encoded with a cache of words have the same ids as those encoded by the tokenizer."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def agree(encoder: LineEncoder, lines: list[str]) -> bool:
 def test_ids_equal_those_of_the_tokenizer(trained: Tokenizer) -> None:
     encoder = LineEncoder(trained)
     assert agree(encoder, LINES)
-    assert agree(encoder, LINES[::-1])  # all words are known by now
+    assert agree(encoder, LINES[::-1])  # all words are cached
     assert agree(encoder, [])
 
 
@@ -59,7 +59,7 @@ def test_ids_are_equal_for_all_of_unicode(trained: Tokenizer) -> None:
         assert agree(LineEncoder(trained), lines)
 
 
-def test_batches_and_clearing_the_table_do_not_change_ids(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_clearing_the_cache_do_not_change_ids(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_encoder, "BATCH_CHARS", 50)
     encoder = LineEncoder(trained, capacity=100)
     most = 0

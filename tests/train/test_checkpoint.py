@@ -1,5 +1,6 @@
-"""Checkpoints: whole or not at all, checked, the newest few, and clear words when the disk does not play along."""
+"""Checkpoints: content, detection of damage, number that is kept, and errors of the file system."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.errors import notices, raises
 from support.places import TESTS
 from support.tiny_models import checkpoints_in, trained_module
 from torch import nn
@@ -22,7 +24,7 @@ def same(a: nn.Module, b: nn.Module) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
-def test_everything_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_saved_state_is_restored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept = checkpoints_in(tmp_path)
     module, optimizer = trained_module()
     sums = {"loss": torch.tensor(1.5, dtype=torch.float64), "scores": torch.arange(4.0)}
@@ -38,16 +40,16 @@ def test_everything_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         torch.manual_seed(9)
         one(torch.randn(5, 4)).square().mean().backward()
         two.step()
-    assert same(module, other), "the next update is the same, so the moments are"
+    assert same(module, other), "the next update is equal, so the moments of the optimizer are equal too"
     assert not caplog.messages
 
 
-def test_nothing_there_is_a_fresh_start(tmp_path: Path) -> None:
+def test_without_checkpoints_the_initial_state_is_returned(tmp_path: Path) -> None:
     kept = checkpoints_in(tmp_path)
     assert kept.restore(*trained_module()) == TrainingState()
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
+def test_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     kept = checkpoints_in(tmp_path, keep=2)
     for step in (1, 2, 4, 30):
         kept.save(*trained_module(), TrainingState(step))
@@ -56,7 +58,7 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_a_damaged_one_is_recognized_and_the_one_before_is_used(
+def test_damaged_checkpoint_is_skipped(
     tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = checkpoints_in(tmp_path)
@@ -76,12 +78,11 @@ def test_a_damaged_one_is_recognized_and_the_one_before_is_used(
     state = kept.restore(module, optimizer)
     assert state.step == 1
     assert same(module, first)
-    (warning,) = caplog.messages
-    assert "step-00000002: damaged" in warning
-    assert "it is not used" in warning
+    (warning,) = notices(caplog, "damaged-checkpoint")
+    assert "step-00000002" in warning
 
 
-def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(
+def test_run_does_not_start_again_if_all_checkpoints_are_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = checkpoints_in(tmp_path)
@@ -89,13 +90,13 @@ def test_when_all_are_damaged_it_says_so_instead_of_beginning_anew(
         kept.save(*trained_module(), TrainingState(step))
     for path in kept.paths():
         (path / "model.safetensors").unlink()
-    with pytest.raises(RunError, match="every checkpoint is damaged"):
+    with raises(RunError, "all-damaged", kept.directory):
         kept.restore(*trained_module())
-    assert len(caplog.messages) == 2
+    assert len(notices(caplog, "damaged-checkpoint")) == 2
 
 
 @pytest.mark.parametrize("name", ["", "step-00000002", "step-00000002/state.json", "step-00000002/model.safetensors"])
-def test_one_that_may_not_be_read_is_not_called_damaged(
+def test_checkpoint_without_read_permission_is_not_reported_as_damaged(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = checkpoints_in(tmp_path)
@@ -105,18 +106,18 @@ def test_one_that_may_not_be_read_is_not_called_damaged(
 
     def refuse(path: Path, *_) -> None:
         if path == locked or locked in path.parents:
-            raise PermissionError(13, "Permission denied", str(path))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     for method in ("open", "iterdir", "read_text"):
         allowed = getattr(Path, method)
         monkeypatch.setattr(Path, method, lambda path, *a, f=allowed, **k: refuse(path) or f(path, *a, **k))
-    with pytest.raises(RunError, match=f"{locked}.*: no permission to read it; nothing is known to be damaged"):
+    with raises(RunError, "no-permission", locked):
         kept.restore(*trained_module())
     assert not caplog.messages
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_who_may_read_the_weights_is_for_the_umask_to_say(tmp_path: Path, mask: int) -> None:
+def test_umask_determines_the_permissions_of_weights(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         storage.write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
@@ -128,7 +129,7 @@ def test_who_may_read_the_weights_is_for_the_umask_to_say(tmp_path: Path, mask: 
     assert {file.stat().st_mode & 0o777 for file in files} == {0o666 & ~mask}
 
 
-def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:
+def test_damaged_newer_checkpoint_does_not_displace_a_new_one(tmp_path: Path) -> None:
     kept = checkpoints_in(tmp_path, keep=1)
     kept.save(*trained_module(), TrainingState(9))
     (kept.paths()[0] / "model.safetensors").write_bytes(b"")
@@ -138,8 +139,10 @@ def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_killed_while_writing_leaves_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A process is killed -9 in the middle of a write; what it left is neither used nor in the way."""
+def test_process_killed_while_writing_leaves_the_previous_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The incomplete files that it leaves are not used, and the next checkpoint replaces them."""
     script = f"""
 import os, sys
 sys.path.insert(0, {str(TESTS)!r})
@@ -166,8 +169,8 @@ kept.save(*trained_module(), TrainingState(2))
 
 
 @pytest.mark.slow
-def test_a_write_that_fails_half_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The system refuses to make a file larger than 4 kB, as a full disk would; the last checkpoint stays."""
+def test_failed_write_leaves_the_previous_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A limit of 4 kB on the size of files makes a write fail as a full disk does."""
     script = f"""
 import resource, sys
 sys.path.insert(0, {str(TESTS)!r})
@@ -184,39 +187,37 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     kept.save(big, torch.optim.AdamW(big.parameters()), TrainingState(2))
 except StorageError as error:
-    print(error)
+    print(error.code, error)
 """
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert "step-00000002" in done.stdout
-    assert "cannot be written" in done.stdout
-    assert len(done.stdout.splitlines()) == 1
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("unwritable ")
+    assert "step-00000002" in line
     kept = checkpoints_in(tmp_path)
     assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
     assert kept.restore(*trained_module()).step == 1
     assert not caplog.messages
 
 
-def test_a_full_disk_is_said_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_detected_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = checkpoints_in(tmp_path)
     kept.save(*trained_module(), TrainingState(1))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
-    with pytest.raises(
-        StorageError, match=r"a checkpoint needs 0 MB, 0 MB are free.*make room and run the same command"
-    ):
+    with raises(StorageError, "unwritable", os.strerror(errno.ENOSPC), "0 MB"):
         kept.save(*trained_module(), TrainingState(2))
     assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_no_permission(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+def test_missing_write_permission(tmp_path: Path) -> None:
     kept = checkpoints_in(tmp_path)
     tmp_path.chmod(0o500)
-    with pytest.raises(StorageError, match="cannot be written"):
+    with raises(StorageError, "unwritable", os.strerror(errno.EACCES)):
         kept.save(*trained_module(), TrainingState(1))
 
 
-def test_another_model(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_rejected(tmp_path: Path) -> None:
     kept = checkpoints_in(tmp_path)
     kept.save(*trained_module(), TrainingState(1))
-    with pytest.raises(RunError, match="step-00000001: holds the parameters of another model"):
+    with raises(RunError, "other-model", "step-00000001"):
         kept.restore(nn.Linear(3, 3))

@@ -1,10 +1,11 @@
-"""AdamW: what decays, and the variant without bias correction, against the update rule written out."""
+"""AdamW against its update rule, with and without bias correction; weight decay, clipping, and other optimizers."""
 
 from pathlib import Path
 
 import pytest
 import torch
 from support.callbacks import AtStep, CrashError, crash
+from support.errors import raises
 from support.tiny_models import checkpoints_in, trained_module
 from support.toy import trace
 from torch import nn
@@ -43,7 +44,7 @@ def test_biases_and_layer_norms_do_not_decay() -> None:
 
 
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_updates_against_the_rule_written_out(bias_correction: bool) -> None:
+def test_updates_equal_those_of_the_update_rule(bias_correction: bool) -> None:
     torch.manual_seed(0)
     config = OptimizerConfig(eps=1e-3, weight_decay=0.1, bias_correction=bias_correction)
     layer = nn.Linear(3, 2).double()
@@ -68,7 +69,7 @@ def test_updates_against_the_rule_written_out(bias_correction: bool) -> None:
             torch.testing.assert_close(p.detach(), expected[name], rtol=1e-9, atol=1e-12)
 
 
-def test_one_clip_for_all_gradients() -> None:
+def test_gradients_are_clipped_by_their_common_norm() -> None:
     a, b = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
     a.grad, b.grad = torch.tensor([3.0]), torch.tensor([4.0])
     assert float(clip_gradients([a, b], OptimizerConfig(clip_norm=1.0))) == pytest.approx(5.0)
@@ -76,10 +77,10 @@ def test_one_clip_for_all_gradients() -> None:
 
 
 @pytest.mark.slow
-def test_an_optimizer_from_outside_trains_and_resumes(
+def test_optimizer_of_a_user_trains_and_resumes(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SGD with momentum; its state is another one than AdamW's."""
+    """SGD with momentum, whose state differs from that of AdamW."""
     kind = OptimizerKind(
         lambda groups, config: torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.beta1),
         lambda config, rate, step, decays: {"lr": rate},
@@ -95,10 +96,10 @@ def test_an_optimizer_from_outside_trains_and_resumes(
     module, adamw = trained_module()
     checkpoints_in(tmp_path).save(module, adamw, TrainingState(1))
     sgd = build_optimizer(module.named_parameters(), OptimizerConfig(kind="sgd"))
-    with pytest.raises(RunError, match="exp_avg.*no state of a parameter"):
+    with raises(RunError, "unknown-state", "exp_avg"):
         checkpoints_in(tmp_path).restore(module, sgd)
 
 
-def test_an_unknown_optimizer() -> None:
-    with pytest.raises(UsageError, match="optimizer.kind: expected adamw, got lion"):
+def test_unknown_optimizer_is_rejected() -> None:
+    with raises(UsageError, "unknown-choice", "optimizer.kind", "adamw", "lion"):
         OptimizerConfig(kind="lion")

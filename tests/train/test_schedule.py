@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.errors import raises
 
 from electra.errors import UsageError
 from electra.presets import reference, small
@@ -20,10 +21,10 @@ def rate(run: Recipe, step: int, seconds: float = 0.0, flops: float = 0.0) -> fl
     return learning_rate(run, step, seconds, flops)
 
 
-def test_linear_up_then_linear_to_zero() -> None:
+def test_linear_warmup_and_linear_decay_to_zero() -> None:
     run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5)
     rates = [rate(run, step) for step in range(1000)]
-    assert rates[0] == pytest.approx(0.005)  # the middle of the first of 100 steps up
+    assert rates[0] == pytest.approx(0.005)  # the middle of the first of 100 warm-up steps
     assert rates[49] == pytest.approx(0.495)
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates.index(max(rates)) in (99, 100)
@@ -32,13 +33,13 @@ def test_linear_up_then_linear_to_zero() -> None:
     assert all(rate > 0 for rate in rates)
 
 
-def test_warm_up_is_never_more_than_its_largest_share() -> None:
+def test_warmup_is_at_most_its_maximum_share() -> None:
     short = recipe(Budget(steps=300), warmup_steps=10_000, max_warmup=0.1)
     rates = [rate(short, step) for step in range(300)]
     assert rates.index(max(rates)) in (29, 30)
 
 
-def test_by_the_clock_the_rate_follows_elapsed_time_alone() -> None:
+def test_rate_of_a_run_by_time_depends_on_time_only() -> None:
     run = recipe(Budget(hours=1.0), max_warmup=0.1)
     assert rate(run, 17, 180.0) == pytest.approx(0.5)
     assert rate(run, 3, 360.0) == pytest.approx(1.0)
@@ -47,7 +48,7 @@ def test_by_the_clock_the_rate_follows_elapsed_time_alone() -> None:
     assert run.budget.done(5, 3600.0, 1e9) == 1.0
 
 
-def test_by_flops_the_rate_follows_them_alone() -> None:
+def test_rate_of_a_run_by_flops_depends_on_flops_only() -> None:
     run = recipe(Budget(flops=1e12), max_warmup=0.1)
     assert rate(run, 17, 5.0, 5e10) == pytest.approx(0.5)
     assert rate(run, 3, 9_999.0, 1e11) == pytest.approx(1.0)
@@ -56,7 +57,7 @@ def test_by_flops_the_rate_follows_them_alone() -> None:
     assert str(run.budget) == "1e+12 FLOPs"
 
 
-def test_reference_multiplies_warm_up_and_decay() -> None:
+def test_reference_schedule_multiplies_warmup_and_decay() -> None:
     run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind="linear-product")
     expected = [(1 - t / 1000) * min(1.0, t / 100) for t in range(1000)]
     assert [rate(run, t) for t in range(1000)] == pytest.approx(expected)
@@ -65,7 +66,7 @@ def test_reference_multiplies_warm_up_and_decay() -> None:
 
 
 @pytest.mark.parametrize("steps", [1_000, 5_000, 200_000])
-def test_reference_rates_of_short_runs_are_those_of_the_original_code(steps: int) -> None:
+def test_reference_rates_of_short_runs_equal_those_of_the_original_code(steps: int) -> None:
     """REFERENCE 2.7: rate x (1 - t / T) x min(1, t / 10,000), also where the run is shorter than its warm-up."""
     schedule = reference(small()).schedule
     run = replace(recipe(Budget(steps=steps)), schedule=schedule)
@@ -74,24 +75,31 @@ def test_reference_rates_of_short_runs_are_those_of_the_original_code(steps: int
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"steps": 3, "hours": 1.0}, {"steps": 0}, {"hours": -1.0}, {"flops": 0.0, "steps": 1}]
+    ("given", "code", "values"),
+    [
+        ({}, "wrong-budget", ["--steps", "--hours", "--flops"]),
+        ({"steps": 3, "hours": 1.0}, "wrong-budget", ["--steps", "--hours", "--flops"]),
+        ({"flops": 0.0, "steps": 1}, "wrong-budget", ["--steps", "--hours", "--flops"]),
+        ({"steps": 0}, "out-of-range", ["--steps", 0]),
+        ({"hours": -1.0}, "out-of-range", ["--hours", 0]),
+    ],
 )
-def test_a_budget_is_one_of_three(given: dict) -> None:
-    with pytest.raises(UsageError, match="--steps|--hours"):
+def test_invalid_budgets_are_rejected(given: dict, code: str, values: list[object]) -> None:
+    with raises(UsageError, code, *values):
         Budget(**given)
 
 
-def test_a_warm_up_that_is_no_share() -> None:
-    with pytest.raises(UsageError, match=r"schedule\.max_warmup is 1\.5"):
+def test_warmup_share_out_of_range_is_rejected() -> None:
+    with raises(UsageError, "out-of-range", "schedule.max_warmup", 1.5):
         ScheduleConfig(max_warmup=1.5)
 
 
-def test_a_schedule_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedule_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEDULES, "constant", Schedule(lambda done, warmup: min(1.0, done / warmup)))
     run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind="constant")
     assert [rate(run, t) for t in (0, 49, 500, 999)] == pytest.approx([0.005, 0.495, 1.0, 1.0])
 
 
-def test_an_unknown_schedule() -> None:
-    with pytest.raises(UsageError, match="schedule.kind: expected linear or linear-product, got cosine"):
+def test_unknown_schedule_is_rejected() -> None:
+    with raises(UsageError, "unknown-choice", "schedule.kind", "linear or linear-product", "cosine"):
         ScheduleConfig(kind="cosine")

@@ -47,9 +47,10 @@ def is_finished(directory: Path, settings: Settings) -> bool:
         return False
     finished = (directory / MANIFEST).exists()
     existing = load_settings(directory)
-    if changed := _describe_text_difference(existing, settings, finished):
+    if difference := _find_text_difference(existing, settings, finished):
+        code, changed = difference
         raise DataError(
-            "other-text",
+            code,
             f"{directory}: prepared from other text: {changed}; "
             "restore the original text to resume, or choose another --out for the new text",
         )
@@ -107,18 +108,18 @@ def remove_all(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def _describe_text_difference(existing: Settings, wanted: Settings, compare_sizes: bool) -> str | None:
-    """Describe how the text differs; None if it does not."""
+def _find_text_difference(existing: Settings, wanted: Settings, compare_sizes: bool) -> tuple[str, str] | None:
+    """Return the code and the description of a difference between the texts; None if there is none."""
     before, now = dict(existing.sources), dict(wanted.sources)
     if list(before) != list(now):
         other = sorted(before.keys() ^ now.keys())
-        which = f"such as {other[0]}" if other else "in another order"
-        return f"{format_count(len(before), 'file')}, now {len(now):,}, {which}"
+        code, which = ("other-text", f"such as {other[0]}") if other else ("other-order", "in another order")
+        return code, f"{format_count(len(before), 'file')}, now {len(now):,}, {which}"
     changed = [name for name in now if before[name] != now[name]] if compare_sizes else []
     if not changed:
         return None
     more = f", and {format_count(len(changed) - 1, 'more file')} changed" if len(changed) > 1 else ""
-    return f"{changed[0]} had {before[changed[0]]:,} bytes and has {now[changed[0]]:,} now{more}"
+    return "other-text", f"{changed[0]} had {before[changed[0]]:,} bytes and has {now[changed[0]]:,} now{more}"
 
 
 def _describe_setting_differences(existing: Settings, wanted: Settings) -> list[str]:

@@ -124,8 +124,10 @@ class Manifest:
                     f"{directory}: preparation was not finished (there is no {MANIFEST}); "
                     "run the same command again to resume it",
                 )
-            what = f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
-            raise DataError("missing", f"{directory}: {what}; electra prepare creates prepared data")
+            advice = "electra prepare creates prepared data"
+            if directory.exists():
+                raise DataError("no-manifest", f"{directory}: not prepared data (there is no {MANIFEST}); {advice}")
+            raise DataError("missing", f"{directory}: no such directory; {advice}")
         return load_json(path, cls)
 
 
@@ -147,7 +149,7 @@ def load_json(path: Path, schema: type[T]) -> T:
     except DataError as error:
         if data.lstrip()[:1] != b"{":  # a truncated object may be from this package, anything else is not
             raise make_foreign_error(path) from None
-        raise make_foreign_error(path) if "not JSON" not in str(error) else make_damaged_error(path, error) from None
+        raise make_foreign_error(path) if error.code != "not-json" else make_damaged_error(path, error) from None
     if header.format != FORMAT:
         raise make_foreign_error(path)
     if header.version != VERSION:

@@ -158,7 +158,7 @@ def _prepare(
         )
         if not any(record.train for record in records):
             remove_all(out)
-            raise TextError("no-text", f"{', '.join(corpus.sources)}: the text has no tokens to train on")
+            raise TextError("no-tokens", f"{', '.join(corpus.sources)}: the text has no tokens to train on")
         return _finish(out, settings, tokenizer, records)
     finally:
         remove_partial(out)

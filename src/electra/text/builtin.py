@@ -20,6 +20,8 @@ from electra.runtime.workers import available_cores, map_unordered
 from electra.storage import write_atomically
 from electra.text.prose import read_paragraphs
 
+log = logging.getLogger(__name__)
+
 VERSION = 1
 """Version of the extraction; a new one invalidates cached text."""
 
@@ -52,7 +54,7 @@ def get_builtin_text() -> Path:
     except StorageError as error:
         folder = Path(tempfile.mkdtemp(prefix="electra-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        logging.getLogger(__name__).warning("%s; the built-in text is written to a temporary folder", error)
+        log.warning(f"{error}; the built-in text is written to a temporary folder", extra={"code": "no-cache"})
         path = folder / path.name
         write_atomically(path, text)
     return path

@@ -243,7 +243,7 @@ def _from_json(file: Path) -> Tokenizer:
     added = [token["content"] for token in content.get("added_tokens", []) if token["content"] not in vocab]
     if added:
         raise TokenizerError(
-            "wrong-ids", f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"
+            "added-tokens", f"{file}: {len(added)} added tokens, like {added[0]!r}, are not in the WordPiece vocabulary"
         )
     lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
     return Tokenizer(

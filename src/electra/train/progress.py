@@ -64,7 +64,9 @@ class Progress(Callback):
             done = self.budget.share(state)
             left = state.seconds / done - state.seconds if done else 0.0
             log.info(
-                f"{self.name}: {self.format_position(state)} {self.metrics} · {done:.0%} done · ETA {format_duration(left)}"
+                f"{self.name}: {self.format_position(state)} {self.metrics} · {done:.0%} done · "
+                f"ETA {format_duration(left)}",
+                extra={"code": "progress"},
             )
 
     def on_train_end(self, state: TrainingState) -> None:

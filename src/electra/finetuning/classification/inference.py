@@ -173,7 +173,7 @@ def check_pairs(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
         pairs = is_pair if pairs is None else pairs
         if is_pair != pairs:
             raise DataError(
-                "pair-or-single",
+                "unexpected-pair" if is_pair else "missing-pair",
                 f"{text.place}: {'a pair of texts' if is_pair else 'one text'}, but the model reads "
                 f"{'pairs (a tab between, --text-pair, or two strings)' if pairs else 'single texts'}",
             )
