@@ -203,6 +203,7 @@ sys.exit("pandas" in sys.modules)
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
+@pytest.mark.slow
 def test_only_damaged_chunks_are_prepared_again(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     prepare(corpus, tokenizer, out, workers=1, heldout=0.2)

@@ -71,6 +71,7 @@ def test_run_learns_and_writes_its_files(model, glue, tmp_path, caplog) -> None:
     assert {path.name for path in (tmp_path / "out/seed-1").iterdir()} == left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "metric"), [("mrpc", "accuracy"), ("stsb", "spearman"), ("rte", "accuracy"), ("mnli", "accuracy")]
 )
@@ -139,6 +140,7 @@ def test_kill_9(model, glue, tmp_path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_best_epoch_is_selected_by_option(model, glue, tmp_path, monkeypatch) -> None:
     """If the score falls from epoch to epoch, the weights of the first epoch are selected."""
     falling = iter([3.0, 2.0, 1.0, 0.0, 50.0])
@@ -167,6 +169,7 @@ def test_seeds_differ_and_repeat(model, glue, tmp_path) -> None:
     assert not torch.equal(weights(tmp_path / "a")[name], other[name])
 
 
+@pytest.mark.slow
 def test_from_scratch_ignores_the_weights(model, glue, tmp_path) -> None:
     """With a learning rate near 0, the weights keep their initial values."""
     frozen = config(model, glue, epochs=1.0, learning_rate=1e-12)
@@ -180,6 +183,7 @@ def test_from_scratch_ignores_the_weights(model, glue, tmp_path) -> None:
     assert float(fresh.std()) == pytest.approx(float(original.std()), rel=0.1)
 
 
+@pytest.mark.slow
 def test_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -> None:
     for summed in (False, True):
         settings = config(model, glue, epochs=1.0, dropout=0.0, learning_rate=1e-12, summed_loss=summed)
@@ -188,6 +192,7 @@ def test_summed_loss_is_the_batch_size_times_the_mean(model, glue, tmp_path) -> 
     assert rows[1]["gradient_norm"] == pytest.approx(16 * rows[0]["gradient_norm"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_bias_correction_is_an_option(model, glue, tmp_path) -> None:
     """The first update is the rate times g / |g|; without correction it is (1 - beta1) / sqrt(1 - beta2) = 3.16 times that."""
     for corrected in (None, False, True):
@@ -204,6 +209,7 @@ def test_bias_correction_is_an_option(model, glue, tmp_path) -> None:
     assert torch.equal(default, uncorrected)
 
 
+@pytest.mark.slow
 def test_table_without_dev(model, tmp_path, caplog) -> None:
     rows = [
         {"t": f"the {a} is {w}", "y": y} for a in ("cat", "dog", "fox") for w, y in (("good", "kind"), ("bad", "rude"))

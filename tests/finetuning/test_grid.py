@@ -110,6 +110,7 @@ def test_files_for_the_site(done) -> None:
     assert all(0 <= value <= 5 for value in similarities)
 
 
+@pytest.mark.slow
 def test_ax_and_wnli(settings, tmp_path, caplog) -> None:
     """AX is predicted by the models of MNLI; WNLI is scored by candidates, and its runs are averaged as for other tasks."""
     data = write_wnli(write_glue(tmp_path / "glue", rows=32))
@@ -190,6 +191,7 @@ def test_kill_9(settings, tmp_path) -> None:
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_grid_resumes_at_the_first_missing_run(settings, tmp_path, monkeypatch) -> None:
     glue(settings, tmp_path, tasks=["sst2"], seeds=2)
     (tmp_path / "sst2" / "seed-1" / "results.json").unlink()

@@ -163,6 +163,7 @@ def write_choices(path: Path, number: int, seed: int) -> Path:
     return write_jsonl(path, rows)
 
 
+@pytest.mark.slow
 def test_new_kind_of_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, "choice", CHOICE)
     model = save_model(tmp_path / "model")

@@ -31,6 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model"))
 
 
+@pytest.mark.slow
 def test_tagging(model, tmp_path) -> None:
     write_conll(tmp_path / "data" / "train.txt", 40, 0)
     write_conll(tmp_path / "data" / "dev.txt", 10, 1)
@@ -95,6 +96,7 @@ def test_questions_without_answers(model, tmp_path) -> None:
     assert metrics["best_f1"]["median"] >= 90
 
 
+@pytest.mark.slow
 def test_wnli_by_candidates(model, tmp_path) -> None:
     write_wnli(tmp_path)
     config = settings(model, "wnli-candidates", data=str(tmp_path), epochs=30.0, dropout=0.0)

@@ -60,6 +60,7 @@ def test_encoder() -> None:
             torch.testing.assert_close(ours[real], theirs[real], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(9, 4, 8), (9, 9, 9), (64, 64)])
 def test_tokens_that_pad_a_packed_batch_do_not_change_results(
     lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ def expected_start(name: str, p: torch.Tensor, std: float, embedding_std: float 
     return std * 0.8796, 2 * std  # a normal distribution truncated at two standard deviations has 0.88 of the deviation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stds", [(0.02, None), (0.1, None), (0.1, 0.02)])
 @pytest.mark.parametrize("network", [Discriminator, MaskedLM])
 def test_initial_values(network, stds) -> None:

@@ -51,6 +51,7 @@ def ours(module: torch.nn.Module, inputs: tuple) -> torch.Tensor:
     return module(*inputs, everywhere)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
 @pytest.mark.parametrize("head", NETWORKS)
@@ -70,6 +71,7 @@ def test_transformers_reads_our_checkpoints(tmp_path: Path, head: str, config: E
     torch.testing.assert_close(module.encoder(*inputs)[real], hidden[real], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "bin"])
 @pytest.mark.parametrize("config", [SAME, PROJECTED], ids=["E=H", "E!=H"])
 @pytest.mark.parametrize("head", NETWORKS)

@@ -183,6 +183,7 @@ def test_changed_library_is_compiled_again(process: Process, damage: Callable[[P
     assert process.start() == []
 
 
+@pytest.mark.slow
 def test_library_of_another_user_is_compiled_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder that only this user and root can write to."""
     [library] = process.start()
@@ -206,6 +207,7 @@ def test_library_is_used_again_without_a_umask(process: Process) -> None:
     assert process.start() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("part", ["chosen", "electra"])
 def test_folder_that_others_can_write_is_not_used(
@@ -277,6 +279,7 @@ def test_checked_file_is_the_loaded_one(process: Process, monkeypatch: pytest.Mo
     assert library.read_bytes() == b"evil"
 
 
+@pytest.mark.slow
 def test_files_of_killed_builds_are_removed(
     process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,6 +123,7 @@ def run_with_mistake(mistake: Callable[[Batch, torch.Tensor], object], monkeypat
     return step(model(), (40, 23), monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", RAISED)
 def test_synchronization_raises(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error, synchronize = RAISED[mistake]
@@ -130,6 +131,7 @@ def test_synchronization_raises(mistake: str, monkeypatch: pytest.MonkeyPatch) -
         run_with_mistake(synchronize, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", RECORDED)
 def test_device_transfer_is_recorded(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(run_with_mistake(RECORDED[mistake], monkeypatch)) == 1

@@ -69,6 +69,7 @@ def test_killed_worker_is_reported() -> None:
         list(map_unordered(os._exit, [3] * 9, 2))
 
 
+@pytest.mark.slow
 def test_main_scripts_need_no_guard(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(FACTORIALS)

@@ -69,6 +69,7 @@ def test_length_warmup_has_the_same_share_of_every_run(name: str) -> None:
             assert config.length_warmup.steps == pytest.approx(share * updates, abs=1), variant.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["base", "large"])
 def test_objectives_differ_only_in_their_objective(scale: str) -> None:
     """The masked share, 25 % at large, is equal too: "the same hyperparameters" (section 3.4)."""
@@ -104,6 +105,7 @@ def test_warmup_equals_the_papers() -> None:
 SMALL = [74.1, 76.0, 77.7, 79.0, 79.9]
 
 
+@pytest.mark.slow
 def test_efficiency_has_the_scores_of_table_1() -> None:
     grid = study("efficiency")
     electra = [variant for variant in grid.variants if variant.line == "ELECTRA"]
@@ -156,6 +158,7 @@ def test_generator_initializer_range_scales_with_the_width(scale: str) -> None:
             assert kernels == pytest.approx(fitted * (reference.model.hidden_size / model.hidden_size) ** 0.5)
 
 
+@pytest.mark.slow
 def test_generator_sizes_of_figure_3() -> None:
     grid = study("generator-size", "base")
     assert grid.axis is not None
@@ -174,6 +177,7 @@ def test_generator_sizes_of_figure_3() -> None:
     assert costs["d256-gunigram"] < costs["d256-g64"] < costs["d256-g256"] < costs["d256-g768"]
 
 
+@pytest.mark.slow
 def test_variants_of_training_algorithms_tying_and_negative_results() -> None:
     base = SCALES["base"]().config
     rows = {

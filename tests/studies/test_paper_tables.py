@@ -99,6 +99,7 @@ def test_numbers_agree_to_two_digits(computed: float | int, printed: str, same: 
     assert agrees(computed, printed) is same
 
 
+@pytest.mark.slow
 def test_printed_output(capsys: pytest.CaptureFixture) -> None:
     cli.main(["paper-table", "8"])
     shown = capsys.readouterr().out.splitlines()

@@ -109,6 +109,7 @@ def test_budget_by_hours_is_computed_once(text: Path, glue: Path, tmp_path: Path
         assert run_study(study_config(text, glue, out, hours=hours, **words))["budget"] == first["budget"]
 
 
+@pytest.mark.slow
 def test_dry_run_writes_nothing(text: Path, glue: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out = tmp_path / "study"
     plan = run_study(study_config(text, glue, out, hours=0.5, variants=("electra", "mlm")), dry_run=True)

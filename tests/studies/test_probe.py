@@ -65,6 +65,7 @@ def test_probe_finds_information_in_the_words(model: Path, tmp_path: Path) -> No
     assert again == sentiment
 
 
+@pytest.mark.slow
 def test_probe_of_random_labels_is_at_chance(model: Path, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for split, number in (("train", 200), ("dev", 400)):

@@ -232,6 +232,7 @@ def test_equal_results_give_equal_files(tmp_path: Path) -> None:
     assert drawings[0] == drawings[1]
 
 
+@pytest.mark.slow
 def test_figure_has_scores_and_differences(tmp_path: Path) -> None:
     figure = draw(results_of("model-size", tmp_path, good))
     tuned, best, last, difference, paper = figure.axes

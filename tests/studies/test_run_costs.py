@@ -62,6 +62,7 @@ def test_counting_leaves_the_random_state_unchanged() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_options_change_the_counts() -> None:
     default = electra.flops()
     assert default == electra.flops(preset="small") == count_costs(small())
@@ -76,6 +77,7 @@ def test_options_change_the_counts() -> None:
     assert bert["parameters"]["other"] == 0
 
 
+@pytest.mark.slow
 def test_printed_output(capsys: pytest.CaptureFixture) -> None:
     cli.main(["flops", "--preset", "base", "--steps", "1e6"])
     shown = capsys.readouterr().out

@@ -43,6 +43,7 @@ def test_states_are_hugging_face_states_at_the_first_token_of_each_word(model: P
     np.testing.assert_allclose(np.stack(states), torch.cat(expected, 1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_layers_encode_neighbors_and_embeddings_do_not(model: Path, tmp_path: Path) -> None:
     for split, number in (("train", 200), ("dev", 100)):
         write_neighbors(tmp_path / f"{split}.txt", number, seed=number)
@@ -54,6 +55,7 @@ def test_layers_encode_neighbors_and_embeddings_do_not(model: Path, tmp_path: Pa
     assert probe_toy_tags(model, tmp_path) == found
 
 
+@pytest.mark.slow
 def test_sentences_are_limited(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tags, "MAX_SENTENCES", 20)
     write_conll(tmp_path / "train.txt", 60, seed=1)

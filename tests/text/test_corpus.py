@@ -230,6 +230,7 @@ def test_parquet_column_of_another_type_is_rejected(tmp_path: Path) -> None:
         list(Corpus((str(path),)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["long.txt", "long.txt.zst", "long.txt.gz", "long.jsonl"])
 def test_line_of_50_mb_is_rejected_before_it_is_in_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -285,6 +286,7 @@ except UsageError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "value", "choices"),
     [("documents", "page", "blank-line, file, line"), ("encoding_errors", "ignore", "strict, replace")],

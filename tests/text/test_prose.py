@@ -190,6 +190,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     builtin.get_builtin_text.cache_clear()
 
 
+@pytest.mark.slow
 def test_builtin_corpus_has_no_repetitions_and_is_cached(installation: Path, monkeypatch) -> None:
     corpus = Corpus(("builtin",))
     documents = [piece.lines for piece in corpus]

@@ -37,6 +37,7 @@ def every_sequence(letters: str, words: int) -> list[list[str]]:
     return [list(sequence) for sequence in itertools.product(tags, repeat=words)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "letters", "theirs"),
     [("BIO2", "BI", IOB2), ("IOB1", "BI", IOB1), ("IOBES", "BIES", IOBES), ("BILOU", "BILU", BILOU)],

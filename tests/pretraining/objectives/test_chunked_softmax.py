@@ -53,6 +53,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(chunked_softmax, "BLOCK_SIZE", {"cpu": request.param * SIZES.vocab_size})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blocks")
 def test_loss_and_gradients_equal_plain_softmax(network, hidden, targets) -> None:
     weights = torch.rand(targets.shape)  # a different gradient for every row
@@ -98,6 +99,7 @@ def test_excluded_tokens_have_probability_zero(network) -> None:
     torch.testing.assert_close(scores[~excluded], logits[~excluded] / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blocks")
 def test_samples_do_not_depend_on_block_size(network, hidden, targets) -> None:
     torch.manual_seed(1)

@@ -123,6 +123,7 @@ def test_generator_sizes_follow_their_multipliers() -> None:
     assert "generator of 1 layer of 16" in electra.summary()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "temperature"), [("unigram", 1.0), ("unigram", 2.0), ("uniform", 1.0)])
 def test_frequency_samples_follow_their_distribution(kind: str, temperature: float) -> None:
     electra = model(generator=GeneratorConfig(kind=kind, temperature=temperature))
@@ -207,6 +208,7 @@ def test_embeddings_have_their_own_initializer_range() -> None:
             assert float(network.encoder.layers[0].ffn.up.weight.std().detach()) > 0.1
 
 
+@pytest.mark.slow
 def test_sentence_task_has_loss_and_uncorrupted_rows() -> None:
     contrast = ContrastConfig(weight=2.0, unchanged=0.25)
     electra, inputs = model(contrast=contrast), batch(lengths=(40,) * 400)

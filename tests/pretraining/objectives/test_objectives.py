@@ -25,6 +25,7 @@ def rows_of(inputs: Batch, rows: slice) -> Batch:
     return Batch(inputs.input_ids[rows], inputs.token_type_ids[rows], inputs.lengths[rows], mask, inputs.row_keys[rows])
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_untrained_loss_is_ln_v_plus_50_ln_2() -> None:
     vocab = 30_522
@@ -48,6 +49,7 @@ def test_untrained_masked_lm_loss_is_ln_v() -> None:
     assert bert.generator is None
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("with_replacement", [False, True])
@@ -66,6 +68,7 @@ def test_corruption_of_a_row_does_not_depend_on_its_micro_batch(objective: str, 
         assert torch.equal(alone.corrupted.input_ids, full.corrupted.input_ids[rows, :length])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_micro_batches_sum_to_the_global_loss(objective: str) -> None:
     """Micro-batch losses divided by global counts sum to the global loss; means of means do not (row lengths differ)."""

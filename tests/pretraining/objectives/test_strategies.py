@@ -23,6 +23,7 @@ def test_weighted_positions_follow_their_weights() -> None:
     assert chisquare(counts[:4].numpy(), (weights[:4].double() / 15 * rows).numpy()).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_rare_tokens_are_masked_more_often() -> None:
     inputs = batch(lengths=(60,) * 200)
     shares = {}
