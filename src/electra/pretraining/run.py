@@ -55,7 +55,7 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
     """
     require_trackers(config.log_to)
     directory = RunDirectory(out)
-    config = with_absolute_paths(config)
+    config = make_paths_absolute(config)
     with start_runtime(config.runtime) as runtime:
         with share_errors(runtime):
             facts = beginning(config, directory)
@@ -141,7 +141,7 @@ def beginning(config: PretrainConfig, directory: RunDirectory) -> dict[str, Any]
     }
 
 
-def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
+def make_paths_absolute(config: PretrainConfig) -> PretrainConfig:
     """The configuration as it is saved: it means the same files from any folder."""
 
     def absolute(source: str) -> str:
