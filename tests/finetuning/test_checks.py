@@ -9,7 +9,7 @@ from support.errors import check_message, notices
 from support.toy_tasks import TINY, finetune_settings, save_model, write_conll, write_glue, write_jsonl, write_questions
 
 from electra.finetuning.classification.task import TextClassification
-from electra.finetuning.preparation import VOCABULARY_ADVICE, prepare
+from electra.finetuning.preparation import VOCABULARY_ADVICE, prepare_inputs
 from electra.finetuning.qa.config import SpanConfig
 
 
@@ -37,13 +37,15 @@ def get_levels(caplog: pytest.LogCaptureFixture, code: str) -> list[str]:
 
 
 def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model)
+    prepare_inputs(
+        finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model
+    )
     [message] = notices(caplog, "unknown-tokens")
     check_message(message, "table", "[UNK]")
     assert message.count("0.0%") == 2
     assert get_levels(caplog, "unknown-tokens") == ["INFO"]
     caplog.clear()
-    prepare(
+    prepare_inputs(
         finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "고양이 개 여우", "the dog"])), model
     )
     train, dev = notices(caplog, "unknown-tokens")
@@ -53,16 +55,16 @@ def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, caplog: pytest
 
 
 def test_warning_about_few_dev_examples(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat", "a dog", "a fox"])), model)
+    prepare_inputs(finetune_settings(model, "table", **table(tmp_path, ["the cat", "a dog", "a fox"])), model)
     [message] = notices(caplog, "few-examples")
     check_message(message, "table", 2, "dev", "50%")
     assert get_levels(caplog, "few-examples") == ["WARNING"]
     caplog.clear()
     data = str(write_glue(tmp_path / "glue", rows=100))
-    prepare(finetune_settings(model, "sst2", data=data), model)
+    prepare_inputs(finetune_settings(model, "sst2", data=data), model)
     assert not notices(caplog, "few-examples")
     (tmp_path / "glue" / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe cat\t1\n")
-    prepare(finetune_settings(model, "sst2", data=data), model)
+    prepare_inputs(finetune_settings(model, "sst2", data=data), model)
     [message] = notices(caplog, "few-examples")
     check_message(message, "sst2", 1, "dev", "100%")
 
@@ -70,7 +72,7 @@ def test_warning_about_few_dev_examples(model: Path, tmp_path: Path, caplog: pyt
 def test_questions_are_counted_instead_of_chunks(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = {split: str(write_questions(tmp_path / f"{split}.json", 8, 0)) for split in ("train", "dev")}
     span = SpanConfig(doc_stride=1, max_query_length=2)
-    prepared = prepare(finetune_settings(model, "squad1", **files, max_length=8, span=span), model)
+    prepared = prepare_inputs(finetune_settings(model, "squad1", **files, max_length=8, span=span), model)
     assert len(prepared.examples["dev"]) > 8
     [message] = notices(caplog, "few-examples")
     check_message(message, "squad1", 8, "dev")
@@ -79,7 +81,7 @@ def test_questions_are_counted_instead_of_chunks(model: Path, tmp_path: Path, ca
 def test_warning_about_untrained_positions(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     long, short = "the cat is not very good , the dog is", "the cat is good"
     settings = table(tmp_path, [short, short, long])
-    prepare(finetune_settings(model, "table", **settings), model)
+    prepare_inputs(finetune_settings(model, "table", **settings), model)
     [message] = notices(caplog, "longer-than-pretraining")
     check_message(message, "table", model, "train", "dev")
     numbers = re.findall(r"\d+", message.replace(str(model), ""))
@@ -87,9 +89,9 @@ def test_warning_about_untrained_positions(model: Path, tmp_path: Path, caplog: 
     assert get_levels(caplog, "longer-than-pretraining") == ["WARNING"]
     caplog.clear()
     for options in ({"max_length": 8}, {"from_scratch": True}):
-        prepare(finetune_settings(model, "table", **settings, **options), model)
+        prepare_inputs(finetune_settings(model, "table", **settings, **options), model)
     other = save_model(tmp_path / "other", TINY)  # its config.json has no length of pre-training
-    prepare(finetune_settings(other, "table", **settings), other)
+    prepare_inputs(finetune_settings(other, "table", **settings), other)
     assert not notices(caplog, "longer-than-pretraining")
 
 
@@ -106,7 +108,9 @@ def test_kind_of_labels_is_logged(
     model: Path, tmp_path: Path, labels: list, kind: str, values: list, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For integers, the message names the number of values, the limit, and the option for the other kind."""
-    prepared = prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
+    prepared = prepare_inputs(
+        finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model
+    )
     assert isinstance(prepared.task, TextClassification)
     assert prepared.task.kind == kind
     [message] = notices(caplog, "column-kind")
@@ -120,7 +124,7 @@ def test_span_head_without_hugging_face_class(
     model: Path, tmp_path: Path, head: str, stock: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = {split: str(write_questions(tmp_path / f"{split}.json", 8, 0)) for split in ("train", "dev")}
-    prepare(finetune_settings(model, "squad1", **files, span=SpanConfig(head=head)), model)
+    prepare_inputs(finetune_settings(model, "squad1", **files, span=SpanConfig(head=head)), model)
     messages = notices(caplog, "no-hf-class")
     assert len(messages) == (not stock)
     for message in messages:
@@ -129,11 +133,11 @@ def test_span_head_without_hugging_face_class(
 
 def test_classifier_without_hugging_face_class(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     labels = [f"label {i}" for i in range(TINY.hidden_size // 2 + 1)]
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
+    prepare_inputs(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
     [message] = notices(caplog, "no-hf-class")
     check_message(message, "table")
     caplog.clear()
     write_conll(tmp_path / "conll" / "train.txt", 8, 0)
     write_conll(tmp_path / "conll" / "dev.txt", 8, 1)
-    prepare(finetune_settings(model, "chunk", data=str(tmp_path / "conll")), model)
+    prepare_inputs(finetune_settings(model, "chunk", data=str(tmp_path / "conll")), model)
     assert not notices(caplog, "no-hf-class")

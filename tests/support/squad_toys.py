@@ -80,7 +80,7 @@ def write_squad(path: Path, questions: list[Question], version: str = "v2.0") ->
 
 
 def draw_beam(length: int, beam: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw an output of a joint head for a chunk."""
+    """Draw an output of a joint head for a window."""
     return {
         "starts": rng.integers(0, length, beam).astype(np.float32),
         "start_log_probs": rng.normal(size=beam).astype(np.float32),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.commands.masked_lm import standard_input
+from electra.commands.masked_lm import read_standard_input
 from electra.config.checks import check_local
 from electra.errors import DataError, UsageError
 from electra.external import check_output_path
@@ -90,7 +90,7 @@ def split_pairs(given: Sequence[Any]) -> list[tuple[str, ...]]:
     Raises:
         UsageError: an argument is neither a sentence nor two.
     """
-    lines = [line for each in given for line in (standard_input() if each == "-" else [each])]
+    lines = [line for each in given for line in (read_standard_input() if each == "-" else [each])]
     items = [tuple(line.split("\t")) if isinstance(line, str) else tuple(line) for line in lines]
     for item in items:
         if len(item) not in (1, 2) or not all(isinstance(each, str) for each in item):

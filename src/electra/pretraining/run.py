@@ -55,7 +55,7 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
     """
     require_trackers(config.log_to)
     directory = RunDirectory(out)
-    config = with_absolute_paths(config)
+    config = make_paths_absolute(config)
     with start_runtime(config.runtime) as runtime:
         with share_errors(runtime):
             facts = collect_shared_facts(config, directory)
@@ -146,7 +146,7 @@ def collect_shared_facts(config: PretrainConfig, directory: RunDirectory) -> dic
     }
 
 
-def with_absolute_paths(config: PretrainConfig) -> PretrainConfig:
+def make_paths_absolute(config: PretrainConfig) -> PretrainConfig:
     """Return the configuration with absolute paths, so that the saved one does not depend on the current folder."""
     return replace(
         config,

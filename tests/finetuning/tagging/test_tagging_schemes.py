@@ -9,7 +9,14 @@ from support.errors import check_message, raises
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, guess_scheme, marks_spans, repair_bio, to_bio2
+from electra.finetuning.tagging.schemes import (
+    SCHEMES,
+    convert_to_bio2,
+    find_scheme,
+    guess_scheme,
+    marks_spans,
+    repair_bio,
+)
 
 # Adjacent spans of the same type and of different types, and spans of one word: where the schemes differ.
 SAME_SPANS = {
@@ -29,7 +36,7 @@ def sentence(tags: str, place: str = "a.txt:1") -> Sentence:
 def test_every_scheme_is_found_and_converted_to_bio2(scheme: str) -> None:
     found = sentence(SAME_SPANS[scheme])
     assert find_scheme([found]) == scheme
-    assert to_bio2(found.tags or (), scheme) == tuple(SAME_SPANS["BIO2"].split())
+    assert convert_to_bio2(found.tags or (), scheme) == tuple(SAME_SPANS["BIO2"].split())
 
 
 def every_sequence(letters: str, words: int) -> list[list[str]]:
@@ -47,7 +54,10 @@ def test_conversion_keeps_the_spans_of_seqeval(scheme: str, letters: str, theirs
     assert len(valid) > 50
     for tags in valid:
         expected = [(entity.start, entity.end, entity.tag) for entity in Entities([tags], theirs).entities[0]]
-        found = [(span.start, span.end, span.tag) for span in Entities([list(to_bio2(tags, scheme))], IOB2).entities[0]]
+        found = [
+            (span.start, span.end, span.tag)
+            for span in Entities([list(convert_to_bio2(tags, scheme))], IOB2).entities[0]
+        ]
         assert found == expected, tags
         covered = sum(end - start for start, end, _ in expected)
         assert covered == sum(tag != "O" for tag in tags), "every tagged word of a valid sequence is in a span"
@@ -76,7 +86,7 @@ def test_corpus_that_follows_several_schemes_gets_the_first() -> None:
 
 
 def test_types_with_hyphens() -> None:
-    assert to_bio2(("B-NP-SBJ", "E-NP-SBJ", "S-X"), "IOBES") == ("B-NP-SBJ", "I-NP-SBJ", "B-X")
+    assert convert_to_bio2(("B-NP-SBJ", "E-NP-SBJ", "S-X"), "IOBES") == ("B-NP-SBJ", "I-NP-SBJ", "B-X")
     assert find_scheme([sentence("B-NP-SBJ I-NP-SBJ")]) == "BIO2"
 
 
