@@ -1,31 +1,25 @@
 """Models and labeled data sets of the Hugging Face hub; both need the extra `electra[hub]`."""
 
-import importlib.util
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from electra.errors import DataError, ModelError, UsageError
+from electra.errors import DataError, ModelError
+from electra.external import one_line
+from electra.text.hub import require_hub
 
 log = logging.getLogger(__name__)
 
-
 MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
-
-
-def require_hub(what: str) -> None:
-    """Raise a UsageError if the extra is not installed."""
-    if importlib.util.find_spec("datasets") is None or importlib.util.find_spec("huggingface_hub") is None:
-        raise UsageError(
-            "missing-extra", f"{what}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')"
-        )
+"""Files of a hub model that are downloaded."""
 
 
 def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[Any]]:
-    """The columns of one split.
+    """Read the columns of one split of a data set: name -> values.
 
     Raises:
+        UsageError: the extra `hub` is not installed.
         DataError: there is no such data set, configuration or split, or the hub cannot be reached.
     """
     require_hub(f"hf://{dataset}")
@@ -33,29 +27,28 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
 
     try:
         return datasets.load_dataset(dataset, config, split=split).to_dict()
-    except Exception as error:  # as varied as its file formats and file systems
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    except Exception as error:  # the type depends on the file format and the file system
+        reason = f"{type(error).__name__}: {one_line(error, 300)}"
         raise DataError("unreadable", f"hf://{dataset}: {config}/{split} cannot be read ({reason})") from error
 
 
 def find_model_directory(model: str) -> Path:
-    """The directory of a model: the path itself, the model of a run, or a downloaded hub model.
+    """Return the directory of a model, given as a directory with config.json, a run, or a hub name (which is downloaded).
 
-    A pre-training run has it in discriminator/ (or masked_lm/), a fine-tuning run in model/, one over several seeds in
-    seed-N/model/, of which the first is taken, and logged.
+    The model of a pre-training run is in discriminator/ or masked_lm/, that of a fine-tuning run in model/, or in
+    seed-N/model/, of which the lowest seed is used and logged.
 
     Raises:
         ModelError: neither a directory nor a model on the hub.
+        UsageError: a hub name, and the extra `hub` is not installed.
     """
     path = Path(model)
     for candidate in (path, path / "discriminator", path / "masked_lm", path / "model"):
         if (candidate / "config.json").exists():
             return candidate
     if seeds := sorted(path.glob("seed-*/model/config.json"), key=lambda found: (len(str(found)), found)):
-        log.info(
-            f"{seeds[0].parent} (the first of {len(seeds)} seeds; name another one's directory to take that)",
-            extra={"code": "first-seed"},
-        )
+        others = f" (the first of {len(seeds)} seeds; for another, name its directory)" if len(seeds) > 1 else ""
+        log.info(f"model: {seeds[0].parent}{others}", extra={"code": "first-seed"})
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
         raise ModelError("not-model", f"{model}: not a model directory, it has no config.json")
@@ -65,5 +58,5 @@ def find_model_directory(model: str) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(model, allow_patterns=MODEL_FILES))
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = f"{type(error).__name__}: {one_line(error, 300)}"
         raise ModelError("missing", f"{model}: neither a directory nor a model on the hub ({reason})") from error

@@ -13,11 +13,23 @@ PREFIX = "hf://"
 BATCH_ROWS = 64
 
 
+def require_hub(source: str) -> None:
+    """Check that the packages of the extra `hub` are installed, before `source` is read from the hub.
+
+    Raises:
+        UsageError: a package is missing; the message has the command that installs the extra.
+    """
+    if any(importlib.util.find_spec(package) is None for package in ("datasets", "huggingface_hub")):
+        raise UsageError(
+            "missing-extra", f"{source}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')"
+        )
+
+
 def open_dataset(source: str, text_field: str) -> Any:
     """Open a data set as a streaming `datasets.IterableDataset` with only its text column.
 
     Raises:
-        UsageError: the name is malformed, or the package `datasets` is not installed.
+        UsageError: the name is malformed, or the extra `hub` is not installed.
         TextError: the data set cannot be opened, or has no such column.
     """
     match = re.fullmatch(r"hf://(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<split>[^:@]+))?", source)
@@ -26,11 +38,7 @@ def open_dataset(source: str, text_field: str) -> Any:
             "bad-address",
             f"{source}: expected hf://owner/name, hf://owner/name:config or hf://owner/name@split for a hub data set",
         )
-    if importlib.util.find_spec("datasets") is None:
-        raise UsageError(
-            "missing-extra",
-            f"{source}: reading hub data sets needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')",
-        )
+    require_hub(source)
     import datasets
 
     try:
