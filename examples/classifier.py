@@ -1,4 +1,4 @@
-"""Fine-tune a classifier on a table and use it: python examples/classifier.py MODEL reviews.csv OUT"""
+"""Fine-tune a classifier on a table and predict with it: python examples/classifier.py MODEL reviews.csv OUT"""
 
 import sys
 

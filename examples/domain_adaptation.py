@@ -2,8 +2,9 @@
 
     python examples/domain_adaptation.py GENERAL DOMAIN OUT [OPTION=VALUE ...]
 
-GENERAL and DOMAIN are files or folders of text. Options, such as `hours=1` or `preset=small`, go to both runs; the defaults
-make a short demonstration. With an existing ELECTRA, leave out the first run and give its directory as `init`.
+GENERAL and DOMAIN are files or folders of text. Options, such as `hours=1` or `preset=small`, are those of `electra.pretrain`
+for both runs; the defaults give a short demonstration. If you have an ELECTRA, leave out the first run and give the directory
+of the model as `init`.
 """
 
 import sys
@@ -14,17 +15,17 @@ import yaml
 import electra
 
 
-def main(general: str, domain: str, out: str, *words: str) -> None:
-    """Print the discriminator's held-out AUC on domain text before and after adaptation."""
-    options = {"preset": "tiny", "hours": 0.05} | {
-        name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in words)
+def main(general: str, domain: str, out: str, *options: str) -> None:
+    """Print the discriminator's held-out AUC on domain text before and after adaptation; `options` are NAME=VALUE."""
+    settings = {"preset": "tiny", "hours": 0.05} | {
+        name: yaml.safe_load(value) for name, value in (option.split("=", 1) for option in options)
     }
-    if "steps" in options:
-        del options["hours"]
+    if "steps" in settings:
+        del settings["hours"]
     before, after = Path(out, "general"), Path(out, "adapted")
-    electra.pretrain(general, out=before, **options)
-    electra.pretrain(domain, out=after, init=str(before), **options)
-    # The run on domain text has prepared it with the tokenizer of the first: both are scored on the same held-out documents.
+    electra.pretrain(general, out=before, **settings)
+    electra.pretrain(domain, out=after, init=str(before), **settings)
+    # The domain text is prepared with the tokenizer of the first run, so that both are scored on the same held-out documents.
     for name, run in (("before", before), ("after", after)):
         metrics = electra.evaluate(run, data=after / "data")
         print(f"{name} adaptation: AUC {metrics['auc']:.3f}, generator accuracy {metrics['generator_accuracy']:.1%}")

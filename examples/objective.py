@@ -1,6 +1,6 @@
-"""An objective of your own: find words that were swapped. python examples/objective.py TEXT OUT [OPTION=VALUE ...]
+"""Pre-train with a new objective, detection of swapped tokens: python examples/objective.py TEXT OUT [OPTION=VALUE ...]
 
-The corruption exchanges the tokens at the masked positions of a sequence; the target is ELECTRA's, replaced or original.
+The corruption permutes the tokens at the masked positions of a sequence; the target is ELECTRA's, original or replaced.
 """
 
 import sys
@@ -17,7 +17,7 @@ from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, Objecti
 
 
 class SwapTokens(Corruption):
-    """Each masked position gets the token of the next one; the last gets that of the first."""
+    """Replace the token at each masked position by that of the next masked position, and the last one by the first."""
 
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         original = batch.input_ids.gather(1, masked.positions)
@@ -44,7 +44,7 @@ OBJECTIVES["swap"] = Objective(
 
 
 def main(text: str, out: str, *options: str) -> None:
-    """Pre-train with the objective on the sources of text; `options` are `electra.pretrain`'s, as NAME=VALUE."""
+    """Pre-train with the objective on the text; `options` are those of `electra.pretrain`, as NAME=VALUE."""
     settings = {name: yaml.safe_load(value) for name, value in (option.split("=", 1) for option in options)}
     electra.show_log()
     summary = electra.pretrain(text, out=out, preset="tiny", objective="swap", **settings)

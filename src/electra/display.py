@@ -1,4 +1,4 @@
-"""Results of the commands on the terminal: one function per command, from its return value and its options."""
+"""Display of the results of commands on the terminal: a function per command, of its return value and its options."""
 
 import json
 import sys
@@ -9,92 +9,92 @@ from typing import Any
 from electra.console import Output, console, show_rows
 
 
-def show_pretrain(summary: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show the held-out metrics, and sample sentences if this call finished the run."""
     from electra.pretraining.export import show_metrics, show_samples
 
-    if summary:  # empty in all processes except the main one
+    if summary:  # it is empty in all processes but the main one
         show_metrics(summary["heldout"])
         show_samples(summary.get("samples", []))
 
 
-def show_evaluate(metrics: Mapping[str, float], given: Mapping[str, Any]) -> None:
+def show_evaluate(metrics: Mapping[str, float], options: Mapping[str, Any]) -> None:
     """Show the held-out metrics."""
     from electra.pretraining.export import show_metrics
 
     show_metrics(metrics)
 
 
-def show_evaluate_mlm(metrics: Mapping[str, float], given: Mapping[str, Any]) -> None:
+def show_evaluate_mlm(metrics: Mapping[str, float], options: Mapping[str, Any]) -> None:
     """Show the accuracies with their standard errors."""
     from electra.pretraining.evaluation.mlm_accuracy import show_accuracies
 
     show_accuracies(metrics)
 
 
-def show_fill_mask(rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
-    """Show a table of tokens for each [MASK]."""
+def show_fill_mask(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    """Show a table of tokens and probabilities for each [MASK]; `rows` are those of `fill_mask`."""
     from rich.table import Table
     from rich.text import Text
 
     for row in rows:
-        number = row["text"].count("[MASK]")
-        which = f"  ([MASK] {row['mask'] + 1} of {number}, the others unchanged)" if number > 1 else ""
-        console.print(row["text"] + which, markup=False)
-        grid = Table(box=None)
+        num_masks = row["text"].count("[MASK]")
+        note = f"  ([MASK] {row['mask'] + 1} of {num_masks}, the others unchanged)" if num_masks > 1 else ""
+        console.print(row["text"] + note, markup=False)
+        table = Table(box=None)
         for name in row["answers"][0]:
-            grid.add_column(
+            table.add_column(
                 "original (D)" if name == "original" else name, justify="left" if name == "token" else "right"
             )
         for answer in row["answers"]:
-            token, *numbers = answer.values()
-            grid.add_row(Text(token), *(f"{value:.4f}" for value in numbers))
-        console.print(grid)
+            token, *probabilities = answer.values()
+            table.add_row(Text(token), *(f"{value:.4f}" for value in probabilities))
+        console.print(table)
 
 
-def show_finetune(summary: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Show medians over the seeds if there are several, and the results file."""
-    number = len(summary["seeds"])
-    for split, metrics in summary["metrics"].items() if number > 1 else ():
+def show_finetune(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Show median and standard deviation of each metric if there are several seeds, and the path of the results."""
+    num_seeds = len(summary["seeds"])
+    for split, metrics in summary["metrics"].items() if num_seeds > 1 else ():
         for metric, spread in metrics.items():
             line = f"{split} {metric}: median {spread['median']:.1f}, standard deviation {spread['std']:.1f}"
-            console.print(f"{line} over {number} seeds", markup=False)
-    console.print(f"Results: {Path(given['out']) / 'results.json'}", markup=False)
+            console.print(f"{line} over {num_seeds} seeds", markup=False)
+    console.print(f"Results: {Path(options['out']) / 'results.json'}", markup=False)
 
 
-def show_glue(results: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Show a table of the scores and the paper's."""
+def show_glue(results: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Show a table of the scores, with those of the paper."""
     from electra.finetuning.benchmark.grid import show_table
 
     show_table(results)
 
 
-def show_predict(predictions: Iterable[Mapping[str, Any]], given: Mapping[str, Any]) -> None:
-    """Write JSON lines to standard output if no file is given."""
-    for row in predictions:
-        if given.get("out") is None:
+def show_predict(predictions: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    """Compute the predictions; write them to standard output as JSON lines, unless a file is given."""
+    for prediction in predictions:
+        if options.get("out") is None:
             output = Output(sys.stdout, required=True)
-            output.write(json.dumps(row, ensure_ascii=False) + "\n")
+            output.write(json.dumps(prediction, ensure_ascii=False) + "\n")
             output.flush()
 
 
-def show_flops(counted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Show FLOPs by network and part, and parameters."""
+def show_flops(counts: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Show FLOPs and parameters by network and part."""
     from electra.studies.paper.run_costs import show_counts
 
-    show_counts(counted)
+    show_counts(counts)
 
 
-def show_paper_table(table: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Show the computed numbers and the published ones."""
+def show_paper_table(table: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Show the computed numbers beside the published ones."""
     from electra.studies.paper.computed_tables import show_table
 
     show_table(table)
 
 
-def show_study(result: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Show the table of the study, or the plan of a dry run. Exits with 1 if a run failed."""
-    if result["summary"]:  # empty if a dry run has nothing to do
+def show_study(result: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Show the table of the study, or the plan of a dry run; exit with 1 if a run failed."""
+    if result["summary"]:  # it is empty if a dry run has no run left
         show_rows(result["summary"])
     if result.get("failed"):
         raise SystemExit(1)

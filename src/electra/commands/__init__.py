@@ -1,4 +1,4 @@
-"""The commands as Python functions, with the names and defaults of the command line. They log and print nothing."""
+"""The commands as Python functions, with the names and defaults of the command line. They write to the log, not to stdout."""
 
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask

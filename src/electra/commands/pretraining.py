@@ -1,4 +1,4 @@
-"""From text to an encoder: tokenizer, prepare, pretrain, evaluate, evaluate_mlm."""
+"""The commands of pre-training: tokenizer, prepare, pretrain, evaluate, evaluate_mlm."""
 
 import logging
 import os
@@ -33,12 +33,12 @@ def tokenizer(
     encoding_errors: Literal["strict", "replace"] = "strict",
     private: bool = False,
 ) -> Path:
-    """Train a WordPiece tokenizer, as used by BERT and ELECTRA. An existing tokenizer in `out` is never replaced.
+    """Train a WordPiece tokenizer, as BERT and ELECTRA have. An existing tokenizer in `out` is never replaced.
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
         out: Directory for tokenizer.json, tokenizer_config.json and vocab.txt.
-        vocab_size: Tokens of the vocabulary, special tokens included.
+        vocab_size: Number of tokens, special tokens included.
         cased: Keep capital letters.
         keep_accents: Keep accents in an uncased vocabulary.
         documents: Separator of documents in a .txt file.
@@ -49,12 +49,17 @@ def tokenizer(
 
     Returns:
         The directory.
+
+    Raises:
+        TextError: the text is missing, cannot be read, or is too little for a vocabulary of this size.
+        TokenizerError: `out` contains another tokenizer or other files.
+        UsageError: an option has a wrong value.
     """
     from electra.data.pipeline import open_corpus, save_trained_tokenizer
 
     check_local({"--out": out})
     directory = check_output_path(out)
-    corpus = open_corpus(sources(text), documents, text_field, encoding_errors)
+    corpus = open_corpus(list_sources(text), documents, text_field, encoding_errors)
     with restrict_permissions(private):
         save_trained_tokenizer(directory, corpus, vocab_size, cased, keep_accents)
     return directory
@@ -73,14 +78,14 @@ def prepare(
     encoding_errors: Literal["strict", "replace"] = "strict",
     private: bool = False,
 ) -> Path:
-    """Tokenize text into shards of examples that training maps into memory. An interrupted call can be repeated.
+    """Tokenize text into shards of examples, which training maps into memory. An interrupted call can be repeated.
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
         tokenizer: Tokenizer directory or vocab.txt.
         out: Directory for the shards.
-        seq_len: Tokens of the longest example.
-        workers: Processes; by default one per core. The result does not depend on it.
+        seq_len: Maximum tokens of an example.
+        workers: Number of processes; by default one per core. The result does not depend on it.
         seed: Seed of segment lengths and of the choice of held-out documents.
         documents: Separator of documents in a .txt file.
         text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
@@ -90,17 +95,23 @@ def prepare(
 
     Returns:
         The directory.
+
+    Raises:
+        TextError: the text is missing or cannot be read.
+        TokenizerError: the tokenizer is missing or malformed.
+        DataError: `out` has other data.
+        UsageError: an option has a wrong value.
     """
     from electra.data.pipeline import log_corpus, open_corpus, prepare_with_progress
     from electra.text.tokenizer import load_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
     directory = check_output_path(out)
-    corpus = open_corpus(sources(text), documents, text_field, encoding_errors)
-    known = load_tokenizer(Path(tokenizer))
+    corpus = open_corpus(list_sources(text), documents, text_field, encoding_errors)
+    loaded_tokenizer = load_tokenizer(Path(tokenizer))
     log_corpus(corpus)
     with restrict_permissions(private):
-        prepare_with_progress(corpus, known, directory, seq_len=seq_len, workers=workers, seed=seed)
+        prepare_with_progress(corpus, loaded_tokenizer, directory, seq_len=seq_len, workers=workers, seed=seed)
     log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)", extra={"code": "prepared"})
     return directory
 
@@ -115,9 +126,9 @@ def pretrain(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> dict[str, Any]:
-    """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Run again with the same `out`, it resumes.
+    """Pre-train an encoder, from text to a scored Hugging Face checkpoint. Called again with the same `out`, it resumes.
 
-    Values come from the preset, then from the config file, then from the options, each overriding the one before.
+    Values come from the preset, then from the config file, then from the options; later ones override earlier ones.
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
@@ -126,31 +137,42 @@ def pretrain(
         config: Config file.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
-        callbacks: From Python, objects of subclasses of `electra.Callback` that follow the training.
+        callbacks: From Python, objects of subclasses of `electra.Callback`, called in the training.
         options: Fields of `electra.pretraining.config.PretrainConfig`; nested ones as dictionaries or by dotted names, as
             in `optimizer={"learning_rate": 1e-4}` or `**{"optimizer.learning_rate": 1e-4}`.
 
     Returns:
-        The run's summary: steps, seconds, FLOPs, held-out metrics, findings; and `samples`, held-out sentences with the
-        discriminator's probabilities, if this call finished the run.
+        The summary of the run: steps, seconds, FLOPs, held-out metrics, findings; and `samples`, held-out sentences with the
+        discriminator's probabilities, if this call finished the run. Empty in all processes but the main one.
+
+    Raises:
+        UsageError: an option is missing or unknown, has a wrong value, or contradicts another one.
+        TextError: text is missing or cannot be read.
+        DataError: `data` is not prepared data, is damaged, or is too small for a batch.
+        ModelError: `init` is not a model, or does not match the configuration.
+        RunError: `out` belongs to another process or configuration, or its files are damaged.
+        DivergedError: the gradients are not finite.
+        SystemExit: a signal stopped the run after a checkpoint was saved.
     """
     from electra.pretraining.run import pretrain as run
 
     directory = check_output_path(out)
-    overrides = flatten(options) | ({"text": sources(text)} if text else {}) | ({"preset": preset} if preset else {})
-    built = resolve_pretraining(overrides, config, directory)
-    for line in find_unused_options(overrides, built):
+    overrides = (
+        flatten(options) | ({"text": list_sources(text)} if text else {}) | ({"preset": preset} if preset else {})
+    )
+    resolved = resolve_pretraining(overrides, config, directory)
+    for line in find_unused_options(overrides, resolved):
         log.warning(line, extra={"code": "health"})
-    log_preset(built)
+    log_preset(resolved)
     with restrict_permissions(private):
-        return run(built, directory, callbacks)
+        return run(resolved, directory, callbacks)
 
 
 def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, out: Path) -> PretrainConfig:
-    """The configuration of a pre-training run: preset, config file, overrides.
+    """Resolve the configuration of a pre-training run: preset, config file, overrides.
 
-    The sequence length of prepared data, and the sizes of the model in `init`, take the place of the preset's. Without
-    `config`, text and data, the configuration saved in `out` is the config file, so that a run is resumed by `out` alone.
+    The sequence length of prepared data and the sizes of the model in `init` override those of the preset. Without `config`,
+    text and data, the configuration saved in `out` is the config file, so that `out` alone resumes a run.
 
     Args:
         overrides: Given options by name.
@@ -159,29 +181,29 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
 
     Raises:
         UsageError: no such preset or option, or a wrong value.
-        DataError: `data` is no prepared data.
-        ModelError: `init` is no model.
+        DataError: `data` is not prepared data.
+        ModelError: `init` is not a model.
     """
     check_local({"--config": config, "--data": overrides.get("data"), "--init": overrides.get("init")})
-    path, own = Path(config) if config else None, out / "config.yaml"
-    if path is None and own.exists() and not overrides.get("text") and not overrides.get("data"):
-        path = own
+    path, saved = Path(config) if config else None, out / "config.yaml"
+    if path is None and saved.exists() and not overrides.get("text") and not overrides.get("data"):
+        path = saved
     file = read_config(path, PretrainConfig, "pretrain") if path else {}
     given = check_options(PretrainConfig, overrides, "pretrain")
     preset = get_preset(given.get("preset") or file.get("preset") or "small")
-    derived = derived_options(given.get("init") or file.get("init"), given.get("data") or file.get("data"))
+    derived = read_derived_options(given.get("init") or file.get("init"), given.get("data") or file.get("data"))
     layer = derived | file | {"preset": preset.preset}
     return resolve(preset, layer, given, alternatives=BUDGETS, command="pretrain")
 
 
-def derived_options(init: str | None, data: str | None) -> dict[str, Any]:
-    """Options that follow from the model to continue, which can be missing here, and from the prepared data."""
+def read_derived_options(init: str | None, data: str | None) -> dict[str, Any]:
+    """Read the options that follow from the model in `init`, if it exists, and from the prepared data."""
     sizes = read_initial_sizes(Path(init)) if init and Path(init).exists() else {}
     return {**sizes, **({"seq_len": Manifest.load(Path(data)).seq_len} if data else {})}
 
 
 def log_preset(config: PretrainConfig) -> None:
-    """Log the options whose values differ from the preset's, which distinguish the logs of two runs."""
+    """Log the preset and the options that differ from it, so that the logs of two runs can be told apart."""
     preset, values = flat_fields(get_preset(config.preset)), flat_fields(config)
     inputs = ("preset", "text", "data", "tokenizer")
     changed = [name for name, value in values.items() if value != preset[name] and name not in inputs]
@@ -189,9 +211,9 @@ def log_preset(config: PretrainConfig) -> None:
     log.info(f"preset {config.preset} ({shown or 'unchanged'})", extra={"code": "preset"})
 
 
-def sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:
-    """The sources of text as strings; a single string or path is one source."""
-    return tuple(os.fspath(each) for each in ([text] if isinstance(text, str | os.PathLike) else text))
+def list_sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:
+    """Return the sources of text as strings; a single string or path is one source."""
+    return tuple(os.fspath(source) for source in ([text] if isinstance(text, str | os.PathLike) else text))
 
 
 def evaluate(run: PathLike, *, data: PathLike | None = None) -> dict[str, float]:
@@ -203,6 +225,10 @@ def evaluate(run: PathLike, *, data: PathLike | None = None) -> dict[str, float]
 
     Returns:
         The metrics by name.
+
+    Raises:
+        RunError: `run` is not a run directory, has no checkpoint, or is damaged.
+        DataError: `data` is not prepared data, or has another tokenizer.
     """
     from electra.pretraining.export import evaluate_run
 
@@ -218,10 +244,10 @@ def evaluate_mlm(
     examples: int = 1_000,
     candidates: int = 100,
 ) -> dict[str, float]:
-    """Compute the masked-LM accuracy of an ELECTRA (Appendix G) on held-out text, one token of each example masked.
+    """Compute the masked-LM accuracy of an ELECTRA (Appendix G) on held-out text, with one masked token in each example.
 
-    It is computed for generator and discriminator together, for the generator alone, and for an ideal discriminator, which
-    is right whenever the original token is among the candidates.
+    It is computed for generator and discriminator together, for the generator alone, and for an ideal discriminator, which is
+    right whenever the original token is among the candidates.
 
     Args:
         run: Finished run directory.
@@ -232,6 +258,12 @@ def evaluate_mlm(
 
     Returns:
         The accuracies by name.
+
+    Raises:
+        RunError: `run` is not a run directory, or is not finished.
+        ModelError: a network is missing, or that of `bert` has another tokenizer.
+        DataError: `data` is not prepared data, has another tokenizer, or has sequences longer than a model's positions.
+        UsageError: a number is out of range, or a model is of the wrong objective.
     """
     from electra.pretraining.evaluation.mlm_accuracy import evaluate_as_mlm
 

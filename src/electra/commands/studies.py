@@ -1,4 +1,4 @@
-"""FLOPs, the tables of the paper, and its experiments: flops, paper_table, study."""
+"""The commands for FLOPs, tables and experiments of the paper: flops, paper_table, study."""
 
 import os
 from collections.abc import Iterable
@@ -21,14 +21,17 @@ def flops(
     """Count the training and inference FLOPs of a preset, as in Appendix E of the paper, and its parameters.
 
     Args:
-        preset: The configuration.
-        objective: Pre-training task, instead of the preset's.
+        preset: Name of the preset.
+        objective: Pre-training objective, instead of the preset's.
         seq_len: Tokens of a sequence, instead of the preset's.
         steps: Number of updates, instead of the preset's.
         batch_size: Sequences of one update, instead of the preset's.
 
     Returns:
         See `electra.studies.paper.run_costs.count_costs`.
+
+    Raises:
+        UsageError: no such preset or objective, a wrong value, or more tokens than the model has positions.
     """
     from electra.config.resolve import resolve
     from electra.presets import get_preset
@@ -38,7 +41,7 @@ def flops(
     if seq_len is not None and seq_len > config.model.max_positions:
         raise UsageError(
             "longer-than-model",
-            f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}",
+            f"--seq-len {seq_len} is more than the {config.model.max_positions} positions of {preset}; lower it",
         )
     given = {"objective": objective, "seq_len": seq_len, "steps": steps, "training.batch_size": batch_size}
     overrides = {name: value for name, value in given.items() if value is not None}
@@ -46,13 +49,16 @@ def flops(
 
 
 def paper_table(number: int) -> dict[str, Any]:
-    """Compute the FLOPs and parameters in a table of the paper, beside the printed ones.
+    """Compute the FLOPs and parameters in a table of the paper, for comparison with the published ones.
 
     Args:
         number: Number of the table: 1, 2, 4 or 8.
 
     Returns:
         See `electra.studies.paper.computed_tables.paper_table`.
+
+    Raises:
+        UsageError: there is no such table.
     """
     from electra.studies.paper.computed_tables import paper_table as compute
 
@@ -79,10 +85,10 @@ def study(
     dry_run: bool = False,
     private: bool = False,
 ) -> dict[str, Any]:
-    """Reproduce a table or figure of the paper by a grid of runs at equal compute. Run again with the same `out`, it resumes.
+    """Reproduce a table or figure of the paper by a grid of runs at equal compute. Called again with this `out`, it resumes.
 
     Args:
-        name: The study.
+        name: Name of the study.
         data: Directory that `electra prepare` wrote, or text, which is prepared once for all runs.
         glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
         tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL), for a linear probe of the frozen
@@ -90,13 +96,13 @@ def study(
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
         scale: tiny (minutes per run on a CPU core), mini (25 minutes per run), or a preset with the paper's budget.
         seeds: Pre-training runs per variant.
-        hours: Choose the budget so that the whole grid takes about this long, estimated from measured steps.
+        hours: Choose the budget so that the grid takes about this many hours, estimated from measured steps.
         tasks: Tasks of GLUE; by default the paper's eight, at the scales tiny and mini cola sst2 mrpc stsb rte.
         variants: Run only these variants; by default all.
         finetune_seeds: Fine-tuning runs per task; the score is their median. 0: only the linear probe; repeat the call with
             a larger number to add fine-tuning.
-        workers: Runs at a time, each in its own process; they share the CPU's threads.
-        rates: Peak learning rates by objective, as the study learning-rate finds them: "electra=2e-3", "mlm=1e-3".
+        workers: Number of runs at a time, each in its own process; they share the threads of the CPU.
+        rates: Peak learning rates by objective, as found by the study learning-rate: "electra=2e-3", "mlm=1e-3".
         device: auto uses a GPU if there is one; several workers use several GPUs in turn.
         precision: Precision of matrix products; auto is bfloat16 on a GPU that supports it.
         dry_run: Only list the runs and their cost, estimated from a measured step.
@@ -104,7 +110,11 @@ def study(
             changed during the call.
 
     Returns:
-        The budget, a row for each run (each variant, of a dry run), and which of the runs asked for failed.
+        The budget, a row for each run (for each variant, of a dry run), and the runs that failed.
+
+    Raises:
+        UsageError: no such study, scale, task or variant, or a wrong value.
+        RunError: `out` belongs to another process or another study.
     """
     from electra.studies.config import StudyConfig
     from electra.studies.run import run_study
@@ -132,10 +142,10 @@ def study(
 
 
 def parse_rate(word: str) -> tuple[str, float]:
-    """Parse an objective and its learning rate, `mlm=1e-3` for instance.
+    """Parse a learning rate and its objective, as in `mlm=1e-3`.
 
     Raises:
-        UsageError: it is not of this form.
+        UsageError: another form.
     """
     name, _, number = word.partition("=")
     try:
@@ -145,5 +155,5 @@ def parse_rate(word: str) -> tuple[str, float]:
 
 
 def as_tuple(names: Iterable[str] | str) -> tuple[str, ...]:
-    """The names as a tuple; a single string is one name."""
+    """Return the names as a tuple; a single string is one name."""
     return (names,) if isinstance(names, str) else tuple(names)
