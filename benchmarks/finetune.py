@@ -48,7 +48,7 @@ BATCH = 32
 
 def run_ours(task: TextClassification, examples: EncodedExamples, sizes: EncoderConfig, steps: int, seed: int) -> float:
     """Measure the seconds of `steps` steps of our loop."""
-    model = FinetunedModel(Encoder(sizes), task.head(sizes))
+    model = FinetunedModel(Encoder(sizes), task.build_head(sizes))
     initialize(model.encoder)
     runtime = Runtime(torch.device("cpu"), torch.float32, kernels=True)
     enable_kernels(model, runtime)

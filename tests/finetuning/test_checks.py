@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.toy_tasks import TINY, finetune_settings, save_model, write_conll, write_glue, write_jsonl, write_questions
 
-from electra.finetuning.preparation import prepare
+from electra.finetuning.preparation import prepare_inputs
 from electra.finetuning.qa.config import SpanConfig
 
 
@@ -29,12 +29,14 @@ def table(tmp_path: Path, texts: list[str], labels: list | None = None, **more) 
 
 
 def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model)
+    prepare_inputs(
+        finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model
+    )
     assert (
         "· table: 0.0% of the tokens are [UNK], 0.0% of the words are split into single characters"
         in capsys.readouterr().out
     )
-    prepare(
+    prepare_inputs(
         finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "고양이 개 여우", "the dog"])), model
     )
     out = capsys.readouterr().out
@@ -45,20 +47,20 @@ def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, capsys: pytest
 
 
 def test_warning_about_few_dev_examples(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat", "a dog", "a fox"])), model)
+    prepare_inputs(finetune_settings(model, "table", **table(tmp_path, ["the cat", "a dog", "a fox"])), model)
     assert "! table: only 2 examples in dev: each changes an accuracy by 50%" in capsys.readouterr().out
     data = str(write_glue(tmp_path / "glue", rows=100))
-    prepare(finetune_settings(model, "sst2", data=data), model)
+    prepare_inputs(finetune_settings(model, "sst2", data=data), model)
     assert "only" not in capsys.readouterr().out
     (tmp_path / "glue" / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe cat\t1\n")
-    prepare(finetune_settings(model, "sst2", data=data), model)
+    prepare_inputs(finetune_settings(model, "sst2", data=data), model)
     assert "! sst2: only 1 example in dev: each changes an accuracy by 100%" in capsys.readouterr().out
 
 
-def test_questions_are_counted_instead_of_chunks(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_questions_are_counted_instead_of_windows(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     files = {split: str(write_questions(tmp_path / f"{split}.json", 8, 0)) for split in ("train", "dev")}
     span = SpanConfig(doc_stride=1, max_query_length=2)
-    prepared = prepare(finetune_settings(model, "squad1", **files, max_length=8, span=span), model)
+    prepared = prepare_inputs(finetune_settings(model, "squad1", **files, max_length=8, span=span), model)
     assert len(prepared.examples["dev"]) > 8
     assert "! squad1: only 8 examples in dev" in capsys.readouterr().out
 
@@ -66,14 +68,14 @@ def test_questions_are_counted_instead_of_chunks(model: Path, tmp_path: Path, ca
 def test_warning_about_untrained_positions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     long, short = "the cat is not very good , the dog is", "the cat is good"
     settings = table(tmp_path, [short, short, long])
-    prepare(finetune_settings(model, "table", **settings), model)
+    prepare_inputs(finetune_settings(model, "table", **settings), model)
     line = f"! table: examples longer than the 8 tokens of the sequences that {model} was pre-trained on: 1 of 3 in train, 0 of 2 in dev"
     assert line in capsys.readouterr().out
     for unconcerned in ({"max_length": 8}, {"from_scratch": True}):
-        prepare(finetune_settings(model, "table", **settings, **unconcerned), model)
+        prepare_inputs(finetune_settings(model, "table", **settings, **unconcerned), model)
         assert "pre-trained on:" not in capsys.readouterr().out
     other = save_model(tmp_path / "other", TINY)  # nothing is known of it
-    prepare(finetune_settings(other, "table", **settings), other)
+    prepare_inputs(finetune_settings(other, "table", **settings), other)
     assert "pre-trained on:" not in capsys.readouterr().out
 
 
@@ -89,7 +91,7 @@ def test_warning_about_untrained_positions(model: Path, tmp_path: Path, capsys: 
 def test_kind_of_integer_labels_is_explained(
     model: Path, tmp_path: Path, labels: list, message: str, capsys: pytest.CaptureFixture
 ) -> None:
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
+    prepare_inputs(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
     assert f"'y' is read as {message}" in capsys.readouterr().out
 
 
@@ -98,16 +100,16 @@ def test_span_head_without_hugging_face_class(
     model: Path, tmp_path: Path, head: str, stock: bool, capsys: pytest.CaptureFixture
 ) -> None:
     files = {split: str(write_questions(tmp_path / f"{split}.json", 8, 0)) for split in ("train", "dev")}
-    prepare(finetune_settings(model, "squad1", **files, span=SpanConfig(head=head)), model)
+    prepare_inputs(finetune_settings(model, "squad1", **files, span=SpanConfig(head=head)), model)
     line = "squad1: no class of Hugging Face has this head; electra predict reads the model (--span.head plain has one)"
     assert (line in capsys.readouterr().out) == (not stock)
 
 
 def test_classifier_without_hugging_face_class(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     labels = [f"label {i}" for i in range(TINY.hidden_size // 2 + 1)]
-    prepare(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
+    prepare_inputs(finetune_settings(model, "table", **table(tmp_path, ["the cat"] * len(labels), labels)), model)
     assert "table: no class of Hugging Face has this head" in capsys.readouterr().out
     write_conll(tmp_path / "conll" / "train.txt", 8, 0)
     write_conll(tmp_path / "conll" / "dev.txt", 8, 1)
-    prepare(finetune_settings(model, "chunk", data=str(tmp_path / "conll")), model)
+    prepare_inputs(finetune_settings(model, "chunk", data=str(tmp_path / "conll")), model)
     assert "no class of Hugging Face" not in capsys.readouterr().out

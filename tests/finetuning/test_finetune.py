@@ -15,7 +15,7 @@ from support.toy_tasks import TINY, save_model, write_glue, write_jsonl
 
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning import run
-from electra.finetuning.config import FinetuneConfig, from_options
+from electra.finetuning.config import FinetuneConfig, build_finetune_config
 from electra.finetuning.preparation import Hyperparameters, resolve_hyperparameters
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.registry import TASKS, check_options
@@ -140,7 +140,7 @@ def test_best_epoch_is_selected_by_option(model, glue, tmp_path, monkeypatch) ->
     settings = config(model, glue, select="best")
     one = finetune(replace(settings, epochs=1.0, select="last"), tmp_path / "one")
     assert one["selected"] == ["last epoch"]
-    monkeypatch.setattr(run.Run, "dev_score", lambda self: next(falling))
+    monkeypatch.setattr(run.Run, "score_dev", lambda self: next(falling))
     best = finetune(settings, tmp_path / "best")
     assert best["selected"] == ["best on dev, after step 4 of 16"]
     last = finetune(replace(settings, select="last"), tmp_path / "last")
@@ -204,7 +204,7 @@ def test_own_table(model, tmp_path, capsys) -> None:
         {"t": f"the {a} is {w}", "y": y} for a in ("cat", "dog", "fox") for w, y in (("good", "kind"), ("bad", "rude"))
     ]
     train = write_jsonl(tmp_path / "train.jsonl", rows * 8)
-    settings = from_options(
+    settings = build_finetune_config(
         "table",
         {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 30, "learning_rate": 3e-3},
     )
@@ -243,10 +243,10 @@ def test_changed_input_files(model, tmp_path) -> None:
     rows = [{"t": "the cat", "y": "kind"}, {"t": "the dog", "y": "rude"}] * 8
     train = write_jsonl(tmp_path / "train.jsonl", rows)
     given = {"model": str(model), "train": str(train), "text": "t", "label": "y", "epochs": 1}
-    finetune(from_options("table", given), tmp_path / "out")
+    finetune(build_finetune_config("table", given), tmp_path / "out")
     write_jsonl(train, rows * 2)
     with pytest.raises(RunError, match=r"train\.jsonl has changed since this run began"):
-        finetune(from_options("table", given), tmp_path / "out")
+        finetune(build_finetune_config("table", given), tmp_path / "out")
 
 
 def test_wrong_options_write_nothing(model, glue, tmp_path) -> None:

@@ -14,7 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.toy_tasks import save_model, write_glue, write_wnli
+from torch import nn
 
+import electra
 from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning import run
 from electra.finetuning.benchmark import grid
@@ -24,6 +26,7 @@ from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.run import finetune
 from electra.text.tokenizer import load_tokenizer
+from electra.train.checkpoint import TrainingState
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def test_rte_and_sts_start_from_mnli(done, settings) -> None:
 
 
 def test_learning_rate_of_rte_after_mnli(settings, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds: [])
+    monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds, callbacks: [])
     config = FinetuneConfig(task="rte", model=settings.model, data=settings.data)
     assert grid.start_from_mnli(config, tmp_path).learning_rate == 2e-5
     assert grid.start_from_mnli(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None
@@ -193,6 +196,27 @@ def test_grid_resumes_at_the_first_missing_run(settings, tmp_path, monkeypatch) 
     results = glue(settings, tmp_path, tasks=["sst2"], seeds=3)
     assert trained == [1, 2]
     assert results["tasks"]["sst2"]["seeds"] == [0, 1, 2]
+
+
+class StartRecorder(electra.Callback):
+    """Records the step at which each run starts."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+
+    def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
+        self.starts.append(state.step)
+
+
+def test_callbacks_of_every_run(settings, tmp_path) -> None:
+    """Every seed of every task calls them, and so does the run on MNLI that RTE starts from; finished runs do not."""
+    recorder = StartRecorder()
+    options = {"model": settings.model, "data": settings.data, "epochs": 1, "learning_rate": 1e-2}
+    options |= {"out": tmp_path, "tasks": ["sst2", "rte"], "intermediate": True, "callbacks": [recorder]}
+    electra.glue(**options, seeds=1)
+    assert recorder.starts == [0] * 3
+    electra.glue(**options, seeds=2)
+    assert recorder.starts == [0] * 5
 
 
 def test_missing_files_are_found_before_the_first_run(settings, tmp_path) -> None:

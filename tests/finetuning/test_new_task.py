@@ -21,8 +21,8 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.readers.inputs import iterate_values, read_records
 from electra.finetuning.recipe import TaskRecipe
 from electra.finetuning.registry import TASK_OPTIONS, TASKS
-from electra.finetuning.splits import get_files
-from electra.finetuning.task import Outputs, PredictOptions, Record, SavedTask, TaskSpec, Values
+from electra.finetuning.splits import get_split_files
+from electra.finetuning.task import Outputs, Prediction, PredictOptions, SavedTask, TaskSpec, Values
 from electra.inference.config import PredictConfig
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
@@ -89,7 +89,7 @@ class SavedChoice:
     task: str
     max_length: int
 
-    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
+    def build_head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         return ChoiceHead(encoder.hidden_size)
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Choice]:
@@ -106,7 +106,7 @@ class SavedChoice:
         tokenizer: Tokenizer,
         compute: Callable[[EncodedExamples], Outputs],
         options: PredictOptions,
-    ) -> list[Record]:
+    ) -> list[Prediction]:
         chosen = choose(examples, compute(encode(examples, tokenizer, self.max_length)))
         return [{"id": each.id, "choice": number} for each, number in zip(examples, chosen, strict=True)]
 
@@ -116,17 +116,17 @@ class MultipleChoice:
 
     name = "choice"
     main_metric = "accuracy"
-    scored = ("dev",)
-    predicted = ()
+    scored_splits = ("dev",)
+    predicted_splits = ()
 
     def __init__(self, config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.splits = {
             split: list(SavedChoice(self.name, max_length).read_file(str(path), PredictConfig()))
-            for split, path in get_files(config).items()
+            for split, path in get_split_files(config).items()
         }
 
-    def head(self, encoder: EncoderConfig) -> nn.Module:
+    def build_head(self, encoder: EncoderConfig) -> nn.Module:
         return ChoiceHead(encoder.hidden_size)
 
     def encode(self, split: str) -> EncodedExamples:
@@ -137,14 +137,14 @@ class MultipleChoice:
         right = [each.answer == number for each, number in zip(self.splits[split], chosen, strict=True)]
         return {"accuracy": 100 * sum(right) / len(right)}
 
-    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
+    def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
         chosen = choose(self.splits[split], outputs)
         return [{"id": each.id, "choice": n} for each, n in zip(self.splits[split], chosen, strict=True)]
 
-    def logits(self, split: str, outputs: Outputs) -> None:
+    def get_logits(self, split: str, outputs: Outputs) -> None:
         return None
 
-    def settings(self) -> Mapping[str, Any]:
+    def get_settings(self) -> Mapping[str, Any]:
         return asdict(SavedChoice(self.name, self.max_length))
 
 
@@ -194,10 +194,10 @@ def test_specs_are_complete(name: str) -> None:
     assert spec.options <= set(TASK_OPTIONS)
     assert all(hasattr(PredictConfig(), option) for option in spec.predict_options)
     if spec.saved is not None:
-        assert all(hasattr(spec.saved, method) for method in ("head", "read_file", "read_values", "predict"))
+        assert all(hasattr(spec.saved, method) for method in ("build_head", "read_file", "read_values", "predict"))
     if spec.from_hugging_face is not None:
         task = spec.from_hugging_face(["no", "yes"], None, 100)
         assert isinstance(task, SavedTask)
         assert task.max_length == 100
-        head = task.head(EncoderConfig(vocab_size=9, hidden_size=32, num_heads=2), spec.head)
+        head = task.build_head(EncoderConfig(vocab_size=9, hidden_size=32, num_heads=2), spec.head)
         assert any(isinstance(weight, torch.nn.Parameter) for weight in head.parameters())

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.recipe import find_size_recipe, layerwise_rates
+from electra.finetuning.recipe import build_rate_factor, find_size_recipe
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import PRESETS
 from electra.train.optimizer import OptimizerConfig, build_optimizer, set_learning_rate
@@ -24,7 +24,7 @@ def test_rates_by_size(preset: str, rate: float, decay: float) -> None:
     [(12, 0.8, 0.64, 0.0550, 0.0440), (24, 0.9, 0.81, 0.0718, 0.0646)],
 )
 def test_layerwise_rates_are_those_of_the_original_code(layers, decay, top, bottom, embeddings) -> None:
-    factor = layerwise_rates(decay, layers)
+    factor = build_rate_factor(decay, layers)
     assert factor("head.output.weight") == 1.0
     assert factor(f"encoder.layers.{layers - 1}.ffn.up.weight") == pytest.approx(top, abs=5e-5)
     assert factor("encoder.layers.0.attention.qkv.bias") == pytest.approx(bottom, abs=5e-5)
@@ -36,7 +36,7 @@ def test_the_optimizer_uses_the_rates() -> None:
     """Adam's first step is the learning rate itself, whatever the gradient."""
     model = FinetunedModel(Encoder(EncoderConfig(vocab_size=9, num_layers=2, max_positions=8)), nn.Linear(256, 2))
     config = OptimizerConfig(learning_rate=0.1, weight_decay=0.0, eps=1e-12)
-    factor = layerwise_rates(0.5, 2)
+    factor = build_rate_factor(0.5, 2)
     optimizer = build_optimizer(model.named_parameters(), config, factor)
     set_learning_rate(optimizer, config, 0.1, 1)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -147,6 +147,6 @@ def test_hugging_face_classes_compute_the_same_logits(tmp_path, head, stock_clas
     lengths = real.sum(1)
     batch = LabeledBatch(Batch(inputs["input_ids"], inputs["token_type_ids"], lengths, real if padded else None), {})
     with torch.inference_mode():
-        theirs, ours = stock(**inputs), head.predict(mine.hidden(batch), batch)
+        theirs, ours = stock(**inputs), head.predict(mine.compute_hidden(batch), batch)
     for name in names:
         torch.testing.assert_close(theirs[name][real], ours[name][real], rtol=1e-4, atol=1e-4)

@@ -157,7 +157,7 @@ def test_iterators_are_read_lazily(runs: Path) -> None:
 
     rows = electra.predict(runs / "sst2", endless())
     assert [next(rows)["id"] for _ in range(3)] == ["0", "1", "2"]
-    assert read == predict.FILE_ROWS
+    assert read == predict.FILE_INPUTS
 
 
 def test_unknown_tokens_are_reported_once(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,7 +291,7 @@ def test_decompressed_size_is_limited(ending: str, tmp_path: Path, monkeypatch: 
     packed = tmp_path / f"a.parquet{ending}"
     packed.write_bytes(pack((tmp_path / "a.parquet").read_bytes()))
     assert [piece.lines for piece in read_parquet(packed, ReadOptions())] == [["a b c"]] * 3
-    assert read_table(packed).column("text") == ["a b c"] * 3
+    assert read_table(packed).get_column("text") == ["a b c"] * 3
     monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 3_000_000)
     packed.write_bytes(pack(bytes(4_000_000)))
     with pytest.raises(
@@ -316,7 +316,7 @@ def test_columns_of_the_same_name(tmp_path: Path, capsys: pytest.CaptureFixture)
             read_table(tmp_path / name)
         with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
             next(stream_rows(tmp_path / name))
-    assert read_table(tmp_path / "b.csv").column("text") == ["a"]
+    assert read_table(tmp_path / "b.csv").get_column("text") == ["a"]
     line = error(capsys, "tokenizer", str(tmp_path / "a.parquet"), "--out", str(tmp_path / "t"))
     assert line.endswith("a.parquet: two columns are called 'text': rename one")
 

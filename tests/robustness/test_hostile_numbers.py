@@ -17,9 +17,8 @@ from support.toy_tasks import toy_tokenizer
 import electra
 from electra.config.resolve import resolve
 from electra.errors import UsageError
-from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.config import from_options as finetune_options
-from electra.inference.config import from_options as predict_options
+from electra.finetuning.config import FinetuneConfig, build_finetune_config
+from electra.inference.config import build_predict_config
 from electra.pretraining.config import BUDGETS, PretrainConfig
 from electra.runtime.setup import RuntimeConfig, read_launch_variables, start_runtime
 
@@ -62,7 +61,7 @@ def test_finetune(name: str) -> None:
         if name == "span.null_threshold" and not math.isnan(value):
             continue  # always an answer, or never
         with pytest.raises(UsageError) as raised:
-            finetune_options("rte", {"model": "m", "data": "d", name: value})
+            build_finetune_config("rte", {"model": "m", "data": "d", name: value})
         last = name.rpartition(".")[2]
         assert last in str(raised.value) or last.replace("_", "-") in str(raised.value)
         refused(raised.value, "")
@@ -70,8 +69,8 @@ def test_finetune(name: str) -> None:
 
 def test_predict() -> None:
     with pytest.raises(UsageError, match="null-threshold: expected a finite number, got nan"):
-        predict_options({"null_threshold": math.nan})
-    assert predict_options({"null_threshold": -math.inf}).null_threshold == -math.inf
+        build_predict_config({"null_threshold": math.nan})
+    assert build_predict_config({"null_threshold": -math.inf}).null_threshold == -math.inf
 
 
 @pytest.mark.parametrize(

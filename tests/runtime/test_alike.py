@@ -27,7 +27,7 @@ with start_runtime(RuntimeConfig()) as runtime:
         try:
             folder = file.parent / options.pop("folder", "")
             os.chdir(folder)
-            run.with_absolute_paths = lambda config: config
+            run.make_paths_absolute = lambda config: config
             electra.pretrain(**options)
             said = "it ended well"
         except electra.ElectraError as error:

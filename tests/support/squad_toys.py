@@ -80,7 +80,7 @@ def write_squad(path: Path, questions: list[Question], version: str = "v2.0") ->
 
 
 def random_beam(length: int, beam: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What a joint head might say of a chunk."""
+    """What a joint head might say of a window."""
     return {
         "starts": rng.integers(0, length, beam).astype(np.float32),
         "start_log_probs": rng.normal(size=beam).astype(np.float32),

@@ -1,4 +1,4 @@
-"""Fine-tuning and prediction: finetune, glue, predict, load."""
+"""The commands of fine-tuning and prediction: finetune, glue, predict, load."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,27 +22,37 @@ def finetune(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> dict[str, Any]:
-    """Fine-tune an encoder on a task by the paper's protocol and score it. Run again with the same `out`, it resumes.
+    """Fine-tune an encoder on a task by the paper's protocol and score it. Called again with the same `out`, it resumes.
 
     Args:
-        task: One of GLUE (cola sst2 mrpc stsb qqp mnli qnli rte wnli ax), squad1 squad2 mrqa, chunk ner pos, or one's own
-            data: table, tagging.
+        task: A task of GLUE (cola sst2 mrpc stsb qqp mnli qnli rte wnli ax), WNLI by candidate antecedents
+            (wnli-candidates), question answering (squad1 squad2 mrqa), tagging (chunk ner pos), or a task over your own files
+            (table, tagging).
         model: Hugging Face ELECTRA directory, run directory, or hub name.
-        out: Directory of the results, with one directory per seed.
+        out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
-        callbacks: From Python, objects of subclasses of `electra.Callback` that follow the training of every seed.
+        callbacks: From Python, objects of subclasses of `electra.Callback`, called in the training of every seed.
         options: Fields of `electra.finetuning.config.FinetuneConfig`.
 
     Returns:
-        The summary: for every split and metric the median, mean, standard deviation and values over the seeds.
+        The summary, also written to `out/results.json`. Its `metrics` are split -> metric -> median, mean, std and values (a
+        list over the seeds), in percent.
+
+    Raises:
+        UsageError: an option is missing, unknown, has a wrong value or no meaning for the task.
+        ModelError: `model` is not a model, or is damaged.
+        DataError: a file of the task is missing or malformed; the message names file and line.
+        RunError: `out` belongs to another process or configuration, or its files are damaged.
+        DivergedError: the gradients are not finite.
+        SystemExit: a signal stopped the run after a checkpoint was saved.
     """
-    from electra.finetuning.config import from_options
+    from electra.finetuning.config import build_finetune_config
     from electra.finetuning.run import finetune as run
 
     with restrict_permissions(private):
-        return run(from_options(task, {"model": model, **options}), check_output_path(out), seeds, callbacks)
+        return run(build_finetune_config(task, {"model": model, **options}), check_output_path(out), seeds, callbacks)
 
 
 def glue(
@@ -56,9 +66,10 @@ def glue(
     ensemble: int | None = None,
     submission: bool = False,
     private: bool = False,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> dict[str, Any]:
-    """Fine-tune an encoder on every task of GLUE over several seeds. Run again with the same `out`, it resumes.
+    """Fine-tune an encoder on every task of GLUE over several seeds. Called again with the same `out`, it resumes.
 
     Args:
         model: Hugging Face ELECTRA directory, run directory, or hub name.
@@ -67,20 +78,30 @@ def glue(
         tasks: Tasks of GLUE, wnli and ax included; by default the paper's eight, and with `submission` also WNLI if there
             is data for it.
         seeds: Runs per task; scores are medians over them.
-        intermediate: Start RTE and STS from the model fine-tuned on MNLI, RTE at a learning rate of 2e-5 (Appendix B).
+        intermediate: Start RTE and STS-B from the model fine-tuned on MNLI, RTE at a learning rate of 2e-5 (Appendix B).
         ensemble: Average this many runs, the best on dev (Appendix B: 10 of 30).
         submission: Write the files for gluebenchmark.com.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
+        callbacks: From Python, objects of subclasses of `electra.Callback`, called in the training of every run.
         options: Fields of `electra.finetuning.config.FinetuneConfig`.
 
     Returns:
-        Scores by task, their average if all of the paper's eight were run, and the ensemble's.
+        A dictionary, also written to `out/results.json`: `tasks` (the summaries of `finetune`), `average` (of the medians on
+        dev, None unless all of the paper's eight tasks were run), `best_seeds`, and with `ensemble` its scores.
+
+    Raises:
+        UsageError: no such task, fewer seeds than the ensemble needs, or an unknown option or wrong value.
+        ModelError: `model` is not a model, or is damaged.
+        DataError: a file of a task is missing or malformed.
+        RunError: `out` belongs to another process or configuration, or its files are damaged.
+        DivergedError: the gradients of a run are not finite.
+        SystemExit: a signal stopped a run after a checkpoint was saved.
     """
     from electra.finetuning.benchmark.grid import glue as run
-    from electra.finetuning.config import from_options
+    from electra.finetuning.config import build_finetune_config
 
-    config = from_options("", {"model": model, "data": data, **options}, "glue")
+    config = build_finetune_config("", {"model": model, "data": data, **options}, "glue")
     with restrict_permissions(private):
         return run(
             config,
@@ -90,6 +111,7 @@ def glue(
             intermediate=intermediate,
             ensemble=ensemble,
             submission=submission,
+            callbacks=callbacks,
         )
 
 
@@ -103,23 +125,28 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Predict with a fine-tuned model: labels with probabilities, numbers, tags, or answers with n-best spans and null odds.
 
-    Predictions are in the order of the inputs. A string is a text, a `pathlib.Path` a file: `predict(model, "fine")`,
-    `predict(model, Path("reviews.txt"))`.
+    A string is a text, a `pathlib.Path` a file: `predict(model, "fine")`, `predict(model, Path("reviews.txt"))`.
 
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
-        input: From Python, one or several (a list or any other iterable) of: strings; pairs of strings; lists of words to tag;
-            dictionaries with the columns of a table, with `words`, or with `question` and `context`. As a path, lines of text
-            (a tab between the two of a pair), a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL columns, .jsonl or
-            lines; questions as a table with question and context, or as SQuAD's .json, which alone is read whole.
-            `Path("-")` is standard input.
-        out: File for the predictions as JSON lines. It is written while the iterator is advanced, and complete when it ends.
+        input: From Python, one input or an iterable of inputs: strings; pairs of strings; lists of words to tag; dictionaries
+            with the columns of a table, with `words`, or with `question` and `context`. As a path, lines of text (a tab
+            separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL columns, .jsonl or
+            lines; questions as a table with the columns question and context, or as SQuAD's .json, the only format that is
+            read as a whole. `Path("-")` is standard input.
+        out: File for the predictions as JSON lines. It is written as the iterator advances, and appears when it ends.
         private: Restrict the file to its owner: it gets mode 0600, new directories get 0700.
         options: Fields of `electra.inference.config.PredictConfig`.
 
     Returns:
-        An iterator of predictions, each with the `id` of its row or its number. The model is loaded before this returns, and
-        what has a length is read; files and other iterators are read on as it is advanced.
+        An iterator of predictions in the order of the inputs, each with the `id` of its input, or its number from 0. The model
+        is loaded before this returns, and inputs in a sequence are read; files and other iterables are read as the iterator
+        advances.
+
+    Raises:
+        ModelError: the model is not fine-tuned, is damaged, or cannot predict new inputs.
+        DataError: an input cannot be read; the message names file and line, or the number of the input.
+        UsageError: an option has no meaning for the model, or a wrong value.
     """
     from electra.inference.predict import check_paths
 
@@ -136,10 +163,14 @@ def load(model: PathLike, **options: Any) -> "Predictor":
 
     Returns:
         The model, with a method `predict(input, *, out=None, private=False)`.
+
+    Raises:
+        ModelError: the model is not fine-tuned, is damaged, or cannot predict new inputs.
+        UsageError: an option has no meaning for the model, or a wrong value.
     """
     from electra.config.checks import check_local
-    from electra.inference.config import from_options
+    from electra.inference.config import build_predict_config
     from electra.inference.predict import load_predictor
 
     check_local({"--model": model}, hub_name="--model")
-    return load_predictor(os.fspath(model), from_options(options))
+    return load_predictor(os.fspath(model), build_predict_config(options))

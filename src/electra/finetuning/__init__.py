@@ -1,4 +1,5 @@
-"""Fine-tuning: tasks, heads, the paper's recipe, scores. It reads an encoder directory and never imports pretraining.
+"""Fine-tuning of an encoder: tasks, heads, the paper's hyperparameters, scores. It does not import `electra.pretraining`.
 
-`task` has the interfaces and `registry` the table of tasks; `recipe` is Table 7; `run` trains, scores and saves.
+`task` defines the interfaces, `registry` the table of tasks, `recipe` the hyperparameters (Table 7 of the paper);
+`run` trains, scores and saves.
 """

@@ -1,4 +1,7 @@
-"""Encoded examples with their targets, and their batches as a pure function of the step."""
+"""Tokenized examples with their targets, and batches as a pure function of the step.
+
+Shapes: B examples of a batch, L tokens of the longest of them.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,30 +18,30 @@ from electra.data.loader import Batch, pad_batch, prefetch, shuffle
 from electra.seeding import Stream
 
 IGNORED = -100
-"""The target of a token that is not scored; torch's cross-entropy ignores it by default."""
+"""Target of a token that is not scored; the default `ignore_index` of torch's cross-entropy."""
 
 BUCKET_BATCHES = 32
-"""Batches of a bucket, whose examples are sorted by length: next to no padding, and still a nearly random order."""
+"""Batches of a bucket, in which examples are sorted by length: little padding, and a nearly random order."""
 
 ENCODING_CHUNK = 4096
-"""Texts that the tokenizer encodes at a time: enough for all cores, with a second or two between updates of the progress."""
+"""Texts tokenized at a time: enough for all cores, and the progress display is updated every one or two seconds."""
 
 Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """Token ids of examples with their targets. A long context or sentence is split into several examples."""
+    """Token ids of examples with their targets. A long context or sentence is several examples, one per window."""
 
     input_ids: Sequence[Sequence[int]]
-    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as token ids."""
+    """Token ids of `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding."""
     segment_a: Sequence[int]
-    """The length of `[CLS] a [SEP]`, whose token type is 0; it is 1 after that."""
+    """Tokens of `[CLS] a [SEP]`, whose token type is 0; that of later tokens is 1."""
     targets: Mapping[str, np.ndarray | list[list[int]]]
-    """By name: an array whose first dimension is the example, or for every example a list with a target for each token."""
+    """Name -> targets: an array [N, ...] over the examples, or for each example a list with a target per token."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Counts for the results: texts that were truncated, rows that were left out."""
+    """Counts for results.json, such as truncated texts and skipped rows."""
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -46,19 +49,19 @@ class EncodedExamples:
 
 @dataclass(frozen=True)
 class LabeledBatch:
-    """Some examples as tensors, padded on the right to the longest of them."""
+    """Examples as tensors, padded on the right to the longest one."""
 
     inputs: Batch
     targets: dict[str, Tensor]
-    """[B, …], or [B, L] with IGNORED at padding where every token has a target."""
+    """Name -> [B, ...]; targets per token are [B, L] with IGNORED at padding."""
 
     def to(self, device: torch.device) -> "LabeledBatch":
-        """The same on another device."""
+        """Move the batch to a device."""
         return LabeledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
 
 
 def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
-    """`encode(texts)`, with a progress display where they are many."""
+    """Return `encode(texts)`; shows a progress display for more than ENCODING_CHUNK texts."""
     if len(texts) <= ENCODING_CHUNK:
         return encode(texts)
     encoded: list[Encoded] = []
@@ -69,29 +72,29 @@ def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: li
     return encoded
 
 
-def collate(examples: EncodedExamples, rows: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
-    """The examples at `rows` (at least one), in this order, as a batch."""
-    inputs = pad_batch([examples.input_ids[row] for row in rows], [examples.segment_a[row] for row in rows], pad_id)
+def collate(examples: EncodedExamples, indices: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
+    """Build a batch of the examples at `indices` (at least one), in this order."""
+    inputs = pad_batch([examples.input_ids[i] for i in indices], [examples.segment_a[i] for i in indices], pad_id)
     length = inputs.input_ids.shape[1]
-    targets = {name: collate_target(target, rows, length) for name, target in examples.targets.items()}
+    targets = {name: collate_target(target, indices, length) for name, target in examples.targets.items()}
     return LabeledBatch(inputs, targets)
 
 
-def collate_target(target: np.ndarray | list[list[int]], rows: Int[np.ndarray, " B"], length: int) -> Tensor:
-    """One target of the examples at `rows`, with IGNORED up to `length` where it is a list for each example."""
+def collate_target(target: np.ndarray | list[list[int]], indices: Int[np.ndarray, " B"], length: int) -> Tensor:
+    """Build the tensor of one target of the examples at `indices`; lists per token are padded to `length` with IGNORED."""
     if isinstance(target, np.ndarray):
-        return torch.from_numpy(target[rows])
-    padded = np.full((len(rows), length), IGNORED, dtype=np.int64)
-    for i, row in enumerate(rows):
-        padded[i, : len(target[row])] = target[row]
+        return torch.from_numpy(target[indices])
+    padded = np.full((len(indices), length), IGNORED, dtype=np.int64)
+    for row, index in enumerate(indices):
+        padded[row, : len(target[index])] = target[index]
     return torch.from_numpy(padded)
 
 
 class BatchLoader:
-    """Epochs of batches bucketed by length; the order is a function of the seed and the number of the epoch.
+    """Batches of examples of similar length; their order is a function of the seed and the number of the epoch.
 
-    A permutation is cut into buckets of BUCKET_BATCHES batches, each bucket is sorted by length, and the batches are
-    shuffled. Every example comes once an epoch, and the last batch of an epoch may be smaller.
+    A permutation of the examples is divided into buckets of BUCKET_BATCHES batches, each bucket is sorted by length, and the
+    batches are shuffled. An epoch has every example once; one of its batches may be smaller than `batch_size`.
     """
 
     def __init__(self, examples: EncodedExamples, *, batch_size: int, pad_id: int, seed: int) -> None:
@@ -100,19 +103,20 @@ class BatchLoader:
         self._pad_id = pad_id
         self._seed = seed
         self._lengths = np.array([len(ids) for ids in examples.input_ids])
-        self._plan = lru_cache(maxsize=2)(self._epoch_plan)
+        self._get_epoch = lru_cache(maxsize=2)(self._plan_epoch)
         self.steps_per_epoch = -(-len(examples) // batch_size)
 
     def batch(self, step: int) -> LabeledBatch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Build the batch of a step; steps are numbered from 0 over all epochs."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return collate(self._examples, self._plan(epoch)[number], self._pad_id)
+        return collate(self._examples, self._get_epoch(epoch)[number], self._pad_id)
 
     def iterate(self, first_step: int) -> Iterator[list[LabeledBatch]]:
-        """The batches of `first_step` and of all steps after it, each as a list of one micro-batch, prefetched."""
+        """Yield the batches of `first_step` and all later steps, each as a list of one micro-batch, with prefetching."""
         return prefetch(lambda step: [self.batch(step)], first_step)
 
-    def _epoch_plan(self, epoch: int) -> list[Int[np.ndarray, " B"]]:
+    def _plan_epoch(self, epoch: int) -> list[Int[np.ndarray, " B"]]:
+        """Return the indices of the examples of each batch."""
         order = shuffle(len(self._examples), Stream.DATA_ORDER, self._seed, epoch)
         size = self._batch_size * BUCKET_BATCHES
         batches = []
@@ -126,8 +130,8 @@ class BatchLoader:
 def iterate_by_length(
     examples: EncodedExamples, batch_size: int, pad_id: int
 ) -> Iterator[tuple[np.ndarray, LabeledBatch]]:
-    """Every example once, from short to long: (numbers of the examples, their batch)."""
+    """Yield every example once, sorted by length: (indices of the examples, their batch)."""
     order = np.argsort([len(ids) for ids in examples.input_ids], kind="stable")
     for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        yield rows, collate(examples, rows, pad_id)
+        indices = order[start : start + batch_size]
+        yield indices, collate(examples, indices, pad_id)

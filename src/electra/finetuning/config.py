@@ -1,4 +1,4 @@
-"""The configuration of a fine-tuning run. What is not given follows the paper's recipe (Table 7; see `recipe`)."""
+"""The configuration of a fine-tuning run. Hyperparameters that are None follow Table 7 of the paper (see `recipe`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,25 +14,25 @@ from electra.runtime.setup import RuntimeConfig
 from electra.train.trackers import TRACKERS, check_trackers
 
 MIN_LENGTH = 5
-"""Tokens that every model reads at least: `[CLS] a [SEP] b [SEP]`."""
+"""Smallest maximum number of tokens of an example: `[CLS] a [SEP] b [SEP]`."""
 
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """One fine-tuning run."""
+    """The options of one fine-tuning run."""
 
     task: str = fixed_field("")
-    """Its name in `electra.finetuning.registry.TASKS`."""
+    """Name of the task in `electra.finetuning.registry.TASKS`."""
     model: str = ""
     """Hugging Face ELECTRA directory, run directory, or hub name."""
     data: str | None = None
-    """Folder of the task's data in its ordinary layout, or hf://NAME for GLUE out of the hub."""
+    """Folder of the task's data in its original layout, or hf://NAME for GLUE from the Hugging Face hub."""
     train: str | None = None
-    """Training file, instead of --data."""
+    """Training file, instead of `data`."""
     dev: str | None = None
-    """File that is scored; without one, a share of a table's training rows is held out."""
+    """File to score; without one, a share of the training examples is held out, or tagging scores a labeled test file."""
     test: str | None = None
-    """File that is predicted, with or without labels."""
+    """File to predict, with or without labels."""
     text: str | None = None
     """Task table: column of the text."""
     text_pair: str | None = None
@@ -40,53 +40,54 @@ class FinetuneConfig:
     label: str | None = None
     """Task table: column of the label."""
     kind: Literal["classification", "multilabel", "regression"] | None = None
-    """Task table: what the labels are; by default inferred from them, and logged."""
+    """Task table: the kind of labels; by default inferred from them and logged."""
     skip_bad_rows: bool = False
-    """Leave out (and count) training rows with another number of columns than the first, instead of stopping."""
+    """Skip and count training rows whose number of columns differs from that of the first line, instead of stopping."""
     dev_share: float = 0.1
-    """Share of the training examples that is held out as dev where there is no dev file."""
+    """Share of the training examples that is held out as dev if there is no dev file."""
     split_seed: int = 0
-    """Seed of the choice of the examples that are held out: the same ones for every `seed`."""
+    """Seed of the choice of the held-out examples; they do not depend on `seed`."""
     seed: int = 0
     """Seed of the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
-    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for SQuAD, 3 for all else."""
+    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 3 for other tasks."""
     learning_rate: float | None = None
     """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large."""
     layerwise_decay: float | None = None
-    """Factor of the learning rate from each layer to the one below; by default 0.8, and 0.9 for Large."""
+    """Ratio of the learning rate of each layer to that of the layer above; by default 0.8, for the size Large 0.9."""
     batch_size: int = BATCH_SIZE
-    """Examples of one step."""
+    """Examples per step."""
     warmup: float = WARMUP
-    """Share of the steps in which the learning rate rises."""
+    """Share of the steps in which the learning rate increases."""
     weight_decay: float = WEIGHT_DECAY
     """Decoupled weight decay."""
     bias_correction: bool = False
-    """Correct Adam's moments for starting at zero; the published scores were made without it."""
+    """Correct the bias of Adam's moments; the published scores were computed without it."""
     dropout: float = DROPOUT
-    """Dropout of hidden states, attention and the head of text classification."""
+    """Dropout probability of hidden states, attention and the head of text classification."""
     max_length: int | None = None
-    """Tokens of an example; by default 128 for texts, 256 for tagging, 512 for questions, at most the model's positions."""
+    """Maximum tokens of an example; by default 128 for texts, 256 for tagging, 512 for questions, or the model's positions if
+    these are fewer."""
     swap_pairs: bool | None = None
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False
-    """Sum the loss over the batch before gradients are clipped at norm 1, as the original code does."""
+    """Sum the loss over the batch, as the original code does, instead of averaging; gradients are clipped at norm 1."""
     select: Literal["last", "best"] = "last"
-    """Weights to keep: the last ones, or those of the epoch with the best dev score (which biases that score upwards)."""
+    """Weights to save: those of the last step, or of the epoch with the best dev score (which biases that score upwards)."""
     span: SpanConfig = field(default_factory=SpanConfig)
-    """Question answering: chunks, head and answers."""
+    """Question answering: windows, head and answers."""
     from_scratch: bool = False
-    """Start from random weights of the model's sizes, as a baseline for pre-training."""
+    """Start from random weights instead of the pre-trained ones, with the same sizes, as a baseline."""
     log_to: tuple[str, ...] = choice_field(("tensorboard",), lambda: TRACKERS)
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0.0), ("learning_rate", 0.0), ("layerwise_decay", 0.0), ("batch_size", 0)):
-            if (value := getattr(self, name)) is not None and not value > least:
+        for name, bound in (("epochs", 0.0), ("learning_rate", 0.0), ("layerwise_decay", 0.0), ("batch_size", 0)):
+            if (value := getattr(self, name)) is not None and not value > bound:
                 raise UsageError(
-                    "out-of-range", f"--{name.replace('_', '-')} is {value}; it must be more than {least:g}"
+                    "out-of-range", f"--{name.replace('_', '-')} is {value}; it must be more than {bound:g}"
                 )
         for name in ("warmup", "dropout"):
             if not 0 <= getattr(self, name) < 1:
@@ -110,10 +111,10 @@ class FinetuneConfig:
             raise UsageError("out-of-range", f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 
 
-def from_options(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:
-    """The configuration of a task out of options by name, nested ones as in `electra.config.resolve.resolve`.
+def build_finetune_config(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:
+    """Build the configuration of a task from options by name; nested names as in `electra.config.resolve.resolve`.
 
     Raises:
-        UsageError: a wrong name or value.
+        UsageError: an unknown name or a wrong value; the message suggests options of `command`.
     """
     return resolve(FinetuneConfig(task=task), {}, given, command=command)

@@ -1,4 +1,4 @@
-"""A fine-tuned model as a Hugging Face directory, with `task.json` for inference and a model card."""
+"""Export of a fine-tuned model as a Hugging Face directory, with `task.json` for inference and a model card."""
 
 import json
 import logging
@@ -16,15 +16,16 @@ from electra.text.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 HEAD_FILE = "head.safetensors"
-"""The weights of a head that no class of Hugging Face has."""
+"""Weights of a head that no Hugging Face class has."""
 
 
 def save_finetuned(directory: Path, model: FinetunedModel, task: Task, spec: TaskSpec, tokenizer: Tokenizer) -> None:
-    """Write weights, tokenizer and `task.json`.
+    """Write config.json, weights, tokenizer and `task.json`.
 
-    The class of Hugging Face reads the model and computes the same logits, if there is one (see `TaskSpec.export`).
+    If a Hugging Face class has the head (see `TaskSpec.export`), it reads the directory and computes the same logits; else the
+    head is written to `head.safetensors`.
     """
-    settings = dict(task.settings())
+    settings = dict(task.get_settings())
     exported = spec.export(model.head, settings)
     head, config = ("none", {}) if exported is None else (exported.kind, exported.config)
     state: dict[str, Any] = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
@@ -40,7 +41,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, spec: Tas
 
 
 def build_model_card(results: dict[str, Any], directory: Path, model: FinetunedModel) -> ModelCard:
-    """The card of the model in `directory`, from what `results.json` will hold."""
+    """Build the card of the model in `directory` from the content of `results.json`."""
     [class_name] = json.loads((directory / "config.json").read_text())["architectures"]
     encoder, hyperparameters = model.encoder.config, results["hyperparameters"]
     examples = ", ".join(f"{split} {data['examples']:,}" for split, data in results["data"].items())
@@ -77,4 +78,4 @@ PIPELINES = {
     "token-classification": "token-classification",
     "question-answering": "question-answering",
 }
-"""Kind of head -> pipeline of transformers."""
+"""Kind of head -> name of the transformers pipeline."""

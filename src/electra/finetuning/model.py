@@ -1,4 +1,4 @@
-"""An encoder with the head of a task, for training and for inference."""
+"""An encoder with the head of a task, for training and inference."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -15,7 +15,10 @@ from electra.runtime.setup import Runtime
 
 
 class FinetunedModel(nn.Module):
-    """An encoder and a head, as a `Trainable`."""
+    """An encoder and a head; implements `train.loop.Trainable`.
+
+    With `summed_loss`, the loss of a batch is the sum over its examples, as in the original code, else their mean.
+    """
 
     def __init__(self, encoder: Encoder, head: nn.Module, summed_loss: bool = False) -> None:
         super().__init__()
@@ -23,45 +26,45 @@ class FinetunedModel(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def hidden(self, batch: LabeledBatch) -> Tensor:
-        """Hidden states of every token, or [B, 1, H] of [CLS] alone where the head reads no other."""
+    def compute_hidden(self, batch: LabeledBatch) -> Tensor:
+        """Compute the encoder's last hidden states: [B, L, H], or [B, 1, H] of [CLS] alone if the head reads no other."""
         inputs = batch.inputs
         cls = inputs.input_ids.new_zeros(len(inputs.input_ids), 1) if cast(Head, self.head).only_cls else None
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)
 
     def forward(self, batch: LabeledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
-        """This batch's part of the loss, a mean over `counts["examples"]` or a sum, and sums for `metrics`."""
-        losses = cast(Head, self.head).loss(self.hidden(batch).float(), batch)
+        """Compute this batch's share of the loss, a mean over `counts["examples"]` or a sum, and the sums for `metrics`."""
+        losses = cast(Head, self.head).loss(self.compute_hidden(batch).float(), batch)
         examples = torch.ones_like(losses).sum()  # on the device: no host synchronization
         divisor = 1.0 if self.summed_loss else counts["examples"]
         return losses.sum() / divisor, {"loss": losses.detach().sum(), "examples": examples}
 
     def counts(self, batch: LabeledBatch) -> dict[str, float]:
-        """The numbers of examples, and of tokens that are not padding."""
+        """Count the examples, and the tokens without padding."""
         return {"examples": float(len(batch.inputs.lengths)), "tokens": float(batch.inputs.lengths.sum())}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The mean loss."""
+        """Return the mean loss of an example."""
         return {"loss": float(sums["loss"] / sums["examples"])}
 
     def flops(self, batch: LabeledBatch) -> float:
-        """Forward and backward of the encoder, counted as in Appendix E; heads are too small to count."""
-        rows, length = batch.inputs.input_ids.shape
-        return 2.0 * rows * encoder_flops(self.encoder.config, length)
+        """Count the FLOPs of forward and backward as in Appendix E of the paper: 2 x forward. Heads are too small to count."""
+        num_examples, length = batch.inputs.input_ids.shape
+        return 2.0 * num_examples * encoder_flops(self.encoder.config, length)
 
     @torch.inference_mode()
-    def outputs(self, examples: EncodedExamples, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
-        """The outputs of the head for every example, in their order."""
-        by_row: dict[int, dict[str, np.ndarray]] = {}
-        for rows, batch in iterate_by_length(examples, batch_size, pad_id):
-            by_row.update(zip(rows.tolist(), self._batch_outputs(batch, runtime), strict=True))
-        return [by_row[i] for i in range(len(examples))]
+    def compute_outputs(self, examples: EncodedExamples, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
+        """Compute the outputs of the head for every example, in the order of `examples`; the model is left in eval mode."""
+        by_index: dict[int, dict[str, np.ndarray]] = {}
+        for indices, batch in iterate_by_length(examples, batch_size, pad_id):
+            by_index.update(zip(indices.tolist(), self._compute_batch_outputs(batch, runtime), strict=True))
+        return [by_index[i] for i in range(len(examples))]
 
-    def _batch_outputs(self, batch: LabeledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
+    def _compute_batch_outputs(self, batch: LabeledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
         self.eval()
         batch = batch.to(runtime.device)
         with runtime.autocast():
-            hidden = self.hidden(batch)
+            hidden = self.compute_hidden(batch)
         outputs = cast(Head, self.head).predict(hidden.float(), batch)
         arrays = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
         for i in range(len(hidden)):

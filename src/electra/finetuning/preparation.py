@@ -1,4 +1,4 @@
-"""What the runs of all seeds share: the task, encoded splits and the pre-trained encoder, read and checked before training."""
+"""Inputs shared by the runs of all seeds: task, tokenized splits and pre-trained encoder, read and checked before training."""
 
 import logging
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 VOCABULARY_ADVICE = "take a model that was pre-trained on text of this language"
 FEW_EXAMPLES = 50
-"""Scored examples below which one of them changes an accuracy by more than 2 %."""
+"""Smallest number of scored examples without a warning: one of 50 changes an accuracy by 2 %."""
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The values of a run that depend on the task and on the size of the model."""
+    """Hyperparameters whose defaults depend on the task and the size of the model."""
 
     epochs: float
     learning_rate: float
@@ -34,21 +34,21 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The inputs of the runs of all seeds; no run changes them."""
+class PreparedInputs:
+    """Inputs of the runs of all seeds; no run modifies them."""
 
     spec: TaskSpec
     hyperparameters: Hyperparameters
     task: Task
     examples: dict[str, EncodedExamples]
-    """The examples of every split that is trained on, scored or predicted."""
+    """Split -> its examples, for train and every split that is scored or predicted."""
     tokenizer: Tokenizer
     encoder: Encoder
-    """The pre-trained encoder; each run trains a copy."""
+    """Pre-trained encoder; each run trains a copy."""
 
 
 def resolve_hyperparameters(config: FinetuneConfig, recipe: TaskRecipe, encoder: EncoderConfig) -> Hyperparameters:
-    """The values of the configuration, and the paper's (Table 7) where it has none."""
+    """Return the hyperparameters of the configuration; those that are None are the paper's (Table 7)."""
     size = find_size_recipe(encoder)
     return Hyperparameters(
         config.epochs or recipe.epochs,
@@ -57,22 +57,23 @@ def resolve_hyperparameters(config: FinetuneConfig, recipe: TaskRecipe, encoder:
     )
 
 
-def prepare(config: FinetuneConfig, directory: Path) -> Prepared:
-    """Read the model in `directory` and every split. Nothing is written, and nothing depends on the seed.
+def prepare_inputs(config: FinetuneConfig, directory: Path) -> PreparedInputs:
+    """Read the model in `directory` and tokenize every split. Nothing is written, and nothing depends on `config.seed`.
 
     Raises:
-        ModelError: the model is of another architecture, or damaged.
-        DataError: a split is missing, empty or broken.
-        UsageError: options contradict each other.
+        ModelError: the model is of another architecture, damaged, or has fewer embeddings than the tokenizer has tokens.
+        TokenizerError: the tokenizer is missing or malformed.
+        DataError: a split is missing, empty or malformed.
+        UsageError: an option is missing, or options contradict each other.
     """
     tokenizer, pretrained = load_tokenizer(directory), load_pretrained(directory)
     encoder = load_encoder(pretrained, config, tokenizer)
     spec, task = find_task(config.task), build_task(config, tokenizer, pretrained)
-    if config.select == "best" and "dev" not in task.scored:
+    if config.select == "best" and "dev" not in task.scored_splits:
         raise UsageError("no-dev", "--select best chooses by dev scores, and there is no dev file; give --dev")
-    examples = {split: task.encode(split) for split in ("train", *task.scored, *task.predicted)}
-    for split, each in examples.items():
-        if not len(each):
+    examples = {split: task.encode(split) for split in ("train", *task.scored_splits, *task.predicted_splits)}
+    for split, encoded in examples.items():
+        if not len(encoded):
             raise DataError(
                 "empty-split", f"{config.task}: there is nothing in the {split} split that the task can use"
             )
@@ -82,21 +83,22 @@ def prepare(config: FinetuneConfig, directory: Path) -> Prepared:
         warn_about_untrained_positions(directory, task, examples)
     report_head(task, spec, encoder.config)
     hyperparameters = resolve_hyperparameters(config, spec.recipe, encoder.config)
-    return Prepared(spec, hyperparameters, task, examples, tokenizer, encoder)
+    return PreparedInputs(spec, hyperparameters, task, examples, tokenizer, encoder)
 
 
 def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Tokenizer) -> Encoder:
-    """The encoder of a pre-trained model, with the dropout of the configuration.
+    """Build the encoder with the pre-trained weights and the dropout of the configuration.
 
     Raises:
-        ModelError: the tokenizer has more tokens than there are embeddings.
+        ModelError: the tokenizer has more tokens than the encoder has embeddings.
     """
     directory = pretrained.directory
     sizes = replace(pretrained.config, dropout=config.dropout, attention_dropout=config.dropout)
     if tokenizer.vocab_size > sizes.vocab_size:
         raise ModelError(
             "vocabulary-over-embeddings",
-            f"{directory}: {tokenizer.vocab_size:,} tokens, but embeddings of {sizes.vocab_size:,} only",
+            f"{directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, but the model has embeddings of "
+            f"{sizes.vocab_size:,}",
         )
     encoder = Encoder(sizes)
     state = {name.removeprefix("encoder."): tensor for name, tensor in pretrained.state("none").items()}
@@ -110,7 +112,7 @@ def load_encoder(pretrained: Pretrained, config: FinetuneConfig, tokenizer: Toke
 
 
 def report_vocabulary(name: str, examples: Mapping[str, EncodedExamples], tokenizer: Tokenizer) -> None:
-    """Log the shares of [UNK] and of words in single characters, or warn of each split where they are high."""
+    """Log the shares of [UNK] and of words split into single characters, with a warning for each split where they are high."""
     counter = CoverageCounter(tokenizer)
     by_split = {split: counter.count_rows(each.input_ids) for split, each in examples.items()}
     poor = {f"{name} {split}": coverage for split, coverage in by_split.items() if coverage.is_poor}
@@ -119,8 +121,8 @@ def report_vocabulary(name: str, examples: Mapping[str, EncodedExamples], tokeni
 
 
 def warn_about_few_examples(task: Task, examples: Mapping[str, EncodedExamples]) -> None:
-    """Warn of scored splits that are too small for exact scores."""
-    for split in task.scored:
+    """Log a warning for each scored split with fewer than FEW_EXAMPLES examples."""
+    for split in task.scored_splits:
         number = examples[split].counts.get("questions", len(examples[split]))
         if number < FEW_EXAMPLES:
             log.warning(
@@ -131,7 +133,7 @@ def warn_about_few_examples(task: Task, examples: Mapping[str, EncodedExamples])
 
 
 def warn_about_untrained_positions(directory: Path, task: Task, examples: Mapping[str, EncodedExamples]) -> None:
-    """Warn of examples that are longer than the sequences of pre-training."""
+    """Log a warning if examples are longer than the sequences of pre-training."""
     length = read_pretrained_length(directory)
     if length is None:
         return
@@ -147,8 +149,8 @@ def warn_about_untrained_positions(directory: Path, task: Task, examples: Mappin
 
 
 def report_head(task: Task, spec: TaskSpec, encoder: EncoderConfig) -> None:
-    """Log before training that no class of Hugging Face will read the fine-tuned model, where that is so."""
-    if spec.export(task.head(encoder), task.settings()) is None:
+    """Log, before training, if no Hugging Face class will be able to read the fine-tuned model."""
+    if spec.export(task.build_head(encoder), task.get_settings()) is None:
         hint = f" ({spec.export_hint})" if spec.export_hint else ""
         log.info(
             f"{task.name}: no class of Hugging Face has this head; electra predict reads the model{hint}",

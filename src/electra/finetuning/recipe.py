@@ -1,6 +1,6 @@
-"""The paper's recipe for fine-tuning, all of it (Table 7, and the lengths of the original code).
+"""The paper's hyperparameters for fine-tuning (Table 7), and the maximum lengths of the original code.
 
-What a configuration leaves open is taken from here. It depends on the kind of task and on the size of the model.
+They are the defaults of a configuration, and depend on the kind of task and the size of the model.
 """
 
 import re
@@ -11,30 +11,30 @@ from electra.model.encoder import EncoderConfig
 
 BATCH_SIZE = 32
 WARMUP = 0.1
-"""Share of the steps in which the learning rate rises."""
+"""Share of the steps in which the learning rate increases."""
 WEIGHT_DECAY = 0.0
 DROPOUT = 0.1
 
 
 @dataclass(frozen=True)
 class TaskRecipe:
-    """What differs by task."""
+    """Hyperparameters that depend on the task."""
 
     epochs: float = 3.0
     max_length: int = 128
-    """Tokens of an example, as in the original code; shorter where the encoder has fewer positions."""
+    """Maximum tokens of an example, as in the original code; fewer if the encoder has fewer positions."""
 
 
 TEXTS = TaskRecipe()
 SMALL_TEXTS = TaskRecipe(epochs=10.0)
-"""RTE and STS-B."""
+"""For RTE and STS-B."""
 QUESTIONS = TaskRecipe(epochs=2.0, max_length=512)
 TAGS = TaskRecipe(max_length=256)
 
 
 @dataclass(frozen=True)
 class SizeRecipe:
-    """What differs by the size of the model."""
+    """Hyperparameters that depend on the size of the model."""
 
     learning_rate: float
     layerwise_decay: float
@@ -45,26 +45,26 @@ SIZES: tuple[tuple[int, SizeRecipe], ...] = (
     (768, SizeRecipe(1e-4, 0.8)),  # Base
     (0, SizeRecipe(3e-4, 0.8)),  # Small
 )
-"""(smallest hidden size, recipe), the largest first."""
+"""(smallest hidden size, hyperparameters), the largest first."""
 
 
 def find_size_recipe(encoder: EncoderConfig) -> SizeRecipe:
-    """The recipe of Large from a hidden size of 1,024 on, of Base from 768, of Small below."""
+    """Return the hyperparameters of Large for a hidden size of at least 1,024, of Base of at least 768, else of Small."""
     return next(recipe for hidden_size, recipe in SIZES if encoder.hidden_size >= hidden_size)
 
 
-def layerwise_rates(decay: float, num_layers: int) -> Callable[[str], float]:
-    """The factor of the learning rate by the name of a parameter of a `FinetunedModel`.
+def build_rate_factor(decay: float, num_layers: int) -> Callable[[str], float]:
+    """Build a function from the name of a parameter of a `FinetunedModel` to the factor of its learning rate.
 
-    The exponents are the original code's, which the published scores were made with: head 1, top layer decay^2, …,
-    bottom layer decay^(n + 1), embeddings and their projection decay^(n + 2).
+    The factors are those of the original code, with which the published scores were computed: head 1, top layer decay^2, ...,
+    bottom layer decay^(n + 1), embeddings and their projection decay^(n + 2), for n = `num_layers`.
     """
 
-    def factor(name: str) -> float:
+    def get_factor(name: str) -> float:
         if name.startswith("head."):
             return 1.0
         layer = re.match(r"encoder\.layers\.(\d+)\.", name)
         depth = int(layer[1]) + 1 if layer else 0
         return float(decay ** (num_layers + 2 - depth))
 
-    return factor
+    return get_factor

@@ -1,8 +1,8 @@
-"""The table of tasks, and what is looked up in it."""
+"""The table of tasks, and functions that look up a task and check its options."""
 
 from electra.config.checks import check_local
 from electra.errors import UsageError
-from electra.finetuning.classification.glue import AX, GLUE, glue_spec
+from electra.finetuning.classification.glue import AX, GLUE, build_glue_spec
 from electra.finetuning.classification.table import TABLE
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.qa.task import MRQA, SQUAD1, SQUAD2
@@ -13,7 +13,7 @@ from electra.model.checkpoints import Pretrained
 from electra.text.tokenizer import Tokenizer
 
 TASKS: dict[str, TaskSpec] = {
-    **{name: glue_spec(name) for name in GLUE},
+    **{name: build_glue_spec(name) for name in GLUE},
     "ax": AX,
     "wnli-candidates": WNLI_CANDIDATES,
     "squad1": SQUAD1,
@@ -25,21 +25,21 @@ TASKS: dict[str, TaskSpec] = {
     "table": TABLE,
     "tagging": OWN_TAGS,
 }
-"""Every task, by its name on the command line and in `task.json`. A program may add its own."""
+"""Every task by its name on the command line and in `task.json`. A program may add its own."""
 
 TASK_OPTIONS = (
     *("data", "train", "dev", "test"),
     *("text", "text_pair", "label", "kind"),
     *("skip_bad_rows", "swap_pairs", "span"),
 )
-"""The options that not every task uses; see `TaskSpec.options`."""
+"""Fields of `FinetuneConfig` that not every task uses; see `TaskSpec.options`."""
 
 
 def find_task(name: str) -> TaskSpec:
-    """The spec of a task.
+    """Return the spec of a task.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: there is no task of this name.
     """
     if not name:
         raise UsageError("missing-task", f"no task is named; there are {', '.join(TASKS)}")
@@ -49,10 +49,10 @@ def find_task(name: str) -> TaskSpec:
 
 
 def check_options(config: FinetuneConfig) -> None:
-    """See that the task exists, and that no option is given that it would not use.
+    """Check that the task exists and that no option is given that it does not use.
 
     Raises:
-        UsageError: there is no such task, or there is such an option.
+        UsageError: there is no such task, an option has no meaning for it, or --data is given together with single files.
     """
     spec, defaults = find_task(config.task), FinetuneConfig()
     if not spec.reads_hub:
@@ -68,11 +68,11 @@ def check_options(config: FinetuneConfig) -> None:
 
 
 def build_task(config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained) -> Task:
-    """The task of a configuration, over its data, for a model that starts from `pretrained`.
+    """Build the task of a configuration, with its data, for a model that starts from `pretrained`.
 
     Raises:
-        UsageError: an option that the task needs is missing.
-        DataError: the data is missing or broken.
+        UsageError: an option that the task needs is missing, or --max-length is more than the positions of the model.
+        DataError: the data is missing or malformed.
     """
     spec, positions = find_task(config.task), pretrained.config.max_positions
     if config.max_length is not None and config.max_length > positions:

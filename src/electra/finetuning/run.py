@@ -1,4 +1,4 @@
-"""A fine-tuning run, and several over seeds: load, train by the paper's recipe, score, save. All of it resumes."""
+"""Fine-tuning runs, one per seed: load, train by the paper's recipe, score, save. An interrupted run resumes."""
 
 import copy
 import json
@@ -27,10 +27,10 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.export import build_model_card, save_finetuned
 from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.preparation import Prepared, prepare
-from electra.finetuning.recipe import layerwise_rates
+from electra.finetuning.preparation import PreparedInputs, prepare_inputs
+from electra.finetuning.recipe import build_rate_factor
 from electra.finetuning.registry import check_options
-from electra.finetuning.run_directory import RunInputs, read_results, with_absolute_paths
+from electra.finetuning.run_directory import InputChecksums, make_paths_absolute, read_results
 from electra.model.encoder import initialize
 from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
@@ -58,29 +58,33 @@ class Run:
 
     config: FinetuneConfig
     out: Path
-    prepared: Prepared
+    """Run directory, `OUT/seed-N`."""
+    prepared: PreparedInputs
     model: FinetunedModel
     runtime: Runtime
 
-    def outputs(self, split: str) -> list[dict[str, np.ndarray]]:
-        """The outputs of the model, as it is now, for a split."""
+    def compute_outputs(self, split: str) -> list[dict[str, np.ndarray]]:
+        """Compute the outputs of the head for the examples of a split with the current weights."""
         pad_id = self.prepared.tokenizer.pad_id
-        return self.model.outputs(self.prepared.examples[split], self.runtime, EVAL_BATCH_SIZE, pad_id)
+        return self.model.compute_outputs(self.prepared.examples[split], self.runtime, EVAL_BATCH_SIZE, pad_id)
 
-    def dev_score(self) -> float:
-        """The task's main metric on dev, of the model as it is now."""
+    def score_dev(self) -> float:
+        """Compute the task's main metric on dev, in percent, with the current weights."""
         task = self.prepared.task
-        return task.score("dev", self.outputs("dev"))[task.main_metric]
+        return task.score("dev", self.compute_outputs("dev"))[task.main_metric]
 
 
 def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Fine-tune with `seeds` seeds from `config.seed` on, each in its own directory; returns the summary.
+    """Fine-tune once per seed, `config.seed` to `config.seed + seeds - 1`, in the run directories `out/seed-N`.
 
-    `out/results.json` holds medians, spreads and every seed's scores. Called again, it resumes.
+    Finished runs are not repeated, and an interrupted one resumes from its checkpoint.
+
+    Returns:
+        The summary (see `summarize`), which is also written to `out/results.json`.
 
     Raises:
-        ElectraError: see `electra.errors`.
-        SystemExit: a signal asked to stop; the run is saved, and the same call resumes it.
+        UsageError, ModelError, DataError, RunError, DivergedError, SystemExit: as in `electra.finetune`.
+        StorageError: a file cannot be written.
     """
     check_options(config)
     require_trackers(config.log_to)
@@ -95,19 +99,19 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
 def run_seeds(
     config: FinetuneConfig, out: Path, seeds: Iterable[int], callbacks: Sequence[Callback] = ()
 ) -> list[dict[str, Any]]:
-    """The results of a run for each seed. Their common inputs are read once, and not at all if all are finished."""
-    config = with_absolute_paths(config)
+    """Run every seed and return their results. Their common inputs are read once, or never if all runs are finished."""
+    config = make_paths_absolute(config)
     directory = find_model_directory(config.model)
-    inputs = RunInputs.from_config(config, directory)
-    prepared = cache(lambda: prepare(config, directory))
-    return [run_seed(replace(config, seed=seed), out / f"seed-{seed}", inputs, prepared, callbacks) for seed in seeds]
+    checksums = InputChecksums.from_config(config, directory)
+    get_inputs = cache(lambda: prepare_inputs(config, directory))
+    return [run_seed(replace(config, seed=n), out / f"seed-{n}", checksums, get_inputs, callbacks) for n in seeds]
 
 
 def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median, mean and standard deviation of every metric over the seeds, and all their values.
+    """Summarize the results of several seeds; `metrics` has for each split and metric median, mean, std and values.
 
     Raises:
-        RunError: the seeds do not have the same metrics.
+        RunError: the seeds have different metrics.
     """
     names = [{split: set(metrics) for split, metrics in result["metrics"].items()} for result in results]
     for result, found in zip(results, names, strict=True):
@@ -128,19 +132,19 @@ def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
         key: results[0][key]
         for key in ("task", "start", "main_metric", "hyperparameters", "data", "hardware", "versions")
     }
-    each = {"seeds": [result["seed"] for result in results], "selected": [result["selected"] for result in results]}
-    return {**shared, **each, "metrics": spread}
+    by_seed = {"seeds": [result["seed"] for result in results], "selected": [result["selected"] for result in results]}
+    return {**shared, **by_seed, "metrics": spread}
 
 
 def run_seed(
     config: FinetuneConfig,
     out: Path,
-    inputs: RunInputs,
-    prepared: Callable[[], Prepared],
+    checksums: InputChecksums,
+    get_inputs: Callable[[], PreparedInputs],
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
-    """One run, in `out`: a model directory, predictions, `results.json` written last."""
-    inputs.check(out, config)
+    """Run one seed in the run directory `out`, unless it is finished, and return its results (see `run_directory`)."""
+    checksums.check(out, config)
     if (out / "results.json").exists():
         log.info(f"{out} is finished", extra={"code": "finished"})
         remove_leftovers(out)
@@ -148,7 +152,7 @@ def run_seed(
     with start_runtime(config.runtime) as runtime:
         if runtime.world_size > 1:
             raise UsageError("many-processes", "fine-tuning runs in one process; start it without torchrun")
-        run = build_run(config, out, prepared(), runtime)
+        run = build_run(config, out, get_inputs(), runtime)
         recipe = build_recipe(run)
         loader = BatchLoader(
             run.prepared.examples["train"],
@@ -157,16 +161,16 @@ def run_seed(
             seed=config.seed,
         )
         # The directory is written only from here on, when options and data have been checked.
-        write_atomically(out / "inputs.json", inputs.to_json())
+        write_atomically(out / "inputs.json", checksums.to_json())
         write_atomically(out / "config.yaml", to_yaml(config).encode())
         return score_and_save(run, train_model(run, recipe, loader, callbacks))
 
 
-def build_run(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Runtime) -> Run:
-    """The run of a seed, its model with a newly initialized head."""
+def build_run(config: FinetuneConfig, out: Path, prepared: PreparedInputs, runtime: Runtime) -> Run:
+    """Build the run of a seed: a copy of the encoder, and a newly initialized head."""
     encoder = copy.deepcopy(prepared.encoder)
     seed_everything(Stream.INITIAL_WEIGHTS, config.seed)
-    model = FinetunedModel(encoder, prepared.task.head(encoder.config), config.summed_loss)
+    model = FinetunedModel(encoder, prepared.task.build_head(encoder.config), config.summed_loss)
     if config.from_scratch:
         initialize(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
     enable_kernels(model, runtime)
@@ -174,7 +178,7 @@ def build_run(config: FinetuneConfig, out: Path, prepared: Prepared, runtime: Ru
 
 
 def build_recipe(run: Run) -> Recipe:
-    """The recipe for the training loop."""
+    """Build the recipe of the training loop."""
     config, hyperparameters = run.config, run.prepared.hyperparameters
     steps_per_epoch = -(-len(run.prepared.examples["train"]) // config.batch_size)
     steps = max(1, round(hyperparameters.epochs * steps_per_epoch))
@@ -188,16 +192,16 @@ def build_recipe(run: Run) -> Recipe:
         ),
         ScheduleConfig(warmup_steps=round(config.warmup * steps), max_warmup=0.999),
         (config.seed,),
-        layerwise_rates(hyperparameters.layerwise_decay, run.model.encoder.config.num_layers),
+        build_rate_factor(hyperparameters.layerwise_decay, run.model.encoder.config.num_layers),
     )
 
 
 def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """Train to the end, select the weights, and return entries for the results.
+    """Train, select the weights to save, and return entries of the results: `selected`, `steps`, `seconds`.
 
     Raises:
         DivergedError: the gradients are not finite.
-        SystemExit: a signal asked to stop; 128 plus its number, as shells do.
+        SystemExit: a signal stopped the training; the exit status is 128 plus the signal's number.
     """
     config, hyperparameters, steps = run.config, run.prepared.hyperparameters, recipe.budget.steps or 0
     log.info(
@@ -207,7 +211,7 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
         extra={"code": "task"},
     )
     best = (
-        BestEpoch(run.out, run.model, run.dev_score, steps, loader.steps_per_epoch) if config.select == "best" else None
+        BestEpoch(run.out, run.model, run.score_dev, steps, loader.steps_per_epoch) if config.select == "best" else None
     )
     progress = Progress(
         config.task,
@@ -223,10 +227,10 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
         progress,
     ]
     checkpoints = Checkpoints(run.out / "checkpoints", recipe.training.keep_checkpoints)
-    with stop_on_signal() as stop_signal:
+    with stop_on_signal() as get_signal:
         try:
             state = train(
-                run.model, loader.iterate, recipe, run.runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0
+                run.model, loader.iterate, recipe, run.runtime, checkpoints, all_callbacks, lambda: get_signal() != 0
             )
         except DivergedError as error:
             place = str(error).split(":")[0]
@@ -239,7 +243,7 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
             log.warning(
                 f"Stopped at step {state.step:,} and saved; the same command resumes it.", extra={"code": "stopped"}
             )
-            raise SystemExit(128 + (stop_signal() or signal.SIGTERM))
+            raise SystemExit(128 + (get_signal() or signal.SIGTERM))
     step = best.restore() if best is not None else steps
     return {
         "selected": "last epoch" if best is None else f"best on dev, after step {step:,} of {steps:,}",
@@ -249,16 +253,18 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
 
 
 def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
-    """Score, predict and save; `results.json` is written last, when the run is finished."""
+    """Score and predict the splits, save the model, and write the results last: then the run is finished."""
     config, prepared, task, out = run.config, run.prepared, run.prepared.task, run.out
     metrics = {}
-    for split in (*task.scored, *task.predicted):
-        outputs = run.outputs(split)
-        if split in task.scored:
+    for split in (*task.scored_splits, *task.predicted_splits):
+        outputs = run.compute_outputs(split)
+        if split in task.scored_splits:
             metrics[split] = task.score(split, outputs)
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in task.predictions(split, outputs))
+        lines = "".join(
+            json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in task.format_predictions(split, outputs)
+        )
         write_atomically(out / f"predictions-{split}.jsonl", lines.encode())
-        if (logits := task.logits(split, outputs)) is not None:
+        if (logits := task.get_logits(split, outputs)) is not None:
             with convert_os_errors(out):
                 np.save(out / f"logits-{split}.npy", logits)
     save_finetuned(out / "model", run.model, task, prepared.spec, prepared.tokenizer)
@@ -277,15 +283,16 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     write_model_card(out / "model", build_model_card(results, out / "model", run.model))
     write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     remove_leftovers(out)
-    shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored[0]].items())
+    shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored_splits[0]].items())
     log.info(
-        f"{config.task} seed {config.seed}: {task.scored[0]} {shown} ({facts['selected']})", extra={"code": "score"}
+        f"{config.task} seed {config.seed}: {task.scored_splits[0]} {shown} ({facts['selected']})",
+        extra={"code": "score"},
     )
     return results
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove the checkpoints of a finished run, also of one that was killed before it had removed them."""
+    """Remove the checkpoints of a finished run; a run that was killed right after it finished still has them."""
     for name in ("checkpoints", "best.safetensors"):
         path = out / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,12 +1,15 @@
-"""The directory of a fine-tuning run, its configuration and the checksums of its inputs.
+"""The run directory of fine-tuning: its files, its configuration and the checksums of its inputs.
 
-OUT/results.json            scores over the seeds
-OUT/seed-N/config.yaml      the configuration; inputs.json: checksums of the files that were read
-OUT/seed-N/checkpoints/     until the run is finished; see train.checkpoint
-OUT/seed-N/metrics.jsonl    losses; events/: the same for TensorBoard
-OUT/seed-N/predictions-SPLIT.jsonl, logits-SPLIT.npy
-OUT/seed-N/model/           the fine-tuned model
-OUT/seed-N/results.json     written last, when the run is finished
+OUT/results.json                     summary over the seeds
+OUT/seed-N/config.yaml               configuration
+OUT/seed-N/inputs.json               checksums of the files that were read
+OUT/seed-N/checkpoints/              removed when the run is finished; see `electra.train.checkpoint`
+OUT/seed-N/best.safetensors          weights of the best epoch (`--select best`), removed when the run is finished
+OUT/seed-N/metrics.jsonl             training loss and speed; events/ has the same for TensorBoard
+OUT/seed-N/predictions-SPLIT.jsonl   a prediction per line
+OUT/seed-N/logits-SPLIT.npy          float array [N, C], for tasks with ensembles
+OUT/seed-N/model/                    the fine-tuned model
+OUT/seed-N/results.json              scores, written last
 """
 
 import json
@@ -27,7 +30,7 @@ from electra.train.checkpoint import checksum
 
 
 class RunResults(TypedDict):
-    """`results.json` of a run; that of several seeds is never read."""
+    """Content of `results.json` in the run directory of a seed."""
 
     task: str
     seed: int
@@ -42,44 +45,45 @@ class RunResults(TypedDict):
 
 
 def read_results(out: Path) -> dict[str, Any]:
-    """The results of the finished run in `out`.
+    """Read the results of the finished run in `out`.
 
     Raises:
-        RunError: `results.json` is damaged, or that of another run.
+        RunError: `results.json` is damaged, lacks the main metric, or is that of another seed.
     """
     file = out / "results.json"
     results = read_json(file, RunResults, RunError)
     split, metrics = next(iter(results["metrics"].items()))
     if results["main_metric"] not in metrics:
         raise RunError(
-            "missing-metric", f"{file}: metrics.{split} has no {results['main_metric']!r}, which main_metric names"
+            "missing-metric", f"{file}: metrics.{split} has no {results['main_metric']!r}, the value of main_metric"
         )
     if out.name != f"seed-{results['seed']}":
-        raise RunError("other-seed", f"{file}: is that of seed {results['seed']}")
+        raise RunError("other-seed", f"{file}: has the results of seed {results['seed']}, expected those of {out.name}")
     return cast("dict[str, Any]", results)
 
 
 @dataclass(frozen=True)
-class RunInputs:
-    """The inputs of a run: SHA-256 by file."""
+class InputChecksums:
+    """Checksums of the files that a run reads."""
 
     files: dict[str, str]
+    """Path -> SHA-256."""
 
     @classmethod
-    def from_config(cls, config: FinetuneConfig, model: Path) -> "RunInputs":
-        """The weights in `model`, and the local files of the task."""
+    def from_config(cls, config: FinetuneConfig, model: Path) -> "InputChecksums":
+        """Compute the checksums of the model in the directory `model`, and of the local files of the task."""
         paths = [model / name for name in ("config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt")]
         paths += [Path(name) for name in (config.train, config.dev, config.test) if name is not None]
         if config.data is not None and Path(config.data).is_dir():
-            folders = find_task(config.task).data_folders(Path(config.data))
+            folders = find_task(config.task).list_data_folders(Path(config.data))
             paths += [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
         return cls({str(path): checksum(path) for path in paths if path.is_file()})
 
     def check(self, out: Path, config: FinetuneConfig) -> None:
-        """Check that a directory is new, or a run of the same configuration from the same files.
+        """Check that the run directory `out` is new or empty, or of a run with the same configuration and the same files.
 
         Raises:
-            RunError: it is another run, or has other files.
+            RunError: it has other files, another configuration, or a file has changed since the run began.
         """
         saved = out / "config.yaml"
         if not saved.exists():
@@ -91,29 +95,29 @@ class RunInputs:
             raise RunError(
                 "other-configuration", f"{out}: a run of another configuration: {difference}; choose another --out"
             )
-        before = read_object(out / "inputs.json", RunError)
-        changed = [path for path in before | self.files if before.get(path) != self.files.get(path)]
+        saved_files = read_object(out / "inputs.json", RunError)
+        changed = [path for path in saved_files | self.files if saved_files.get(path) != self.files.get(path)]
         if changed:
             raise RunError(
                 "changed-file", f"{out}: {changed[0]} has changed since this run began; choose another --out"
             )
 
     def to_json(self) -> bytes:
-        """The content of `inputs.json`."""
+        """Return the content of `inputs.json`."""
         return (json.dumps(self.files, indent=2) + "\n").encode()
 
 
-def with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
-    """The configuration with absolute paths, which is valid in any working directory."""
+def make_paths_absolute(config: FinetuneConfig) -> FinetuneConfig:
+    """Return the configuration with absolute paths, so that it does not depend on the working directory."""
 
-    def absolute(source: str | None) -> str | None:
+    def make_absolute(source: str | None) -> str | None:
         return str(Path(source).absolute()) if source and Path(source).exists() else source
 
     return replace(
         config,
-        model=absolute(config.model) or "",
-        data=absolute(config.data),
-        train=absolute(config.train),
-        dev=absolute(config.dev),
-        test=absolute(config.test),
+        model=make_absolute(config.model) or "",
+        data=make_absolute(config.data),
+        train=make_absolute(config.train),
+        dev=make_absolute(config.dev),
+        test=make_absolute(config.test),
     )

@@ -1,6 +1,9 @@
-"""The interfaces of fine-tuning: `Task` and `Head` for training, `SavedTask` for inference, `TaskSpec` for a kind of task.
+"""Interfaces of fine-tuning: `Task` and `Head` for training, `SavedTask` for inference, `TaskSpec` for a kind of task.
 
-A new kind of task is a `TaskSpec` in `registry.TASKS`; nothing else lists tasks.
+A new kind of task is a `TaskSpec` in `registry.TASKS`; no other module has a list of the tasks.
+
+Shapes: B examples of a batch, L tokens, H hidden size, N examples of a split, C classes; Q is L, or 1 for a head that reads
+[CLS] alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,73 +23,73 @@ from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
 Outputs = list[dict[str, np.ndarray]]
-"""The outputs of a head for each example, by name; arrays over tokens may be padded."""
-Record = dict[str, Any]
-"""The prediction for one example, as JSON."""
+"""For each example, the outputs of the head: name -> array. Arrays over tokens may be longer than the example (padding)."""
+Prediction = dict[str, Any]
+"""The prediction for one input, in JSON types."""
 Values = str | Mapping[str, Any] | Iterable[Any]
-"""Inputs from Python: a string or a mapping is one input, any other iterable is many."""
+"""Inputs from Python: a string or a mapping is one input, any other iterable a series of inputs."""
 
 
 @runtime_checkable  # for the type checks under test, as below
 class Head(Protocol):
-    """The layers on the encoder: an `nn.Module`, initialized as in the original code (Glorot uniform, zero biases)."""
+    """Output layers on the encoder: an `nn.Module`, initialized as in the original code (Glorot uniform, zero biases)."""
 
     only_cls: bool
-    """Whether it reads the hidden state of [CLS] alone: then `hidden` has no other."""
+    """Whether it reads the hidden state of [CLS] alone; then `hidden` is [B, 1, H], else [B, L, H]."""
 
     def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """The loss of each example."""
+        """Compute the loss of each example from the encoder's last hidden states."""
 
     def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """Outputs by name: tensors whose first dimension is the example. `batch` has no targets."""
+        """Compute outputs by name, tensors [B, ...]; `batch` may have no targets."""
 
 
 @runtime_checkable
 class Task(Protocol):
-    """The data of one task, its head and its scores, for training."""
+    """One task for training: its examples, its head and its metrics."""
 
     @property
     def name(self) -> str:
-        """Its name in `registry.TASKS`."""
+        """Name in `registry.TASKS`."""
 
     @property
     def main_metric(self) -> str:
-        """The metric of `score` that tables show."""
+        """Metric of `score` that tables show and `--select best` maximizes."""
 
     @property
-    def scored(self) -> tuple[str, ...]:
-        """Splits with labels that are scored after training, the main one first."""
+    def scored_splits(self) -> tuple[str, ...]:
+        """Labeled splits that are scored after training, the main one (dev, if there is one) first."""
 
     @property
-    def predicted(self) -> tuple[str, ...]:
-        """Splits that are predicted and not scored."""
+    def predicted_splits(self) -> tuple[str, ...]:
+        """Splits that are predicted after training but not scored."""
 
-    def head(self, encoder: EncoderConfig) -> nn.Module:
-        """A newly initialized `Head`."""
+    def build_head(self, encoder: EncoderConfig) -> nn.Module:
+        """Build a newly initialized `Head` for an encoder of these sizes."""
 
     def encode(self, split: str) -> EncodedExamples:
-        """The examples of "train", of one of `scored`, or of one of `predicted` (whose targets may be empty).
+        """Tokenize "train", one of `scored_splits`, or one of `predicted_splits` (whose targets may be empty).
 
         Raises:
-            DataError: the split is missing, empty or broken; the message names file and line.
+            DataError: the split is missing, empty or malformed; the message names file and line.
         """
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
-        """Metrics in percent, over all examples of the split, from the outputs for `encode(split)` in their order."""
+        """Compute metrics by name, in percent; `outputs` has an entry for each example of `encode(split)`, in order."""
 
-    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
-        """A prediction for each example of the split, as written to `predictions-SPLIT.jsonl`."""
+    def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
+        """Format the predictions of the split, as written to `predictions-SPLIT.jsonl`, from the outputs of the head."""
 
-    def logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N C"] | None:
-        """The logits that an ensemble averages over runs; None where averaging has no meaning."""
+    def get_logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N C"] | None:
+        """Return the logits that an ensemble averages over runs; None for tasks without ensembles."""
 
-    def settings(self) -> Mapping[str, Any]:
-        """The fields of the task's `SavedTask`, as JSON."""
+    def get_settings(self) -> Mapping[str, Any]:
+        """Return the content of `task.json`, from which inference builds the task's `SavedTask`: name -> JSON value."""
 
 
 @runtime_checkable
 class PredictOptions(Protocol):
-    """The options of predicting that depend on the task; see `inference.config.PredictConfig`."""
+    """Options of prediction that depend on the task; see `inference.config.PredictConfig`."""
 
     @property
     def text(self) -> str | None: ...
@@ -100,27 +103,27 @@ class PredictOptions(Protocol):
 
 @runtime_checkable
 class SavedTask(Protocol):
-    """A task as a fine-tuned directory has it: a dataclass whose fields are those of `task.json`, validated by pydantic."""
+    """A task for inference: a dataclass with the fields of `task.json`, validated by pydantic."""
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest example."""
+        """Maximum number of tokens of an example."""
 
-    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
-        """The head whose weights are read next; `kind` is that of the Hugging Face class in config.json."""
+    def build_head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
+        """Build the head into which weights are loaded; `kind` is that of the Hugging Face class in config.json."""
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Any]:
-        """The examples in a file ("-" is standard input), read as the iterator is advanced.
+        """Yield the inputs in a file ("-" is standard input); the file is read as the iterator advances.
 
         Raises:
-            DataError: an example cannot be read; the message names file and line.
+            DataError: an input cannot be read; the message names file and line.
         """
 
     def read_values(self, values: Values, options: PredictOptions) -> Iterator[Any]:
-        """The examples in values from Python.
+        """Yield the inputs in values from Python.
 
         Raises:
-            DataError: a value is not an example.
+            DataError: a value is of the wrong type; the message has its number, from 0.
         """
 
     def predict(
@@ -129,54 +132,55 @@ class SavedTask(Protocol):
         tokenizer: Tokenizer,
         compute: Callable[[EncodedExamples], Outputs],
         options: PredictOptions,
-    ) -> list[Record]:
-        """A prediction for each of some examples; `compute` returns the outputs of the head."""
+    ) -> list[Prediction]:
+        """Return a prediction for each input; `compute` runs the model and returns the outputs of its head."""
 
 
 @dataclass(frozen=True)
 class HuggingFaceHead:
-    """A head as a class of Hugging Face has it."""
+    """A head in the form of a Hugging Face class."""
 
     kind: str
     """A key of `electra.model.architecture.Architecture.classes`."""
     weights: Mapping[str, Tensor]
-    """By our names, without `head.`."""
+    """Weights by the names of this package, without the prefix `head.`."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """More entries of config.json."""
+    """Additional entries of config.json."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One kind of task: all that the package knows of it."""
+    """One kind of task: how it is built, which options it uses, how it is saved."""
 
     build: Callable[[FinetuneConfig, Tokenizer, Pretrained, int], Task]
-    """The task of a configuration, over its data, with examples of at most so many tokens.
+    """Build the task from the configuration, the tokenizer, the pre-trained model and the maximum tokens of an example.
 
-    Raises UsageError where an option is missing, DataError where the data is missing or broken.
+    It raises UsageError if an option is missing, DataError if data is missing or malformed.
     """
     recipe: TaskRecipe = TEXTS
     options: frozenset[str] = frozenset({"train", "dev", "test"})
-    """The options of `registry.TASK_OPTIONS` that it uses; others are refused."""
+    """Options of `registry.TASK_OPTIONS` that the task uses; the others raise an error."""
     reads_hub: bool = False
     """Whether --data may be hf://NAME."""
-    data_folders: Callable[[Path], list[Path]] = lambda data: [data]
-    """The folders in --data whose files a run reads; their checksums are saved."""
+    list_data_folders: Callable[[Path], list[Path]] = lambda data: [data]
+    """Folders in --data whose files a run may read; their checksums are saved with the run."""
     saved: type[Any] | None = None
-    """Its `SavedTask`; None: a fine-tuned model does not predict new examples."""
+    """The `SavedTask` class; None if a fine-tuned model cannot predict new inputs."""
     predict_options: frozenset[str] = frozenset()
-    """The fields of `PredictOptions` that it uses."""
+    """Fields of `PredictOptions` that the task uses."""
     head: str = "none"
-    """The kind of head that `export` returns, a key of `electra.model.architecture.Architecture.classes`."""
+    """Kind of head that `export` returns, a key of `electra.model.architecture.Architecture.classes`."""
     export: Callable[[nn.Module, Mapping[str, Any]], HuggingFaceHead | None] = lambda head, settings: None
-    """A head, with the task's settings, as a class of Hugging Face has it; None: its weights are saved beside the encoder."""
+    """Convert a head to a Hugging Face class, given `Task.get_settings()`; None: its weights are saved in their own file."""
     export_hint: str = ""
-    """What to do where `export` returns None, for a message."""
+    """What to do if `export` returns None, for a message."""
     from_hugging_face: Callable[[list[str], str | None, int], SavedTask] | None = None
-    """The task of a model that others fine-tuned, from its labels, `problem_type` and positions."""
+    """Build the `SavedTask` of a model without `task.json`, from the labels, the `problem_type` and the number of positions in
+    its config.json."""
 
 
-def label_config(labels: Sequence[str]) -> dict[str, Any]:
-    """The names of the logits in config.json."""
+def build_label_config(labels: Sequence[str]) -> dict[str, Any]:
+    """Return the entries of config.json that name the logits."""
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},

@@ -1,4 +1,4 @@
-"""The options of inference."""
+"""The options of prediction."""
 
 import math
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ class PredictConfig:
     """Options for reading and predicting inputs."""
 
     text: str | None = None
-    """Column of the text in files with columns; by default that of the fine-tuning table, or "sentence"."""
+    """Column of the text in tables; by default that of the table of fine-tuning, or "sentence"."""
     text_pair: str | None = None
-    """Column of the second text of a pair; by default that of the fine-tuning table."""
+    """Column of the second text of a pair; by default that of the table of fine-tuning."""
     form: Literal["columns", "lines"] = "columns"
     """Format of a .txt file to tag: words in columns (CoNLL) or sentences in lines; standard input has sentences in lines."""
     null_threshold: float | None = None
-    """Null odds above which a question has no answer; by default the best threshold on dev in fine-tuning."""
+    """Null odds above which a question has no answer; by default the threshold with the best F1 on dev in fine-tuning."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Device and precision."""
 
@@ -30,10 +30,10 @@ class PredictConfig:
             raise UsageError("not-a-number", "--null-threshold is NaN; it must be a number")
 
 
-def from_options(given: Mapping[str, Any]) -> PredictConfig:
+def build_predict_config(given: Mapping[str, Any]) -> PredictConfig:
     """Build the configuration from options by name; nested names as in `electra.config.resolve.resolve`.
 
     Raises:
-        UsageError: a wrong name or value.
+        UsageError: an unknown name or a wrong value.
     """
     return resolve(PredictConfig(), {}, given, command="predict")

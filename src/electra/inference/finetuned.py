@@ -1,4 +1,4 @@
-"""Load a fine-tuned directory of this package, or of any of Hugging Face's ELECTRA classes with a task head."""
+"""Loading of fine-tuned models: directories of this package, or of Hugging Face's ELECTRA classes with a task head."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -42,8 +42,8 @@ class LabelConfig:
 
 
 @dataclass(frozen=True)
-class Finetuned:
-    """A fine-tuned model with its tokenizer and its task."""
+class LoadedModel:
+    """A fine-tuned model in memory, with its tokenizer and its task."""
 
     model: FinetunedModel
     tokenizer: Tokenizer
@@ -51,12 +51,12 @@ class Finetuned:
     """Name of the task in `registry.TASKS`."""
     spec: TaskSpec
     task: SavedTask
-    """Settings in `task.json`, or those inferred from `config.json`."""
+    """Task with the settings of `task.json`, or with those inferred from `config.json`."""
     coverage: CoverageMonitor
     """Counter of [UNK] in the inputs."""
 
 
-def load_finetuned(model: str) -> Finetuned:
+def load_finetuned(model: str) -> LoadedModel:
     """Load a fine-tuned directory, the `model/` of a run, or a hub model.
 
     Raises:
@@ -66,15 +66,15 @@ def load_finetuned(model: str) -> Finetuned:
     """
     directory = find_model_directory(model)
     pretrained = load_pretrained(directory)
-    found = read_json(directory / "config.json", LabelConfig, ModelError, CONFIG_BYTES)
-    class_name = (found.architectures or ["none"])[0]
+    label_config = read_json(directory / "config.json", LabelConfig, ModelError, CONFIG_BYTES)
+    class_name = (label_config.architectures or ["none"])[0]
     architecture = ARCHITECTURES[pretrained.config.architecture]
     kind = architecture.find_head(class_name)
     positions = pretrained.config.max_positions
     if (directory / "task.json").exists():
         name, task = read_task(directory / "task.json", architecture, class_name, positions)
     else:
-        name, task = infer_task(directory, found, kind, positions)
+        name, task = infer_task(directory, label_config, kind, positions)
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > pretrained.config.vocab_size:
         raise ModelError(
@@ -89,35 +89,46 @@ def load_finetuned(model: str) -> Finetuned:
         weights, file = load_tensors(head_file), head_file
         check_finite(file, weights)
         state = pretrained.state("none") | {f"head.{name}": tensor for name, tensor in weights.items()}
-    finetuned = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.head(sizes, kind)))
-    finetuned.load_state_dict(state)
+    model_with_head = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.build_head(sizes, kind)))
+    model_with_head.load_state_dict(state)
     monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
-    return Finetuned(finetuned.eval(), tokenizer, name, TASKS[name], task, monitor)
+    return LoadedModel(model_with_head.eval(), tokenizer, name, TASKS[name], task, monitor)
 
 
 def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
-    """Build a model after checking, without allocating its parameters, that its shapes match those of the weights.
+    """Build a model after a check, before its parameters are allocated, that their shapes are those of the weights.
+
+    Args:
+        file: File of the weights, for messages.
+        state: Weights by name.
+        build: Builds the model.
 
     Raises:
-        ModelError: they differ; the message names `file`.
+        ModelError: the names or the shapes differ.
     """
     with use_meta_device():
         expected = {name: tuple(parameter.shape) for name, parameter in build().named_parameters()}
     for name in expected | dict(state):
-        wanted, found = expected.get(name), tuple(state[name].shape) if name in state else None
-        if wanted != found:
+        shape, found = expected.get(name), tuple(state[name].shape) if name in state else None
+        if shape != found:
             raise ModelError(
                 "wrong-shape",
-                f"{file}: {name} has the shape {found} in the weights, expected {wanted} from the task and its labels",
+                f"{file}: {name} has the shape {found} in the weights, expected {shape} from the task and its labels",
             )
     return build()
 
 
 def read_task(file: Path, architecture: Architecture, class_name: str, positions: int) -> tuple[str, SavedTask]:
-    """Read the name and the settings of the task in `task.json`.
+    """Read `task.json`: the name of the task, and the task with its settings.
+
+    Args:
+        file: The file.
+        architecture: Architecture of the model.
+        class_name: Hugging Face class in config.json.
+        positions: Number of positions of the model.
 
     Raises:
-        ModelError: the task is unknown, cannot predict, or does not match the model.
+        ModelError: the file is damaged, or the task is unknown, cannot predict new inputs, or does not match the model.
     """
     data = read_bytes(file, ModelError)
     name = validate_json(data, TaskName, str(file), ModelError).task
@@ -145,11 +156,17 @@ def read_task(file: Path, architecture: Architecture, class_name: str, positions
     return name, task
 
 
-def infer_task(directory: Path, found: LabelConfig, kind: str | None, positions: int) -> tuple[str, SavedTask]:
-    """Infer the name and the settings of the task of another project's model from its `config.json`.
+def infer_task(directory: Path, label_config: LabelConfig, kind: str | None, positions: int) -> tuple[str, SavedTask]:
+    """Infer the name and the settings of the task of a model without `task.json` from its `config.json`.
+
+    Args:
+        directory: Directory of the model, for messages.
+        label_config: Content of config.json.
+        kind: Kind of head of the model's class.
+        positions: Number of positions of the model.
 
     Raises:
-        ModelError: it has no task head, too few positions, or labels that are not numbered.
+        ModelError: the model has no task head or too few positions, or its labels are not numbered from 0.
     """
     builders = {
         spec.head: (name, spec.from_hugging_face)
@@ -157,7 +174,7 @@ def infer_task(directory: Path, found: LabelConfig, kind: str | None, positions:
         if spec.from_hugging_face is not None
     }
     if kind not in builders:
-        class_name = (found.architectures or ["none"])[0]
+        class_name = (label_config.architectures or ["none"])[0]
         raise ModelError(
             "not-finetuned", f"{directory}: {class_name}, not a fine-tuned model; fine-tune it with electra finetune"
         )
@@ -166,7 +183,7 @@ def infer_task(directory: Path, found: LabelConfig, kind: str | None, positions:
             "too-few-positions", f"{directory}: has {positions} positions; an input has at least {MIN_LENGTH} tokens"
         )
     # Hugging Face does not write its default of two labels to config.json.
-    names = found.id2label or {"0": "LABEL_0", "1": "LABEL_1"}
+    names = label_config.id2label or {"0": "LABEL_0", "1": "LABEL_1"}
     if set(names) != {str(number) for number in range(len(names))}:
         raise ModelError(
             "bad-labels",
@@ -174,6 +191,6 @@ def infer_task(directory: Path, found: LabelConfig, kind: str | None, positions:
         )
     name, build = builders[kind]
     try:
-        return name, build([names[str(number)] for number in range(len(names))], found.problem_type, positions)
+        return name, build([names[str(number)] for number in range(len(names))], label_config.problem_type, positions)
     except UsageError as error:
         raise ModelError(error.code, f"{directory}: {error}") from None

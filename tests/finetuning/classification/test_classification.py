@@ -57,7 +57,7 @@ def task_of(kind: str, labels: tuple[str, ...], **more) -> TextClassification:
 
 def model_of(task: TextClassification) -> FinetunedModel:
     torch.manual_seed(1)
-    model = FinetunedModel(Encoder(TINY), task.head(TINY))
+    model = FinetunedModel(Encoder(TINY), task.build_head(TINY))
     initialize(model.encoder, 0.15)
     torch.nn.init.normal_(model.head.output.bias)  # biases too must be seen to arrive
     return model.eval()
@@ -95,7 +95,7 @@ def test_hugging_face_class_computes_the_same_logits(tmp_path: Path, kind, label
     assert inputs["input_ids"].tolist() == batch.inputs.input_ids.tolist()
     with torch.inference_mode():
         theirs = stock(**inputs).logits
-        ours = model.head.predict(model.hidden(batch), batch)["logits"]
+        ours = model.head.predict(model.compute_hidden(batch), batch)["logits"]
     torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
     assert list(stock.config.id2label.values()) == list(labels or ["value"])
 
@@ -107,7 +107,7 @@ def test_last_layer_of_cls_alone_has_the_same_gradients() -> None:
     for only_cls in (True, False):
         model = model_of(task)
         model.head.only_cls = only_cls
-        assert model.hidden(batch).shape[1] == (1 if only_cls else batch.inputs.input_ids.shape[1])
+        assert model.compute_hidden(batch).shape[1] == (1 if only_cls else batch.inputs.input_ids.shape[1])
         loss, _ = model(batch, {"examples": 2.0})
         loss.backward()
         gradients.append([loss, *(p.grad for p in model.parameters())])
@@ -142,8 +142,8 @@ def test_outputs_are_in_the_order_of_the_examples() -> None:
     task = task_of("classification", ("a", "b"))
     model, examples = model_of(task), task.encode("dev")
     runtime = Runtime(torch.device("cpu"), torch.float32)
-    together = model.outputs(examples, runtime, 2, 0)
-    alone = model.outputs(examples, runtime, 1, 0)
+    together = model.compute_outputs(examples, runtime, 2, 0)
+    alone = model.compute_outputs(examples, runtime, 1, 0)
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-4, atol=1e-5)
 

@@ -43,9 +43,9 @@ def test_columns_and_labels(folder: Path) -> None:
 
 def test_existing_splits(folder: Path) -> None:
     task = load_glue_task("mnli", str(folder), toy_tokenizer())
-    assert task.scored == ("dev", "dev_mismatched")
-    assert task.predicted == ("test", "diagnostic")  # no test_mismatched.tsv in this folder
-    assert load_glue_task("rte", str(folder), toy_tokenizer()).predicted == ("test",)
+    assert task.scored_splits == ("dev", "dev_mismatched")
+    assert task.predicted_splits == ("test", "diagnostic")  # no test_mismatched.tsv in this folder
+    assert load_glue_task("rte", str(folder), toy_tokenizer()).predicted_splits == ("test",)
 
 
 def test_epochs_of_table_7() -> None:

@@ -31,18 +31,18 @@ def test_four_formats_have_the_same_rows(tmp_path: Path) -> None:
     for file in files:
         rows = read_table(file)
         assert rows.names[:2] == ["text", "label"]
-        assert rows.column("text") == ["one, two", 'say "hi"'], file
-        assert rows.column("label") == ["x", "y"]
+        assert rows.get_column("text") == ["one, two", 'say "hi"'], file
+        assert rows.get_column("label") == ["x", "y"]
 
 
 def test_lines_are_counted_in_quoted_cells(tmp_path: Path) -> None:
     rows = read_table(write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\nthree,y\n'))
-    assert rows.column("text") == ["one\ntwo", "three"]
-    assert rows.place(1) == f"{tmp_path}/a.csv:4"
+    assert rows.get_column("text") == ["one\ntwo", "three"]
+    assert rows.format_place(1) == f"{tmp_path}/a.csv:4"
 
 
 def test_quotes_in_tab_separated_files_are_text(tmp_path: Path) -> None:
-    assert read_table(write(tmp_path / "a.tsv", 't\tl\n"lone\tx\nsecond\ty\n')).column("t") == ['"lone', "second"]
+    assert read_table(write(tmp_path / "a.tsv", 't\tl\n"lone\tx\nsecond\ty\n')).get_column("t") == ['"lone', "second"]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_blank_lines_at_the_end_and_compressed_files(tmp_path: Path) -> None:
 
 def test_missing_key_is_an_empty_cell(tmp_path: Path) -> None:
     rows = read_table(write(tmp_path / "a.jsonl", '{"a": "x"}\n{"b": "y", "a": "z"}\n'))
-    assert rows.column("a") == ["x", "z"]
+    assert rows.get_column("a") == ["x", "z"]
     with pytest.raises(DataError, match=r"a\.jsonl:1: 'b' is missing"):
-        rows.texts("b")
+        rows.get_texts("b")
 
 
 def test_skip_bad_rows(tmp_path: Path, capsys) -> None:
@@ -101,4 +101,4 @@ def test_missing_file_and_column(tmp_path: Path) -> None:
         read_table(tmp_path / "nosuch.csv")
     rows = read_table(write(tmp_path / "a.csv", "text,label\na,b\n"))
     with pytest.raises(DataError, match=r"no column 'lable'; there are text, label"):
-        rows.column("lable")
+        rows.get_column("lable")

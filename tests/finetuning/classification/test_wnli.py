@@ -94,14 +94,18 @@ def test_rivals_precede_the_pronoun_and_exclude_the_antecedent() -> None:
 def test_substitution_keeps_case_and_possessive() -> None:
     start = find_schema("Bob met Tim. He ran.", "Tim ran.")
     assert start is not None
-    assert start.substitute("the boy") == "The boy"
+    assert start.format_replacement("the boy") == "The boy"
     inner = find_schema(TROPHY, "The trophy was too big.")
     assert inner is not None
-    assert inner.substitute("The trophy") == "the trophy"
-    assert inner.substitute("Bob") == "Bob"
+    assert inner.format_replacement("The trophy") == "the trophy"
+    assert inner.format_replacement("Bob") == "Bob"
     owner = find_schema("Bob met Tim and took his hat.", "Bob met Tim and took Bob's hat.")
     assert owner is not None
-    assert [owner.substitute(phrase) for phrase in ("Tim", "James", "The boys")] == ["Tim's", "James's", "the boys'"]
+    assert [owner.format_replacement(phrase) for phrase in ("Tim", "James", "The boys")] == [
+        "Tim's",
+        "James's",
+        "the boys'",
+    ]
 
 
 def test_examples() -> None:
@@ -131,7 +135,7 @@ def test_tiny_discriminator_learns_the_antecedents() -> None:
     wnli = task(train=TRAIN, dev=TRAIN, test=[Pair(p.premise, p.hypothesis, None, p.place) for p in TRAIN])
     encoder = Encoder(ENCODER)
     initialize(encoder, ENCODER.initializer_range)
-    model = FinetunedModel(encoder, wnli.head(ENCODER))
+    model = FinetunedModel(encoder, wnli.build_head(ENCODER))
     examples = wnli.encode("train")
     batch = collate(examples, np.arange(len(examples)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -140,9 +144,9 @@ def test_tiny_discriminator_learns_the_antecedents() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    outputs = model.outputs(wnli.encode("dev"), RUNTIME, 3, PAD)
+    outputs = model.compute_outputs(wnli.encode("dev"), RUNTIME, 3, PAD)
     assert wnli.score("dev", outputs) == {"accuracy": 100.0, "pronoun_found": 100.0}
-    predictions = wnli.predictions("test", model.outputs(wnli.encode("test"), RUNTIME, 3, PAD))
+    predictions = wnli.format_predictions("test", model.compute_outputs(wnli.encode("test"), RUNTIME, 3, PAD))
     assert [row["label"] for row in predictions] == [1, 0, 1, 0]
     assert [row["antecedent"] for row in predictions] == ["The trophy", "The suitcase", "The suitcase", "The trophy"]
 
@@ -151,16 +155,16 @@ def test_labels_by_hand() -> None:
     alone = Pair("She was too big.", "Ann was too big.", 1, "t:5")
     lost = Pair(TROPHY, "Bob met Ann.", 0, "t:6")
     wnli = task(dev=[TRAIN[0], TRAIN[1], alone, lost])
-    rows = wnli._substitutions("dev")
+    rows = wnli._get_substitutions("dev")
     assert [row.pair for row in rows] == [0, 0, 1, 1, 2]
     # Logits of "replaced" at the candidate's tokens; everywhere else misleading ones.
     outputs = []
     for row, logits in zip(rows, [(-1.0, 3.0), (2.0, 2.0), (0.5, 0.5), (1.0, -3.0), (-0.5,)], strict=True):
         predictions = np.full(len(row.input_ids) + 2, -50.0, np.float32)
-        predictions[row.span.start : row.span.stop] = logits
+        predictions[row.positions.start : row.positions.stop] = logits
         outputs.append({"replaced": predictions})
-    said_of = wnli.predictions("dev", outputs)
-    np.testing.assert_array_equal(wnli.logits("dev", outputs), [[0, 1.0], [0, -1.5], [0, 0.5], [0, -np.inf]])
+    said_of = wnli.format_predictions("dev", outputs)
+    np.testing.assert_array_equal(wnli.get_logits("dev", outputs), [[0, 1.0], [0, -1.5], [0, 0.5], [0, -np.inf]])
     assert [(row["label"], row["score"], row["rival"]) for row in said_of] == [
         (1, -1.0, -2.0), (0, -0.5, 1.0), (1, 0.5, None), (0, None, None),
     ]  # fmt: skip
@@ -170,7 +174,7 @@ def test_labels_by_hand() -> None:
 def test_loss_is_that_of_pretraining_on_the_candidates_tokens() -> None:
     torch.manual_seed(0)
     wnli = task(train=TRAIN)
-    head = wnli.head(ENCODER)
+    head = wnli.build_head(ENCODER)
     assert isinstance(head, WnliHead)
     batch = collate(wnli.encode("train"), np.arange(2), PAD)
     hidden = torch.randn(*batch.inputs.input_ids.shape, ENCODER.hidden_size)
@@ -184,7 +188,7 @@ def test_head_is_that_of_the_discriminator(tmp_path: Path) -> None:
     model = FinetunedModel(Encoder(ENCODER), WnliHead(ENCODER.hidden_size, None))
     save_pretrained(tmp_path, model.state_dict(), ENCODER, "replaced-token", PAD)
     weights = load_pretrained_head(load_pretrained(tmp_path))
-    head = WnliCandidates({}, TOKENIZER, weights, max_length=64).head(ENCODER)
+    head = WnliCandidates({}, TOKENIZER, weights, max_length=64).build_head(ENCODER)
     for name, weight in model.head.state_dict().items():
         assert torch.equal(head.state_dict()[name], weight)
 
@@ -208,7 +212,7 @@ def test_bad_use() -> None:
     with pytest.raises(DataError, match="t:1: 17 tokens, more than max_length 16; raise it"):
         WnliCandidates({"train": TRAIN}, TOKENIZER, max_length=16)
     with pytest.raises(UsageError, match="max_length 128 is more than the 64 positions of the model"):
-        WnliCandidates({}, TOKENIZER).head(ENCODER)
+        WnliCandidates({}, TOKENIZER).build_head(ENCODER)
 
 
 @pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")

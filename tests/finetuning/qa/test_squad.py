@@ -32,7 +32,7 @@ CPU = Runtime(torch.device("cpu"), torch.float32)
 
 
 def config(**options: Any) -> SpanConfig:
-    """Contexts of the toy questions need two chunks."""
+    """Contexts of the toy questions need two windows."""
     return SpanConfig(max_length=24, doc_stride=8, max_query_length=8, **options)
 
 
@@ -45,7 +45,7 @@ def train(task: QuestionAnswering, steps: int) -> FinetunedModel:
     torch.manual_seed(0)
     encoder = Encoder(ENCODER)
     initialize(encoder, std=0.15)
-    model = FinetunedModel(encoder, task.head(ENCODER)).train()
+    model = FinetunedModel(encoder, task.build_head(ENCODER)).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loader = BatchLoader(task.encode("train"), batch_size=8, pad_id=TOKENIZER.pad_id, seed=0)
     for step in range(steps):
@@ -66,12 +66,12 @@ def test_overfits_eight_questions(tmp_path: Path, name: str, head: str) -> None:
     task = task_over(name, config(head=head, null_threshold=0.0), train=path, dev=path)
     assert len(task.encode("train")) > 8
     model = train(task, steps=150)
-    outputs = model.outputs(task.encode("dev"), CPU, batch_size=4, pad_id=TOKENIZER.pad_id)
+    outputs = model.compute_outputs(task.encode("dev"), CPU, batch_size=4, pad_id=TOKENIZER.pad_id)
     scores = task.score("dev", outputs)
     assert (scores["em"], scores[task.main_metric]) == (100.0, 100.0)
     if name == "squad2":
         assert scores["best_f1"] == scores["has_ans_em"] == scores["no_ans_f1"] == 100.0
-    predictions = task.predictions("dev", outputs)
+    predictions = task.format_predictions("dev", outputs)
     for question, predicted in zip(questions, predictions, strict=True):
         assert predicted["id"] == question.id
         assert predicted["answer"] == (question.answers[0].text if question.answers else "")
@@ -83,16 +83,16 @@ def test_overfits_eight_questions(tmp_path: Path, name: str, head: str) -> None:
 def test_v1_questions_always_have_an_answer(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(5), "1.1")
     task = task_over("squad1", config(null_threshold=-1e9), dev=path)
-    outputs = untrained(task).outputs(task.encode("dev"), CPU, batch_size=2, pad_id=TOKENIZER.pad_id)
-    assert all(each["answer"] for each in task.predictions("dev", outputs))
+    outputs = untrained(task).compute_outputs(task.encode("dev"), CPU, batch_size=2, pad_id=TOKENIZER.pad_id)
+    assert all(each["answer"] for each in task.format_predictions("dev", outputs))
     assert set(task.score("dev", outputs)) == {"em", "f1"}
     impossible = task_over("squad2", config(null_threshold=-1e9), dev=path)
-    assert not any(each["answer"] for each in impossible.predictions("dev", outputs))
+    assert not any(each["answer"] for each in impossible.format_predictions("dev", outputs))
 
 
 def untrained(task: QuestionAnswering) -> FinetunedModel:
     torch.manual_seed(0)
-    return FinetunedModel(Encoder(ENCODER), task.head(ENCODER))
+    return FinetunedModel(Encoder(ENCODER), task.build_head(ENCODER))
 
 
 def test_mrqa(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_examples_are_encoded_once(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "dev.json", meetings(3))
     task = task_over("squad2", config(), dev=path)
     assert task.encode("dev") is task.encode("dev")
-    assert task.settings() == {"task": "squad2", "span": asdict(config()), "best_null_threshold": None}
-    json.dumps(task.settings())
+    assert task.get_settings() == {"task": "squad2", "span": asdict(config()), "best_null_threshold": None}
+    json.dumps(task.get_settings())
 
 
 def test_splits_that_do_not_fit(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
 def test_chunks_longer_than_the_models_positions() -> None:
     task = task_over("squad1", SpanConfig())
     with pytest.raises(UsageError, match=r"--max-length 512 is more than the 32 positions of the model; lower it"):
-        task.head(ENCODER)
+        task.build_head(ENCODER)
 
 
 def test_truncated_questions_are_counted(tmp_path: Path, capsys) -> None:

@@ -17,7 +17,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.tagging.data import Sentence, find_splits, read_conll, read_sentences
 from electra.finetuning.tagging.heads import TaggingHead
 from electra.finetuning.tagging.task import Tagging
-from electra.finetuning.tagging.windows import assign_scored_words, compute_word_spans, split_into_windows
+from electra.finetuning.tagging.windows import assign_scored_words, build_windows, compute_word_ranges
 from electra.finetuning.task import Outputs
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime.setup import Runtime
@@ -61,10 +61,10 @@ def toy(name: str = "ner", **config: int) -> Tagging:
 def outputs_of(task: Tagging, split: str, tags: list[list[str]]) -> Outputs:
     """Logits that say `tags`, and elsewhere, at pieces that are not scored, something else."""
     outputs = []
-    for window in split_into_windows(task._splits[split], TOKENIZER, task.max_length):
+    for window in build_windows(task._splits[split], TOKENIZER, task.max_length):
         logits = np.zeros((len(window.input_ids) + 3, len(task.labels)), np.float32)
         logits[:, -1] = 1.0
-        for word, position in window.scored.items():
+        for word, position in window.scored_words.items():
             logits[position] = np.array(task.labels) == tags[window.sentence][word]
         outputs.append({"logits": logits})
     return outputs
@@ -117,7 +117,7 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
     for words in (1, 2, 5, 40, 300):
         lengths = draw.integers(1, max(2, capacity - capacity // 2 + 1), words).tolist()
         lengths = [min(length, capacity - capacity // 2) for length in lengths]
-        spans = compute_word_spans(lengths, capacity)
+        spans = compute_word_ranges(lengths, capacity)
         assert spans[0].start == 0
         assert spans[-1].stop == words
         assert all(sum(lengths[i] for i in span) <= capacity for span in spans)
@@ -132,21 +132,21 @@ def test_every_word_is_scored_once_where_it_has_most_context(capacity: int) -> N
 
 def test_long_sentence_in_windows() -> None:
     words = tuple("abcdefghijkl")
-    windows = split_into_windows([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
+    windows = build_windows([Sentence(words, None, "a.txt:1")], TOKENIZER, 10)
     assert [" ".join(TOKENIZER.tokens(window.input_ids)) for window in windows] == [
         "[CLS] a b c d e f g h [SEP]",
         "[CLS] e f g h i j k l [SEP]",
     ]
-    assert [list(window.scored) for window in windows] == [list(range(6)), list(range(6, 12))]
-    assert [window.input_ids[position] for window in windows for position in window.scored.values()] == [
+    assert [list(window.scored_words) for window in windows] == [list(range(6)), list(range(6, 12))]
+    assert [window.input_ids[position] for window in windows for position in window.scored_words.values()] == [
         TOKENIZER.vocabulary.index(word) for word in words
     ]
 
 
 def test_word_longer_than_a_window_is_truncated_and_scored() -> None:
-    windows = split_into_windows([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
+    windows = build_windows([Sentence(("a", "b" * 40, "." * 300, "c"), None, "a.txt:1")], TOKENIZER, 10)
     assert all(len(window.input_ids) <= 10 for window in windows)
-    assert sorted(word for window in windows for word in window.scored) == [0, 1, 2, 3]
+    assert sorted(word for window in windows for word in window.scored_words) == [0, 1, 2, 3]
 
 
 def test_every_tag_is_recovered_from_windows() -> None:
@@ -159,7 +159,7 @@ def test_every_tag_is_recovered_from_windows() -> None:
     assert len(examples) > 50
     assert max(len(ids) for ids in examples.input_ids) <= 32
     gold = [list(sentence.tags or ()) for sentence in split]
-    assert task.tags("train", outputs_of(task, "train", gold)) == gold
+    assert task.decode_tags("train", outputs_of(task, "train", gold)) == gold
     assert sum(t != IGNORED for row in examples.targets["tags"] for t in row) == 502
 
 
@@ -174,7 +174,7 @@ def test_scores_are_seqevals(seed: int) -> None:
     assert scores["f1"] == pytest.approx(100 * f1_score(gold, predicted))
     assert scores["precision"] == pytest.approx(100 * precision_score(gold, predicted))
     assert scores["recall"] == pytest.approx(100 * recall_score(gold, predicted))
-    legal = [prediction["tags"] for prediction in task.predictions("dev", outputs_of(task, "dev", predicted))]
+    legal = [prediction["tags"] for prediction in task.format_predictions("dev", outputs_of(task, "dev", predicted))]
     assert scores["accuracy"] == pytest.approx(100 * accuracy_score(gold, legal))
 
 
@@ -216,20 +216,20 @@ def test_scheme_of_own_tags_is_inferred(tags: str, scheme: str, metric: str) -> 
 def test_iobes_is_converted_to_bio2() -> None:
     task = build("chunk", {"train": sentences([("a b c", "B-X E-X S-Y")])})
     assert task.labels == ("O", "B-X", "I-X", "B-Y", "I-Y")
-    assert task.settings() == {"task": "chunk", "labels": list(task.labels), "scheme": "IOBES", "max_length": 256}
+    assert task.get_settings() == {"task": "chunk", "labels": list(task.labels), "scheme": "IOBES", "max_length": 256}
     predicted = outputs_of(task, "train", [["B-X", "I-X", "I-Y"]])
-    assert task.predictions("train", predicted) == [
+    assert task.format_predictions("train", predicted) == [
         {"id": "0", "words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}
     ]
     assert task.score("train", predicted)["f1"] == 100.0
 
 
 def test_unlabeled_text_is_tagged_by_saved_settings() -> None:
-    trained = json.loads(json.dumps(toy().settings()))
+    trained = json.loads(json.dumps(toy().get_settings()))
     task = build("tagging", {"test": [Sentence(("a", "b"), None, "a.txt:1", "x7")]}, labels=trained["labels"])
     assert task.encode("test").targets == {}
     predicted = outputs_of(task, "test", [["I-PER", "I-PER"]])
-    assert task.predictions("test", predicted) == [{"id": "x7", "words": ["a", "b"], "tags": ["B-PER", "I-PER"]}]
+    assert task.format_predictions("test", predicted) == [{"id": "x7", "words": ["a", "b"], "tags": ["B-PER", "I-PER"]}]
     with pytest.raises(DataError, match="a.txt:1: a sentence of test without tags"):
         task.score("test", predicted)
 
@@ -237,7 +237,7 @@ def test_unlabeled_text_is_tagged_by_saved_settings() -> None:
 def test_initial_head_and_its_mean_loss_over_words() -> None:
     torch.manual_seed(0)
     task = toy(max_length=64)
-    head = task.head(ENCODER)
+    head = task.build_head(ENCODER)
     assert isinstance(head, TaggingHead)
     limit = (6 / (ENCODER.hidden_size + len(task.labels))) ** 0.5
     assert 0.9 * limit < float(head.output.weight.detach().abs().max()) <= limit
@@ -262,7 +262,7 @@ def test_tiny_encoder_overfits_ten_sentences() -> None:
     assert len(task.encode("train")) > len(TOY), "some of the sentences are in windows"
     encoder = Encoder(ENCODER)
     initialize(encoder, ENCODER.initializer_range)
-    model = FinetunedModel(encoder, task.head(ENCODER))
+    model = FinetunedModel(encoder, task.build_head(ENCODER))
     examples = task.encode("train")
     batch = collate(examples, np.arange(len(examples)), PAD)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -271,7 +271,7 @@ def test_tiny_encoder_overfits_ten_sentences() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    scores = task.score("dev", model.outputs(task.encode("dev"), RUNTIME, 4, PAD))
+    scores = task.score("dev", model.compute_outputs(task.encode("dev"), RUNTIME, 4, PAD))
     assert scores["f1"] == 100.0
     assert scores["accuracy"] == 100.0
 
@@ -303,9 +303,9 @@ def test_bad_splits(name: str, splits: dict[str, list[str | None]], message: str
 
 def test_bad_use() -> None:
     with pytest.raises(UsageError, match="no labels are known; give a train file"):
-        build("ner", {}).head(ENCODER)
+        build("ner", {}).build_head(ENCODER)
     with pytest.raises(UsageError, match="max_length 256 is more than the 64 positions of the model"):
-        toy().head(ENCODER)
+        toy().build_head(ENCODER)
     with pytest.raises(UsageError, match="max_length is 3; a window has at least 4 tokens"):
         toy(max_length=3)
     with pytest.raises(DataError, match="ner: there is no test split; it has train, dev"):

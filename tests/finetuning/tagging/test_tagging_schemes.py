@@ -8,7 +8,7 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
 
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence
-from electra.finetuning.tagging.schemes import SCHEMES, find_scheme, marks_spans, repair_bio, to_bio2
+from electra.finetuning.tagging.schemes import SCHEMES, convert_to_bio2, find_scheme, marks_spans, repair_bio
 
 # Two adjacent spans of one type, a span of another right after, one of a single word: all that tells schemes apart.
 SAME_SPANS = {
@@ -28,7 +28,7 @@ def sentence(tags: str, place: str = "a.txt:1") -> Sentence:
 def test_every_scheme_is_found_and_converted_to_bio2(scheme: str) -> None:
     found = sentence(SAME_SPANS[scheme])
     assert find_scheme([found]) == scheme
-    assert to_bio2(found.tags or (), scheme) == tuple(SAME_SPANS["BIO2"].split())
+    assert convert_to_bio2(found.tags or (), scheme) == tuple(SAME_SPANS["BIO2"].split())
 
 
 def every_sequence(letters: str, words: int) -> list[list[str]]:
@@ -45,7 +45,10 @@ def test_conversion_keeps_the_spans_of_seqeval(scheme: str, letters: str, theirs
     assert len(legal) > 50
     for tags in legal:
         expected = [(entity.start, entity.end, entity.tag) for entity in Entities([tags], theirs).entities[0]]
-        found = [(span.start, span.end, span.tag) for span in Entities([list(to_bio2(tags, scheme))], IOB2).entities[0]]
+        found = [
+            (span.start, span.end, span.tag)
+            for span in Entities([list(convert_to_bio2(tags, scheme))], IOB2).entities[0]
+        ]
         assert found == expected, tags
         covered = sum(end - start for start, end, _ in expected)
         assert covered == sum(tag != "O" for tag in tags), "no word of a legal sequence is outside of a span"
@@ -74,7 +77,7 @@ def test_corpus_that_follows_several_schemes_gets_the_first() -> None:
 
 
 def test_types_with_hyphens() -> None:
-    assert to_bio2(("B-NP-SBJ", "E-NP-SBJ", "S-X"), "IOBES") == ("B-NP-SBJ", "I-NP-SBJ", "B-X")
+    assert convert_to_bio2(("B-NP-SBJ", "E-NP-SBJ", "S-X"), "IOBES") == ("B-NP-SBJ", "I-NP-SBJ", "B-X")
     assert find_scheme([sentence("B-NP-SBJ I-NP-SBJ")]) == "BIO2"
 
 

@@ -1,4 +1,4 @@
-"""All of GLUE over several seeds, as one table with the paper's rows. It resumes at the first missing run."""
+"""All tasks of GLUE over several seeds, with a table that also has the paper's scores. It resumes at the first missing run."""
 
 import json
 import logging
@@ -18,13 +18,13 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.hub import find_model_directory
 from electra.finetuning.registry import build_task, check_options
 from electra.finetuning.run import finetune, run_seeds
-from electra.finetuning.run_directory import read_results, with_absolute_paths
+from electra.finetuning.run_directory import make_paths_absolute, read_results
 from electra.model.checkpoints import load_pretrained
 from electra.storage import LOCK, lock_output, write_atomically
 from electra.text.tokenizer import load_tokenizer
+from electra.train.callbacks import Callback
 
 log = logging.getLogger(__name__)
-
 
 COLUMNS = {
     "cola": "CoLA",
@@ -36,7 +36,7 @@ COLUMNS = {
     "qnli": "QNLI",
     "rte": "RTE",
 }
-"""The paper's columns, in its order; its average is over these eight."""
+"""Task -> column of the paper's tables, in their order; the paper's average is over these eight."""
 
 PUBLISHED: dict[str, tuple[float | None, ...]] = {
     "ELECTRA-Small (Table 1)": (None,) * 8 + (79.9,),
@@ -48,10 +48,10 @@ PUBLISHED: dict[str, tuple[float | None, ...]] = {
     "ELECTRA-Small++ (released)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7, 81.1),
     "ELECTRA-Base++ (released)": (67.7, 95.1, 89.5, 91.2, 91.5, 88.8, 93.2, 82.7, 87.5),
 }
-"""Dev scores in the order of COLUMNS, then their average; None where the paper has only the average."""
+"""Dev scores in the order of COLUMNS, then their average; None if only the average was published."""
 
 RTE_AFTER_MNLI = 2e-5
-"""Learning rate of RTE where it starts from MNLI (Appendix B)."""
+"""Learning rate of RTE if it starts from the model fine-tuned on MNLI (Appendix B)."""
 
 
 def glue(
@@ -63,20 +63,26 @@ def glue(
     intermediate: bool = False,
     ensemble: int | None = None,
     submission: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
-    """Fine-tune `config.model` on every task with `seeds` seeds; returns and writes the table.
+    """Fine-tune `config.model` on every task with `seeds` seeds, and write `out/results.json` and the table `out/results.md`.
 
     Args:
         config: Options of every run; its task is not used.
-        out: Directory of the results, with a directory for each task; also of `results.json` and `results.md`.
+        out: Directory of the results, with a directory for each task.
         tasks: See `resolve_task_names`.
         seeds: Runs of each task; scores are medians over them.
-        intermediate: RTE and STS start from the model fine-tuned on MNLI, RTE at a rate of 2e-5 (Appendix B).
+        intermediate: RTE and STS-B start from the model fine-tuned on MNLI, RTE at a learning rate of 2e-5 (Appendix B).
         ensemble: Score (and submit) the average of this many runs, the best on dev (Appendix B).
         submission: Write the test predictions for gluebenchmark.com, of the best run on dev or of the ensemble.
+        callbacks: Callbacks of the training of every run, that of MNLI from which RTE and STS-B start included.
+
+    Returns:
+        The content of `results.json`; see `electra.glue`.
 
     Raises:
         UsageError: no data or no such task, or fewer seeds than the ensemble needs.
+        DataError: a file of a task is missing or malformed, which is found before the first run.
         RunError: another process works in `out`.
     """
     if not config.data:
@@ -84,8 +90,8 @@ def glue(
     names = resolve_task_names(tasks, config.data, submission)
     loaded = load_tasks(config, names, seeds, intermediate, ensemble)
     with lock_output(out, out / LOCK):
-        requested = {name: loaded[name] for name in names}  # without MNLI where others only start from it
-        return run_tasks(config, out, requested, seeds, intermediate, ensemble, submission)
+        requested = {name: loaded[name] for name in names}  # without MNLI if other tasks only start from it
+        return run_tasks(config, out, requested, seeds, intermediate, ensemble, submission, callbacks)
 
 
 def run_tasks(
@@ -96,14 +102,15 @@ def run_tasks(
     intermediate: bool,
     ensemble: int | None,
     submission: bool,
+    callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
-    """Fine-tune on the tasks in their order; see `glue`."""
+    """Fine-tune on the tasks in their order, and write the results; see `glue`."""
     names, summaries = list(tasks), {}
     for name in names:
-        each = configure_task(config, name)
+        task_config = configure_task(config, name)
         if intermediate and name in ("rte", "stsb"):
-            each = start_from_mnli(each, out)
-        summaries[name] = finetune(each, out / name, seeds)
+            task_config = start_from_mnli(task_config, out, callbacks)
+        summaries[name] = finetune(task_config, out / name, seeds, callbacks)
     best = {
         name: select_best_runs(read_runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names
     }
@@ -131,26 +138,27 @@ def run_tasks(
 
 
 def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> list[str]:
-    """The tasks to run: those that are named, separated by spaces or commas; ax means mnli.
+    """Return the names of the tasks to run, without duplicates.
 
-    By default the paper's eight, and WNLI too for a submission if its data exists.
+    `tasks` are names separated by spaces or commas; ax stands for mnli, whose runs predict it. If there are none: the paper's
+    eight tasks, and wnli for a submission if there is data for it.
 
     Raises:
         UsageError: there is no such task.
         DataError: ax is named and has no data.
     """
-    named = [name for word in tasks for name in word.replace(",", " ").split()]
-    for name in named:
+    given = [name for word in tasks for name in word.replace(",", " ").split()]
+    for name in given:
         if name not in (*GLUE, "ax"):
             raise UsageError("unknown-task", f"there is no GLUE task {name!r}; there are {', '.join(GLUE)}, ax")
-    if "ax" in named and not has_split("mnli", data, "diagnostic"):
-        raise DataError("missing", f"{data}: no AX/diagnostic.tsv here")
+    if "ax" in given and not has_split("mnli", data, "diagnostic"):
+        raise DataError("missing", f"{data}: no AX/diagnostic.tsv here; the task ax needs it")
     default = [*COLUMNS, *(["wnli"] if submission and has_split("wnli", data, "train") else [])]
-    return list(dict.fromkeys("mnli" if name == "ax" else name for name in named or default))
+    return list(dict.fromkeys("mnli" if name == "ax" else name for name in given or default))
 
 
 def configure_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
-    """The configuration of one task; only pairs without order are swapped, and WNLI is by candidates."""
+    """Return the configuration of one task: pairs are swapped only if their order has no meaning, wnli is wnli-candidates."""
     swap = config.swap_pairs if GLUE[name].symmetric else None
     return replace(config, task="wnli-candidates" if name == "wnli" else name, swap_pairs=swap)
 
@@ -158,12 +166,12 @@ def configure_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
 def load_tasks(
     config: FinetuneConfig, names: Sequence[str], seeds: int, intermediate: bool, ensemble: int | None
 ) -> dict[str, TextClassification]:
-    """The tasks by name, after a check that nothing is missing for the whole grid.
+    """Load the tasks by name, and check that no option, file or weight is missing for any run of the grid.
 
     Raises:
         UsageError: fewer seeds than the ensemble needs, or an option that a task does not use.
-        DataError: a file of a task is missing or broken.
-        ModelError: the model has no head of a discriminator, which scores WNLI's candidates.
+        DataError: a file of a task is missing or malformed.
+        ModelError: wnli is among the tasks and the model has no discriminator head, which scores its candidates.
     """
     if ensemble is not None and not 1 <= ensemble <= seeds:
         raise UsageError("too-few-seeds", f"--ensemble {ensemble} needs as many seeds; --seeds is {seeds}")
@@ -171,15 +179,15 @@ def load_tasks(
         check_options(configure_task(config, name))
     directory = find_model_directory(config.model)
     tokenizer = load_tokenizer(directory)
-    before = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
+    first = ["mnli"] if intermediate and {"rte", "stsb"} & set(names) else []
     tasks = {
         name: load_glue_task(name, config.data or "", tokenizer, skip_bad_rows=config.skip_bad_rows)
-        for name in dict.fromkeys([*names, *before])
+        for name in dict.fromkeys([*names, *first])
     }
     try:
-        with console.capture():  # the runs will log it
+        with console.capture():  # the runs log the same
             for task in tasks.values():
-                for split in ("train", *task.scored, *task.predicted):
+                for split in ("train", *task.scored_splits, *task.predicted_splits):
                     task.read(split)
             if "wnli" in names:
                 build_task(configure_task(config, "wnli"), tokenizer, load_pretrained(directory))
@@ -188,98 +196,103 @@ def load_tasks(
     return tasks
 
 
-def start_from_mnli(config: FinetuneConfig, out: Path) -> FinetuneConfig:
-    """The configuration that starts from MNLI's first seed, which is trained here if it was not."""
+def start_from_mnli(config: FinetuneConfig, out: Path, callbacks: Sequence[Callback] = ()) -> FinetuneConfig:
+    """Return the configuration of a task that starts from the first seed of MNLI, which is trained here if it is missing."""
     mnli = out / "mnli" / f"seed-{config.seed}"
     with lock_output(out / "mnli", out / "mnli" / LOCK):
-        run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed])
-    given = config.learning_rate
-    rate = RTE_AFTER_MNLI if config.task == "rte" and given is None else given
-    return with_absolute_paths(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
+        run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed], callbacks)
+    given_rate = config.learning_rate
+    rate = RTE_AFTER_MNLI if config.task == "rte" and given_rate is None else given_rate
+    return make_paths_absolute(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))
 
 
 def read_runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The results of each seed, which need scores on dev."""
+    """Read the results of each seed.
+
+    Raises:
+        RunError: a file is damaged, or has no main metric on dev.
+    """
     results = [read_results(out / f"seed-{seed}") for seed in seeds]
-    for each in results:
-        if each["main_metric"] not in each["metrics"].get("dev", {}):
-            file = out / f"seed-{each['seed']}" / "results.json"
-            raise RunError("missing-metric", f"{file}: metrics.dev.{each['main_metric']} is missing")
+    for result in results:
+        if result["main_metric"] not in result["metrics"].get("dev", {}):
+            file = out / f"seed-{result['seed']}" / "results.json"
+            raise RunError("missing-metric", f"{file}: metrics.dev.{result['main_metric']} is missing")
     return results
 
 
 def compute_average(summaries: dict[str, Any]) -> float | None:
-    """The paper's average: of the medians of its eight tasks, if all were run."""
+    """Compute the paper's average, over the medians of its eight tasks; None unless all of them were run."""
     if not set(COLUMNS) <= set(summaries):
         return None
     return statistics.fmean(get_main_score(summaries[name])["median"] for name in COLUMNS)
 
 
 def get_main_score(summary: dict[str, Any]) -> dict[str, Any]:
-    """Median, mean, standard deviation and values of a task's main metric on dev."""
+    """Return median, mean, standard deviation and values of a task's main metric on dev."""
     return summary["metrics"]["dev"][summary["main_metric"]]
 
 
 def build_table_rows(results: dict[str, Any]) -> list[list[str]]:
-    """The rows of the table: the model's, its ensemble's if there is one, the paper's."""
+    """Build the rows of the table: a header, the scores of the model, those of its ensemble if there is one, the paper's."""
     names = [*COLUMNS, *(name for name in results["tasks"] if name not in COLUMNS)]
 
-    def cell(value: float | None) -> str:
+    def format_cell(value: float | None) -> str:
         return "" if value is None else f"{value:.1f}"
 
-    def scored(name: str) -> str:
+    def format_task(name: str) -> str:
         summary = results["tasks"].get(name)
         if summary is None:
             return ""
         score = get_main_score(summary)
-        return cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
+        return format_cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
 
     rows = [["", *(COLUMNS.get(name, name.upper()) for name in names), "Avg."]]
     start = "random weights" if results["config"]["from_scratch"] else "this model"
-    rows.append([f"{start}, median of {results['seeds']}", *map(scored, names), cell(results["average"])])
+    rows.append([f"{start}, median of {results['seeds']}", *map(format_task, names), format_cell(results["average"])])
     if "ensemble" in results:
         metric = {name: summary["main_metric"] for name, summary in results["tasks"].items()}
         values = {name: splits["dev"][metric[name]] for name, splits in results["ensemble"].items()}
         mean = statistics.fmean(values[name] for name in COLUMNS) if set(COLUMNS) <= set(values) else None
         size = len(next(iter(results["best_seeds"].values())))
-        rows.append([f"ensemble of the {size} best on dev", *(cell(values.get(name)) for name in names), cell(mean)])
+        cells = map(format_cell, [*map(values.get, names), mean])
+        rows.append([f"ensemble of the {size} best on dev", *cells])
     extra = [""] * (len(names) - len(COLUMNS))
     for label, (*scores, mean) in PUBLISHED.items():
-        rows.append([label, *map(cell, scores), *extra, cell(mean)])
+        rows.append([label, *map(format_cell, scores), *extra, format_cell(mean)])
     return rows
 
 
 def format_markdown(results: dict[str, Any]) -> str:
-    """The table as Markdown."""
+    """Format the table and its notes as Markdown."""
     header, *rows = build_table_rows(results)
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + " ".join(list_notes(results)) + "\n"
+    rows = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows) + "\n" + " ".join(list_notes(results)) + "\n"
 
 
 def list_notes(results: dict[str, Any]) -> list[str]:
-    """Notes on the scores."""
-    lines = [
+    """List notes on how the scores were computed."""
+    notes = [
         "Dev scores in percent: Matthews correlation for CoLA, Spearman for STS, accuracy for the rest; ± is the standard "
         "deviation over seeds.",
         "Published rows: the paper's tables, and the released models' dev scores.",
     ]
     if results["config"]["select"] == "best":
-        lines.append(
+        notes.append(
             "Each run's epoch was selected on the dev rows that are scored here, which biases the scores upwards."
         )
     if "ensemble" in results:
-        lines.append(
+        notes.append(
             "The runs of the ensemble were selected on the dev rows that are scored here, which biases the scores upwards."
         )
     if "wnli" in results["tasks"]:
-        lines.append("WNLI is scored by candidate antecedents.")
+        notes.append("WNLI is scored by candidate antecedents.")
     if results["intermediate"]:
-        lines.append("RTE and STS start from the model fine-tuned on MNLI.")
-    return lines
+        notes.append("RTE and STS start from the model fine-tuned on MNLI.")
+    return notes
 
 
 def show_table(results: dict[str, Any]) -> None:
-    """Print the table, one line for each row, however narrow the terminal is."""
+    """Print the table and its notes; a row is one line, whatever the width of the terminal."""
     show_rows(build_table_rows(results))
     for note in list_notes(results):
         console.print(note, markup=False)

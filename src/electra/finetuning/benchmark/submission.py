@@ -1,4 +1,4 @@
-"""The test predictions of GLUE for gluebenchmark.com: a file of `index<tab>prediction` for each task."""
+"""Test predictions of GLUE for gluebenchmark.com: for each task a file with lines `index<tab>prediction`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,26 +22,31 @@ FILES: dict[tuple[str, str], str] = {
     ("wnli", "test"): "WNLI.tsv",
     ("mnli", "diagnostic"): "AX.tsv",
 }
-"""The file of each (task, split)."""
+"""(task, split) -> file name."""
 
 
 def write_submission(
     tasks: Mapping[str, TextClassification], seeds: Mapping[str, Sequence[int]], out: Path
 ) -> tuple[list[Path], list[str]]:
-    """Write `out/submission/*.tsv` from the runs of these seeds of each task (several are averaged).
+    """Write `out/submission/*.tsv` from the runs `out/TASK/seed-N` of the given seeds, averaged if there are several.
 
-    Returns the files written, and the names of those that the site requires and that cannot be written, because their
-    task was not run or has no test file.
+    Args:
+        tasks: Task by name.
+        seeds: Task name -> seeds.
+        out: Directory of the grid.
+
+    Returns:
+        The files written, and the names of required files that are missing because their task was not run or has no test file.
     """
     written, missing = [], []
     for (name, split), file in FILES.items():
         task = tasks.get(name)
-        if task is None or name not in seeds or split not in task.predicted:
+        if task is None or name not in seeds or split not in task.predicted_splits:
             missing.append(file)
             continue
         logits = average_logits(task, out / name, seeds[name], split)
-        rows = task.read(split).ids
-        lines = [f"{row}\t{answer}\n" for row, answer in zip(rows, format_answers(task, logits), strict=True)]
+        ids, answers = task.read(split).ids, format_answers(task, logits)
+        lines = [f"{id}\t{answer}\n" for id, answer in zip(ids, answers, strict=True)]
         path = out / "submission" / file
         write_atomically(path, ("index\tprediction\n" + "".join(lines)).encode())
         written.append(path)
@@ -49,7 +54,7 @@ def write_submission(
 
 
 def format_answers(task: TextClassification, logits: np.ndarray) -> list[str]:
-    """Labels as the files write them; similarities within the scale of 0 to 5."""
+    """Format predictions from logits [N, C]: labels as GLUE's files spell them, similarities clipped to the range 0 to 5."""
     if task.kind == "regression":
         return [f"{value:.3f}" for value in np.clip(logits[:, 0], 0.0, 5.0)]
     return [task.labels[number] for number in task.decode(logits)]

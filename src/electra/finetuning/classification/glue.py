@@ -1,4 +1,4 @@
-"""The tasks of GLUE: the layout of their files, and their metrics."""
+"""The tasks of GLUE: layout of the files, labels and metrics."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ import numpy as np
 from electra.errors import DataError, UsageError
 from electra.finetuning.classification.inference import (
     EXPORT_HINT,
-    HEAD,
+    HEAD_KIND,
     SavedClassification,
     export_head,
 )
@@ -30,25 +30,28 @@ ENTAILMENT: tuple[str, ...] = ("entailment", "not_entailment")
 
 @dataclass(frozen=True)
 class GlueTask:
-    """The data of one task of GLUE. Columns are positions in its files, from 0; negative ones count from the end."""
+    """Layout and metrics of one task of GLUE. Columns are numbered from 0; negative ones count from the last column."""
 
     folder: str
+    """Folder in GLUE's download."""
     columns: tuple[int, ...]
-    """Columns of the text, or of the two texts."""
+    """Columns of the text, or of the two texts, in train and dev."""
     test_columns: tuple[int, ...]
+    """The same in test."""
     labels: tuple[str, ...]
-    """As the files write them; empty: a number."""
+    """Class names as spelled in the files, in the order of the logits; empty if the label is a number."""
     metrics: tuple[str, ...]
-    """The paper's (section 3.1) first, then those of the GLUE site."""
+    """The paper's metric (section 3.1) first, then others of the GLUE site."""
     label_column: int = -1
     recipe: TaskRecipe = TEXTS
     header: bool = True
-    """Whether train and dev have a header line (not in CoLA)."""
+    """Whether train and dev have a header line (CoLA's have none)."""
     dev: str = "dev"
+    """Name of the dev file, without suffix."""
     symmetric: bool = False
-    """Whether the order of a pair has no meaning, so that pairs may be swapped (Appendix B)."""
+    """Whether the order of a pair has no meaning, so that pairs can be swapped (Appendix B)."""
     hub_columns: tuple[str, ...] = ("sentence1", "sentence2")
-    """Columns of the texts in the hub's data set `glue`."""
+    """Columns of the texts in the data set `glue` of the Hugging Face hub."""
 
 
 GLUE: dict[str, GlueTask] = {
@@ -76,13 +79,13 @@ GLUE: dict[str, GlueTask] = {
 }
 
 HUB_LABELS: dict[str, tuple[str, ...]] = {"mnli": ("entailment", "neutral", "contradiction")}
-"""The order of the labels in the hub's data set, where it is not that of the files."""
+"""Task -> order of the labels in the data set of the hub, if it differs from `GlueTask.labels`."""
 
 OPTIONS = frozenset({"data", "skip_bad_rows", "swap_pairs"})
 
 
-def glue_spec(name: str) -> TaskSpec:
-    """The spec of a task of `GLUE`."""
+def build_glue_spec(name: str) -> TaskSpec:
+    """Build the `TaskSpec` of a task of `GLUE`."""
 
     def build(
         config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
@@ -94,10 +97,10 @@ def glue_spec(name: str) -> TaskSpec:
         recipe=GLUE[name].recipe,
         options=OPTIONS,
         reads_hub=True,
-        data_folders=lambda data: data_folders(name, data),
+        list_data_folders=lambda data: list_data_folders(name, data),
         saved=SavedClassification,
         predict_options=frozenset({"text", "text_pair"}),
-        head=HEAD,
+        head=HEAD_KIND,
         export=export_head,
         export_hint=EXPORT_HINT,
     )
@@ -106,18 +109,18 @@ def glue_spec(name: str) -> TaskSpec:
 def build_ax(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> TextClassification:
-    """MNLI, which predicts the diagnostic data set AX alone."""
-    return replace(build_glue_task("mnli", config, tokenizer, max_length), predicted=("diagnostic",))
+    """Build MNLI with the diagnostic data set AX as the only split that is predicted."""
+    return replace(build_glue_task("mnli", config, tokenizer, max_length), predicted_splits=("diagnostic",))
 
 
-AX = replace(glue_spec("mnli"), build=build_ax)
+AX = replace(build_glue_spec("mnli"), build=build_ax)
 
 
 def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> TextClassification:
-    """A task of `GLUE` for a fine-tuning run.
+    """Build a task of `GLUE` for a fine-tuning run, with examples of at most `max_length` tokens.
 
     Raises:
-        UsageError: --data is missing, or pairs are to be swapped whose order has a meaning.
+        UsageError: --data is missing, or --swap-pairs is given and the order of the pairs has a meaning.
     """
     if config.data is None:
         raise UsageError(
@@ -126,8 +129,8 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
     task = load_glue_task(name, config.data, tokenizer, skip_bad_rows=config.skip_bad_rows)
     swap = task.swap_pairs if config.swap_pairs is None else config.swap_pairs
     if swap and not GLUE[name].symmetric:
-        raise UsageError("no-swap", f"--swap-pairs: in {name} the order of a pair has a meaning")
-    if name == "mnli" and "dev_mismatched" not in task.scored:
+        raise UsageError("no-swap", f"--swap-pairs: in {name} the order of a pair has a meaning; leave the option out")
+    if name == "mnli" and "dev_mismatched" not in task.scored_splits:
         log.warning(
             f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone",
             extra={"code": "no-mismatched-dev"},
@@ -135,15 +138,16 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
     return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=swap)
 
 
-def data_folders(name: str, data: Path) -> list[Path]:
-    """The folders that have, or may have, the files of a task."""
-    return [data / each for each in (GLUE[name].folder, name, *(("AX", "diagnostic") if name == "mnli" else ()))]
+def list_data_folders(name: str, data: Path) -> list[Path]:
+    """Return the folders, existing or not, that can have the files of a task."""
+    return [data / folder for folder in (GLUE[name].folder, name, *(("AX", "diagnostic") if name == "mnli" else ()))]
 
 
 def load_glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows: bool = False) -> TextClassification:
-    """A task of GLUE over the folder `data`, or over `hf://NAME` of the hub (`hf://nyu-mll/glue`).
+    """Load a task of GLUE from the folder `data`, or from the hub, as in `hf://nyu-mll/glue`.
 
-    Its splits are train, dev and test; MNLI has dev_mismatched and test_mismatched, and `diagnostic` (AX), too.
+    Its splits are train, dev and test, and for MNLI also dev_mismatched, test_mismatched and diagnostic (AX). A split is read
+    when it is first used; test splits without a file are left out.
     """
     task = GLUE[name]
 
@@ -153,7 +157,7 @@ def load_glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows:
             return read_hub_split(name, data.removeprefix("hf://"), split)
         return read_split(name, Path(data), split, skip_bad_rows if split == "train" else None)
 
-    def existing(*splits: str) -> tuple[str, ...]:
+    def select_existing(*splits: str) -> tuple[str, ...]:
         return tuple(split for split in splits if has_split(name, data, split))
 
     mismatched = name == "mnli"
@@ -164,18 +168,18 @@ def load_glue_task(name: str, data: str, tokenizer: Tokenizer, *, skip_bad_rows:
         task.metrics,
         read,
         tokenizer,
-        scored=("dev", *(existing("dev_mismatched") if mismatched else ())),
-        predicted=existing("test", *(["test_mismatched", "diagnostic"] if mismatched else [])),
-        swap_pairs=name in ("mrpc", "stsb"),  # as in the original code; QQP has pairs enough
+        scored_splits=("dev", *(select_existing("dev_mismatched") if mismatched else ())),
+        predicted_splits=select_existing("test", *(["test_mismatched", "diagnostic"] if mismatched else [])),
+        swap_pairs=name in ("mrpc", "stsb"),  # as in the original code; QQP is large enough without
         scale=1.0 if task.labels else 5.0,
     )
 
 
 def find_file(name: str, data: Path, split: str) -> Path:
-    """The file of a split; the folder of the task has the name in GLUE's download or in `GLUE`.
+    """Return the file of a split; the folder of the task is named as in GLUE's download, or as in `GLUE`.
 
     Raises:
-        DataError: there is no folder of the task.
+        DataError: there is no such file.
     """
     task = GLUE[name]
     matched = {"dev": task.dev, "test": task.dev.replace("dev", "test")}
@@ -190,7 +194,7 @@ def find_file(name: str, data: Path, split: str) -> Path:
 
 
 def has_split(name: str, data: str, split: str) -> bool:
-    """Whether the file of a split exists; the hub has all of them."""
+    """Whether a split exists; the hub has all splits."""
     if data.startswith("hf://"):
         return True
     try:
@@ -201,39 +205,49 @@ def has_split(name: str, data: str, split: str) -> bool:
 
 
 def read_split(name: str, data: Path, split: str, skip_bad_rows: bool | None) -> LabeledTexts:
-    """One split of a task from its file; `skip_bad_rows` as in `read_table`."""
+    """Read one split of a task from its file; `skip_bad_rows` is the argument `skip_bad` of `read_table`.
+
+    Raises:
+        DataError: the file is missing or malformed, has too few columns, or an unknown label; the message names the place.
+    """
     task, path = GLUE[name], find_file(name, data, split)
     labeled = split == "train" or split.startswith("dev")
     table = read_table(path, header=task.header or not labeled, skip_bad=skip_bad_rows)
     columns = (1, 2) if split == "diagnostic" else task.columns if labeled else task.test_columns
     if (wanted := max(c if c >= 0 else -c - 1 for c in columns)) >= len(table.names):
         raise DataError("wrong-columns", f"{path}: {len(table.names)} columns where {name} needs more than {wanted}")
-    texts = [table.texts(column) for column in columns]
+    texts = [table.get_texts(column) for column in columns]
     labels = read_labels(table, task) if labeled else None
-    ids = [] if labeled else table.texts(0)
+    ids = [] if labeled else table.get_texts(0)
     counts = {"rows_left_out": table.skipped} if table.skipped else {}
     return LabeledTexts(texts[0], texts[1] if len(texts) == 2 else None, labels, ids, counts)
 
 
 def read_labels(table: Table, task: GlueTask) -> np.ndarray:
-    """[N] class numbers, or numbers.
+    """Read the labels [N]: int64 indices in `task.labels`, or float32 numbers.
 
     Raises:
         DataError: a label is missing or unknown; the message names the place.
     """
-    numbers = {label: number for number, label in enumerate(task.labels)}
-    found: list[Any] = []
-    for i, label in enumerate(table.column(task.label_column)):
+    indices = {label: index for index, label in enumerate(task.labels)}
+    labels: list[Any] = []
+    for i, label in enumerate(table.get_column(task.label_column)):
         try:
-            found.append(numbers[label] if task.labels else parse_number(label))
+            labels.append(indices[label] if task.labels else parse_number(label))
         except (KeyError, ValueError):
             expected = " or ".join(task.labels) or "a number"
-            raise DataError("unknown-label", f"{table.place(i)}: the label is {label!r}, expected {expected}") from None
-    return np.array(found, dtype=np.int64 if task.labels else np.float32)
+            raise DataError(
+                "unknown-label", f"{table.format_place(i)}: the label is {label!r}, expected {expected}"
+            ) from None
+    return np.array(labels, dtype=np.int64 if task.labels else np.float32)
 
 
 def read_hub_split(name: str, dataset: str, split: str) -> LabeledTexts:
-    """One split of a task from a hub data set (or a local folder of one) with GLUE's configurations."""
+    """Read one split of a task from a data set of the hub (or a local copy of its folder) with GLUE's configurations.
+
+    Raises:
+        DataError: the split cannot be read, or a row of train or dev has no label.
+    """
     from electra.finetuning.hub import load_split
 
     task = GLUE[name]
@@ -248,7 +262,7 @@ def read_hub_split(name: str, dataset: str, split: str) -> LabeledTexts:
     if labeled:
         if None in columns["label"]:
             raise DataError("missing-label", f"hf://{dataset}: {name}/{hub_split}: a row without a label")
-        numbers = [task.labels.index(order[int(y)]) if task.labels else y for y in columns["label"]]
-        labels = np.array(numbers, dtype=np.int64 if task.labels else np.float32)
+        values = [task.labels.index(order[int(y)]) if task.labels else y for y in columns["label"]]
+        labels = np.array(values, dtype=np.int64 if task.labels else np.float32)
     ids = [] if labeled else [str(id) for id in columns["idx"]]
     return LabeledTexts(texts[0], texts[1] if len(texts) == 2 else None, labels, ids)

@@ -1,4 +1,7 @@
-"""The head of text classification: one linear layer on the hidden state of [CLS] (section 3.1 and the original code)."""
+"""The head of text classification: one linear layer on the hidden state of [CLS] (section 3.1 and the original code).
+
+Shapes: B examples, L tokens, H hidden size, C classes or labels (1 for a number), Q = 1 or L.
+"""
 
 from typing import Literal
 
@@ -9,19 +12,19 @@ from torch import Tensor, nn
 
 from electra.finetuning.batching import LabeledBatch
 
-Kind = Literal["classification", "multilabel", "regression"]
+LabelKind = Literal["classification", "multilabel", "regression"]
 
 
 class TextClassificationHead(nn.Module):
-    """Dropout and a linear layer on [CLS], with a logit for each class or label, or one number.
+    """Dropout and a linear layer on [CLS], whose outputs are a logit for each class or label, or one number.
 
-    The target of a number y is (y - shift) / scale: Adam's first steps are too small for the numbers of some data sets.
+    The layer predicts a number y as (y - shift) / scale, because Adam's steps are too small to reach numbers of any size.
     """
 
     only_cls = True
 
     def __init__(
-        self, kind: Kind, hidden_size: int, outputs: int, dropout: float, shift: float = 0.0, scale: float = 1.0
+        self, kind: LabelKind, hidden_size: int, outputs: int, dropout: float, shift: float = 0.0, scale: float = 1.0
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -33,16 +36,16 @@ class TextClassificationHead(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, hidden: Float[Tensor, "B Q H"]) -> Float[Tensor, "B C"]:
-        """Logits of classes or labels, or the scaled number."""
+        """Compute logits of classes or labels, or the scaled number."""
         return self.output(self.dropout(hidden[:, 0]))
 
-    def unscaled(self) -> tuple[Float[Tensor, "C H"], Float[Tensor, " C"]]:
-        """Weight and bias of the linear layer whose outputs are those of `predict`, with scale and shift folded in."""
+    def fold_scale(self) -> tuple[Float[Tensor, "C H"], Float[Tensor, " C"]]:
+        """Return weight and bias of a linear layer with the outputs of `predict`: scale and shift are folded in."""
         weight, bias = self.output.weight.detach().cpu(), self.output.bias.detach().cpu()
         return (weight * self.scale, bias * self.scale + self.shift) if self.kind == "regression" else (weight, bias)
 
     def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """Cross-entropy, binary cross-entropy summed over labels, or squared error of the scaled number."""
+        """Compute cross-entropy, binary cross-entropy summed over labels, or the squared error of the scaled number."""
         logits, target = self(hidden), batch.targets["label"]
         if self.kind == "classification":
             return F.cross_entropy(logits, target, reduction="none")
@@ -51,18 +54,21 @@ class TextClassificationHead(nn.Module):
         return (logits[:, 0] - (target - self.shift) / self.scale) ** 2
 
     def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """Logits, or the number itself."""
+        """Compute `logits` [B, C]: logits, or the number in its original scale."""
         logits = self(hidden)
         return {"logits": logits * self.scale + self.shift if self.kind == "regression" else logits}
 
 
-def to_hugging_face_classifier(
+def convert_to_hugging_face(
     weight: Float[Tensor, "C H"], bias: Float[Tensor, " C"]
 ) -> dict[str, Float[Tensor, "..."]] | None:
-    """The linear layer as Hugging Face's `ElectraClassificationHead` (dense H -> H, GELU, linear), exactly.
+    """Convert a linear layer to the weights of Hugging Face's `ElectraClassificationHead` (dense H -> H, GELU, linear).
 
-    gelu(z) - gelu(-z) = z, so a dense layer with the outputs and their negatives, and an output layer that
-    subtracts the one from the other, compute the linear layer. None where 2 C units do not fit into H.
+    The outputs are equal, because gelu(z) - gelu(-z) = z: the dense layer computes the C outputs and their negatives, and the
+    second layer the differences of their GELUs.
+
+    Returns:
+        Parameter name -> weight; None if 2 C > H, so that the dense layer is too small.
     """
     outputs, hidden = weight.shape
     if 2 * outputs > hidden:
@@ -82,7 +88,7 @@ def to_hugging_face_classifier(
 class HuggingFaceClassificationHead(nn.Module):
     """Hugging Face's `ElectraClassificationHead` for prediction: dense H -> H, GELU, linear, on [CLS].
 
-    Our models are exported in this form, and models that others fine-tuned have it.
+    Models of this package are exported in this form; models fine-tuned with transformers have it.
     """
 
     only_cls = True
@@ -93,5 +99,5 @@ class HuggingFaceClassificationHead(nn.Module):
         self.project = nn.Linear(hidden_size, outputs)
 
     def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """Logits, or the number itself."""
+        """Compute `logits` [B, C]: logits, or the number in its original scale."""
         return {"logits": self.project(F.gelu(self.dense(hidden[:, 0])))}

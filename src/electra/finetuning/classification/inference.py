@@ -1,4 +1,4 @@
-"""Inference of text classification: a saved task, the inputs that it reads, its predictions."""
+"""Inference of text classification: the saved task, its inputs and predictions, and the export of its head."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,77 +15,77 @@ from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples, encode_with_progress
 from electra.finetuning.classification.heads import (
     HuggingFaceClassificationHead,
-    Kind,
+    LabelKind,
     TextClassificationHead,
-    to_hugging_face_classifier,
+    convert_to_hugging_face,
 )
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.readers.inputs import (
+    build_type_error,
     get_text,
     is_table,
     iterate_values,
     read_lines,
     read_records,
-    unexpected_type,
 )
 from electra.finetuning.readers.lines import get_row_id
 from electra.finetuning.recipe import TEXTS
-from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Record, Values, label_config
+from electra.finetuning.task import HuggingFaceHead, Outputs, Prediction, PredictOptions, Values, build_label_config
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-HEAD = "sequence-classification"
-PROBLEM_TYPES: dict[Kind, str] = {
+HEAD_KIND = "sequence-classification"
+PROBLEM_TYPES: dict[LabelKind, str] = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
     "regression": "regression",
 }
-"""Names of the kinds in Hugging Face's config.json."""
+"""Kind of labels -> `problem_type` in Hugging Face's config.json."""
 EXPORT_HINT = "there are more labels than half of the hidden size"
 COLUMN_HINT = " (see --text and --text-pair)"
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text, or a pair of texts, to classify."""
+    """A text or a pair of texts to classify."""
 
     id: str
-    """The row's own id, or its number from 0."""
+    """The id in the input, or the number of the input, from 0."""
     first: str
     second: str | None
     place: str
-    """File and line, for messages."""
+    """File and line, or number of the input, for messages."""
 
 
 @dataclass(frozen=True)
 class SavedClassification:
-    """A saved task over texts or pairs of texts; implements `task.SavedTask`."""
+    """Classification of texts or pairs of texts; implements `task.SavedTask`."""
 
     task: str
-    kind: Kind
+    kind: LabelKind
     labels: list[str]
     max_length: Annotated[int, Field(ge=MIN_LENGTH)]
     pairs: bool | None = None
-    """Whether the model reads pairs; None: unknown, so that the first input decides."""
+    """Whether the model reads pairs; if None (unknown), all inputs must be like the first one."""
     columns: Annotated[list[str], Field(min_length=1, max_length=2)] | None = None
-    """The columns of the texts in the table of fine-tuning."""
+    """Columns of the texts in the table of fine-tuning."""
 
-    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
+    def build_head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         """See `task.SavedTask`."""
         outputs = 1 if self.kind == "regression" else len(self.labels)
-        if kind == HEAD:
+        if kind == HEAD_KIND:
             return HuggingFaceClassificationHead(encoder.hidden_size, outputs)
         return TextClassificationHead(self.kind, encoder.hidden_size, outputs, 0.0)
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Text]:
-        """Lines (a tab between the two texts of a pair; a blank line is an empty text), or rows of a table."""
-        return check_pairs(read_texts(file, *self._columns(options)), self.pairs)
+        """Yield lines (a tab separates the texts of a pair; a blank line is an empty text) or rows of a table."""
+        return check_pairs(read_texts(file, *self._get_columns(options)), self.pairs)
 
     def read_values(self, values: Values, options: PredictOptions) -> Iterator[Text]:
-        """Strings, pairs of strings, or mappings with the columns of a table."""
-        return check_pairs(parse_texts(values, *self._columns(options)), self.pairs)
+        """Yield texts from strings, pairs of strings, or mappings with the columns of a table."""
+        return check_pairs(parse_texts(values, *self._get_columns(options)), self.pairs)
 
     def predict(
         self,
@@ -93,8 +93,8 @@ class SavedClassification:
         tokenizer: Tokenizer,
         compute: Callable[[EncodedExamples], Outputs],
         options: PredictOptions,
-    ) -> list[Record]:
-        """Labels with probabilities, or numbers."""
+    ) -> list[Prediction]:
+        """Predict labels with probabilities, or numbers. Logs a warning if texts are truncated at `max_length` tokens."""
         first = [text.first for text in examples]
         second = None if examples[0].second is None else [text.second or "" for text in examples]
         input_ids, segment_a, truncated = encode_pairs(tokenizer, first, second, self.max_length)
@@ -109,7 +109,8 @@ class SavedClassification:
             for text, output in zip(examples, outputs, strict=True)
         ]
 
-    def _columns(self, options: PredictOptions) -> tuple[str, str | None]:
+    def _get_columns(self, options: PredictOptions) -> tuple[str, str | None]:
+        """Return the columns of the first and the second text, from the options or those of fine-tuning."""
         if options.text is not None:
             return options.text, options.text_pair
         text, *pair = self.columns or ["sentence"]
@@ -117,26 +118,32 @@ class SavedClassification:
 
 
 def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead | None:
-    """The head as Hugging Face's two layers; None where it has too many outputs (see `to_hugging_face_classifier`)."""
+    """Convert the head to the two layers of Hugging Face; None if it has too many outputs (see `convert_to_hugging_face`)."""
     assert isinstance(head, TextClassificationHead)
-    weights = to_hugging_face_classifier(*head.unscaled())
+    weights = convert_to_hugging_face(*head.fold_scale())
     if weights is None:
         return None
     labels = list(settings["labels"]) or ["value"]
-    return HuggingFaceHead(HEAD, weights, {**label_config(labels), "problem_type": PROBLEM_TYPES[settings["kind"]]})
+    return HuggingFaceHead(
+        HEAD_KIND, weights, {**build_label_config(labels), "problem_type": PROBLEM_TYPES[settings["kind"]]}
+    )
 
 
 def from_hugging_face(labels: list[str], problem_type: str | None, positions: int) -> SavedClassification:
-    """The task of an `ElectraForSequenceClassification` that others fine-tuned."""
+    """Build the task of an `ElectraForSequenceClassification` without `task.json`."""
     kinds = {problem: kind for kind, problem in PROBLEM_TYPES.items()}
-    kind: Kind = "regression" if len(labels) == 1 else "classification"
+    kind: LabelKind = "regression" if len(labels) == 1 else "classification"
     return SavedClassification(
         "table", kinds[problem_type] if problem_type else kind, labels, min(TEXTS.max_length, positions)
     )
 
 
 def read_texts(source: str, text: str, pair: str | None) -> Iterator[Text]:
-    """The texts in a file, from the columns `text` and `pair` of a table, or from lines."""
+    """Yield the texts in a file, from the columns `text` and `pair` of a table, or from lines.
+
+    Raises:
+        DataError: the file cannot be read, or a column is missing.
+    """
     if is_table(source):
         for number, (place, record) in enumerate(read_records(source, "")):
             first = get_text(record, text, place, COLUMN_HINT)
@@ -149,7 +156,11 @@ def read_texts(source: str, text: str, pair: str | None) -> Iterator[Text]:
 
 
 def parse_texts(values: Values, text: str, pair: str | None) -> Iterator[Text]:
-    """The texts in values from Python; mappings have the keys `text` and, for pairs, `pair`."""
+    """Yield the texts in values from Python; mappings have the keys `text` and, for pairs, `pair`.
+
+    Raises:
+        DataError: a value is of another type, lacks a key, or is not valid Unicode.
+    """
     for place, id, value in iterate_values(values):
         if isinstance(value, Mapping):
             names = (text,) if pair is None else (text, pair)
@@ -157,16 +168,16 @@ def parse_texts(values: Values, text: str, pair: str | None) -> Iterator[Text]:
         else:
             texts = list(value) if isinstance(value, list | tuple) else [value]
         if len(texts) not in (1, 2) or not all(isinstance(each, str) for each in texts):
-            raise unexpected_type(value, place, "a string, a pair of strings or a dictionary")
+            raise build_type_error(value, place, "a string, a pair of strings or a dictionary")
         first, *second = (check_unicode(each, place, DataError) for each in texts)
         yield Text(id, first, second[0] if second else None, place)
 
 
 def check_pairs(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
-    """The same texts, which are all pairs or all single ones; where `pairs` is None, the first decides.
+    """Yield the texts after a check that they are all pairs, or all single texts; if `pairs` is None, like the first one.
 
     Raises:
-        DataError: one of them is not.
+        DataError: a pair among single texts, or the reverse.
     """
     for text in texts:
         is_pair = text.second is not None
@@ -180,8 +191,13 @@ def check_pairs(texts: Iterable[Text], pairs: bool | None) -> Iterator[Text]:
         yield text
 
 
-def format_prediction(kind: Kind, labels: Sequence[str], logits: np.ndarray) -> Record:
-    """One example's logits [C] as a label with probabilities, or as a number."""
+def format_prediction(kind: LabelKind, labels: Sequence[str], logits: np.ndarray) -> Prediction:
+    """Format the logits [C] of one example.
+
+    Returns:
+        `value` for regression; `labels` (those with a probability over 0.5) and `probabilities` for multilabel; `label` and
+        `probabilities` for classification.
+    """
     if kind == "regression":
         return {"value": float(logits[0])}
     if kind == "multilabel":
@@ -198,9 +214,12 @@ def format_prediction(kind: Kind, labels: Sequence[str], logits: np.ndarray) -> 
 def encode_pairs(
     tokenizer: Tokenizer, first: list[str], second: list[str] | None, max_length: int
 ) -> tuple[list[list[int]], list[int], int]:
-    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of each, the lengths of `[CLS] a [SEP]`, and how many were truncated.
+    """Tokenize texts as `[CLS] a [SEP]`, or pairs as `[CLS] a [SEP] b [SEP]`, of at most `max_length` tokens.
 
-    A pair that is too long loses tokens from the end of its longer text, of the second one if both are as long.
+    A pair that is too long loses tokens from the end of its longer text, or of the second one if both are equally long.
+
+    Returns:
+        The token ids of each example, the numbers of tokens of `[CLS] a [SEP]`, and the number of truncated examples.
     """
     firsts = encode_with_progress(tokenizer.encode_lines, first)
     seconds = [[]] * len(first) if second is None else encode_with_progress(tokenizer.encode_lines, second)
@@ -217,9 +236,12 @@ def encode_pairs(
 
 
 def truncate_lengths(a: int, b: int, capacity: int) -> tuple[int, int]:
-    """The lengths of two texts after the longer one, the second in a tie, lost tokens until both fit `capacity`."""
+    """Return the lengths of two texts of `a` and `b` tokens after truncation to `capacity` tokens in total.
+
+    Tokens are removed one at a time from the longer text, or from the second one if both are equally long.
+    """
     if a + b <= capacity:
         return a, b
-    if min(a, b) >= (capacity + 1) // 2:  # both end about equally long; a tie has cost b one more
+    if min(a, b) >= (capacity + 1) // 2:  # both end equally long, or the second one token shorter
         return capacity - capacity // 2, capacity // 2
     return (a, capacity - a) if a < b else (capacity - b, b)

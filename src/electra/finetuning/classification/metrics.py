@@ -1,4 +1,4 @@
-"""The metrics of text classification, from scikit-learn and SciPy, in percent."""
+"""Metrics of text classification, computed by scikit-learn and SciPy."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ Targets = Sequence[float] | np.ndarray
 
 
 def compute_correlation(measure: Callable[[Targets, Targets], float], predicted: Targets, targets: Targets) -> float:
-    """A correlation; 0 where predictions or targets do not vary, so that it is not defined."""
+    """Compute a correlation; 0 if predictions or targets are constant, so that it is undefined."""
     if np.ptp(predicted) == 0 or np.ptp(targets) == 0:
         return 0.0
-    with warnings.catch_warnings():  # nearly constant predictions of an untrained model
+    with warnings.catch_warnings():  # about nearly constant predictions, as of an untrained model
         warnings.simplefilter("ignore")
         return float(measure(predicted, targets))
 
@@ -35,5 +35,5 @@ METRICS: dict[str, Callable[[Targets, Targets], float]] = {
 
 
 def compute_scores(names: Sequence[str], predicted: Targets, targets: Targets) -> dict[str, float]:
-    """Metrics by name, in percent."""
+    """Compute metrics of METRICS by name, in percent."""
     return {name: 100 * METRICS[name](predicted, targets) for name in names}

@@ -1,4 +1,4 @@
-"""Text classification over one's own table; the kind of task is inferred from the labels, and logged."""
+"""Text classification over a table of the user; the kind of labels is inferred from them and logged."""
 
 import json
 import logging
@@ -12,10 +12,10 @@ import numpy as np
 
 from electra.errors import DataError, UsageError
 from electra.external import decode_json
-from electra.finetuning.classification.heads import Kind
+from electra.finetuning.classification.heads import LabelKind
 from electra.finetuning.classification.inference import (
     EXPORT_HINT,
-    HEAD,
+    HEAD_KIND,
     SavedClassification,
     export_head,
     from_hugging_face,
@@ -23,7 +23,7 @@ from electra.finetuning.classification.inference import (
 from electra.finetuning.classification.task import LabeledTexts, TextClassification, parse_number
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.readers.tables import Table, read_table
-from electra.finetuning.splits import get_files
+from electra.finetuning.splits import get_split_files
 from electra.finetuning.task import TaskSpec
 from electra.model.checkpoints import Pretrained
 from electra.seeding import Stream, build_numpy_generator
@@ -31,20 +31,23 @@ from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-
 MANY_CLASSES = 20
-"""Integers with more distinct values than this are a regression target, not class names."""
+"""Integer labels with more distinct values than this are numbers to predict, not classes."""
 
-METRICS: dict[Kind, tuple[str, ...]] = {
+METRICS: dict[LabelKind, tuple[str, ...]] = {
     "classification": ("accuracy", "macro_f1", "matthews"),
     "multilabel": ("micro_f1", "macro_f1"),
     "regression": ("spearman", "pearson"),
 }
+"""Kind of labels -> names in `metrics.METRICS`, the main metric first."""
+
+Cell = tuple[str, ...] | list[str]
+"""The label of a row as a tuple of one string, or its labels as a list of strings (multilabel)."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns that are read."""
+    """Names of the columns of the text, of the second text of a pair, and of the label."""
 
     text: str
     pair: str | None
@@ -52,13 +55,15 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Labels:
-    """What the labels of a table are."""
+class LabelSpec:
+    """Kind and names of the labels of a table."""
 
-    kind: Kind
+    kind: LabelKind
     names: tuple[str, ...]
+    """In the order of the logits; empty for regression."""
     shift: float = 0.0
     scale: float = 1.0
+    """Regression: mean and standard deviation of the numbers that are trained on."""
 
 
 def load_table_task(
@@ -66,35 +71,35 @@ def load_table_task(
     columns: Columns,
     tokenizer: Tokenizer,
     *,
-    kind: Kind | None = None,
+    kind: LabelKind | None = None,
     dev_share: float = 0.1,
     split_seed: int = 0,
     skip_bad_rows: bool = False,
 ) -> TextClassification:
-    """A task over the files of "train" and, where they exist, "dev" and "test".
+    """Load a task from the tables of "train" and, optionally, "dev" and "test".
 
-    Without a dev file, a random share of the training rows is held out, by `split_seed`. That, and the kind of the labels,
-    which is inferred unless `kind` is given, is logged.
+    Without a dev file, the share `dev_share` of the training rows is held out at random by `split_seed`, and logged. If `kind`
+    is None, the kind of labels is inferred (see `infer_kind`), and logged.
 
     Raises:
-        DataError: a file, column, text or label is missing or broken; the message names the place.
+        DataError: a file, column, text or label is missing or malformed; the message names the place.
     """
     skip = {split: skip_bad_rows if split == "train" else None for split in files}
-    rows = {split: read_table(path, skip_bad=skip[split]) for split, path in files.items()}
-    train = rows["train"]
+    tables = {split: read_table(path, skip_bad=skip[split]) for split, path in files.items()}
+    train = tables["train"]
     held_out = np.zeros(len(train), dtype=bool)
-    if "dev" not in rows:
+    if "dev" not in tables:
         held_out = draw_held_out(train, dev_share, split_seed)
-    cells = [parse_cell(value, train.place(i)) for i, value in enumerate(train.column(columns.label))]
+    cells = [parse_cell(value, train.format_place(i)) for i, value in enumerate(train.get_column(columns.label))]
     labels = read_labels(train, cells, held_out, kind, columns.label)
 
     @lru_cache(maxsize=3)
     def read(split: str) -> LabeledTexts:
-        if split == "train" or (split == "dev" and "dev" not in rows):
+        if split == "train" or (split == "dev" and "dev" not in tables):
             selected = np.flatnonzero(held_out == (split == "dev")).tolist()
             counts = {"rows_left_out": train.skipped} if train.skipped else {}
             return select_texts(train, selected, columns, labels, counts | {"rows_held_out": int(held_out.sum())})
-        return select_texts(rows[split], list(range(len(rows[split]))), columns, labels, {})
+        return select_texts(tables[split], list(range(len(tables[split]))), columns, labels, {})
 
     return TextClassification(
         "table",
@@ -104,39 +109,43 @@ def load_table_task(
         read,
         tokenizer,
         columns=tuple(name for name in (columns.text, columns.pair) if name is not None),
-        predicted=("test",) if "test" in rows else (),
+        predicted_splits=("test",) if "test" in tables else (),
         shift=labels.shift,
         scale=labels.scale,
     )
 
 
-def draw_held_out(rows: Table, share: float, seed: int) -> np.ndarray:
-    """[N] true for the rows that are held out as dev."""
-    number = max(1, round(share * len(rows)))
-    if number >= len(rows):
-        raise DataError("too-few-rows", f"{rows.path}: {len(rows)} rows are too few to hold some out; give --dev")
-    held_out = np.zeros(len(rows), dtype=bool)
-    held_out[build_numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(rows))[:number]] = True
+def draw_held_out(table: Table, share: float, seed: int) -> np.ndarray:
+    """Draw the rows that are held out as dev: a mask [N] that is True for `share` of the rows, at least for one."""
+    number = max(1, round(share * len(table)))
+    if number >= len(table):
+        raise DataError("too-few-rows", f"{table.path}: {len(table)} rows are too few to hold some out; give --dev")
+    held_out = np.zeros(len(table), dtype=bool)
+    held_out[build_numpy_generator(Stream.DEV_SPLIT, seed).permutation(len(table))[:number]] = True
     log.info(
-        f"{number:,} of {len(rows):,} rows of {rows.path} are held out as dev (no --dev was given)",
+        f"{number:,} of {len(table):,} rows of {table.path} are held out as dev (no --dev was given)",
         extra={"code": "held-out"},
     )
     return held_out
 
 
 def read_labels(
-    rows: Table, cells: Sequence[tuple[str, ...] | list[str]], held_out: np.ndarray, kind: Kind | None, column: str
-) -> Labels:
-    """What the labels are, from all training rows; the spread of numbers from those that are trained on."""
+    table: Table, cells: Sequence[Cell], held_out: np.ndarray, kind: LabelKind | None, column: str
+) -> LabelSpec:
+    """Determine kind and names of the labels from all training rows; mean and deviation without the `held_out` ones [N].
+
+    Raises:
+        DataError: a label is not a number (regression), or all rows have the same label (classification).
+    """
     given, kind = kind, kind or infer_kind(cells)
     if kind == "regression":
-        numbers = np.array([parse_number_cell(cell, rows.place(i)) for i, cell in enumerate(cells)])[~held_out]
-        labels = Labels(kind, (), float(numbers.mean()), float(numbers.std()) or 1.0)
+        numbers = np.array([parse_number_cell(cell, table.format_place(i)) for i, cell in enumerate(cells)])[~held_out]
+        labels = LabelSpec(kind, (), float(numbers.mean()), float(numbers.std()) or 1.0)
     else:
-        labels = Labels(kind, sort_labels({name for names in cells for name in names}))
+        labels = LabelSpec(kind, sort_labels({name for names in cells for name in names}))
     if kind == "classification" and len(labels.names) < 2:
         raise DataError(
-            "one-label", f"{rows.path}: every row has the label {labels.names[0]!r}; there is nothing to learn"
+            "one-label", f"{table.path}: every row has the label {labels.names[0]!r}; there is nothing to learn"
         )
     reason = f"from {len(cells):,} labels; --kind sets another"
     if given is None and (values := count_integers(cells)):
@@ -145,8 +154,8 @@ def read_labels(
     return labels
 
 
-def count_integers(cells: Sequence[tuple[str, ...] | list[str]]) -> int:
-    """The number of distinct labels if all are integers; else 0."""
+def count_integers(cells: Sequence[Cell]) -> int:
+    """Count the distinct labels if all are integers, else return 0."""
     try:
         numbers = {float(name) for (name,) in cells}
     except ValueError:
@@ -154,8 +163,8 @@ def count_integers(cells: Sequence[tuple[str, ...] | list[str]]) -> int:
     return len(numbers) if all(number.is_integer() for number in numbers) else 0
 
 
-def explain_integers(kind: Kind, values: int) -> str:
-    """Why integer labels are of this kind, and how to choose the other."""
+def explain_integers(kind: LabelKind, values: int) -> str:
+    """Explain for a message why integer labels with this many distinct values are of this kind, and how to change it."""
     found = f"the labels are integers with {values:,} values"
     if kind == "classification":
         return f"{found}, at most {MANY_CLASSES}; where their order or distance matters (ratings), --kind regression"
@@ -163,26 +172,26 @@ def explain_integers(kind: Kind, values: int) -> str:
 
 
 def select_texts(
-    rows: Table, selected: list[int], columns: Columns, labels: Labels, counts: Mapping[str, int]
+    table: Table, selected: list[int], columns: Columns, labels: LabelSpec, counts: Mapping[str, int]
 ) -> LabeledTexts:
-    """The selected rows; a test file may have no labels."""
-    texts = [rows.texts(name) for name in (columns.text, columns.pair) if name is not None]
+    """Return the texts and labels of the rows with the numbers `selected`; a table without a label column has no labels."""
+    texts = [table.get_texts(name) for name in (columns.text, columns.pair) if name is not None]
     first, *second = [[column[i] for i in selected] for column in texts]
-    if columns.label not in rows.names:
+    if columns.label not in table.names:
         return LabeledTexts(first, second[0] if second else None, None, counts=counts)
-    cells = rows.column(columns.label)
-    targets = [encode_label(parse_cell(cells[i], rows.place(i)), labels, rows.place(i)) for i in selected]
+    cells, place = table.get_column(columns.label), table.format_place
+    targets = [encode_label(parse_cell(cells[i], place(i)), labels, place(i)) for i in selected]
     dtype = np.int64 if labels.kind == "classification" else np.float32
     return LabeledTexts(first, second[0] if second else None, np.array(targets, dtype=dtype), counts=counts)
 
 
-def parse_cell(value: Any, place: str) -> tuple[str, ...] | list[str]:
-    """A cell's label as a tuple of one, or its labels as a list (where the cell is a list, or a JSON list)."""
+def parse_cell(value: Any, place: str) -> Cell:
+    """Parse the label of a row; a list, or a string with a JSON list, is a list of labels."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = decode_json(value, place, DataError)
         except DataError as error:
-            if not isinstance(error.__cause__, json.JSONDecodeError):  # it may be the name of a class
+            if not isinstance(error.__cause__, json.JSONDecodeError):  # not JSON: the name of a class
                 raise
     if isinstance(value, list):
         return [str(each) for each in value]
@@ -191,8 +200,8 @@ def parse_cell(value: Any, place: str) -> tuple[str, ...] | list[str]:
     return (str(value),)
 
 
-def infer_kind(cells: Sequence[tuple[str, ...] | list[str]]) -> Kind:
-    """Lists are multi-label; numbers with a fraction, or with many values, are regression; all else is classification."""
+def infer_kind(cells: Sequence[Cell]) -> LabelKind:
+    """Infer the kind of labels: multilabel for lists, regression for fractions or many numbers, else classification."""
     if any(isinstance(names, list) for names in cells):
         return "multilabel"
     try:
@@ -204,15 +213,15 @@ def infer_kind(cells: Sequence[tuple[str, ...] | list[str]]) -> Kind:
 
 
 def sort_labels(labels: set[str]) -> tuple[str, ...]:
-    """Labels in order, by value where all of them are numbers."""
+    """Sort the names of labels, by value if all of them are numbers."""
     try:
         return tuple(sorted(labels, key=float))
     except ValueError:
         return tuple(sorted(labels))
 
 
-def describe_labels(labels: Labels) -> str:
-    """The kind and the labels, for a message."""
+def describe_labels(labels: LabelSpec) -> str:
+    """Describe kind and names of labels for a message."""
     names = ", ".join(labels.names[:8]) + (", …" if len(labels.names) > 8 else "")
     return {
         "classification": f"one of {len(labels.names)} classes ({names})",
@@ -221,12 +230,8 @@ def describe_labels(labels: Labels) -> str:
     }[labels.kind]
 
 
-def parse_number_cell(names: tuple[str, ...] | list[str], place: str) -> float:
-    """A cell's label as a number.
-
-    Raises:
-        DataError: it is none.
-    """
+def parse_number_cell(names: Cell, place: str) -> float:
+    """Parse the label of a row as a number. Raises a `DataError` if it is not finite, or if there are several labels."""
     try:
         (name,) = names
         return parse_number(name)
@@ -234,16 +239,16 @@ def parse_number_cell(names: tuple[str, ...] | list[str], place: str) -> float:
         raise DataError("wrong-label", f"{place}: the label is {', '.join(names)!r}, expected a number") from None
 
 
-def encode_label(names: tuple[str, ...] | list[str], labels: Labels, place: str) -> Any:
-    """A cell's labels as the target of the head.
+def encode_label(names: Cell, labels: LabelSpec, place: str) -> Any:
+    """Encode the label of a row as a target: a class index, zeros and ones (a list), or a number.
 
     Raises:
-        DataError: a label that the training rows do not have, or of another kind than theirs.
+        DataError: no training row has the label, or it is of another kind.
     """
     if labels.kind == "regression":
         return parse_number_cell(names, place)
     if labels.kind == "classification" and isinstance(names, list):
-        raise DataError("label-list", f"{place}: a list of labels, where other rows have one label")
+        raise DataError("label-list", f"{place}: a list of labels; expected one label, as in other rows")
     for name in names:
         if name not in labels.names:
             raise DataError(
@@ -255,7 +260,7 @@ def encode_label(names: tuple[str, ...] | list[str], labels: Labels, place: str)
 
 
 def check_columns(text: str | None, pair: str | None, label: str | None) -> Columns:
-    """The columns by their options.
+    """Return the columns that the options name.
 
     Raises:
         UsageError: --text or --label is missing.
@@ -268,10 +273,10 @@ def check_columns(text: str | None, pair: str | None, label: str | None) -> Colu
 def build_table_task(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> TextClassification:
-    """The task over the files of --train, --dev and --test."""
+    """Build the task over the tables of --train, --dev and --test."""
     columns = check_columns(config.text, config.text_pair, config.label)
     task = load_table_task(
-        get_files(config),
+        get_split_files(config),
         columns,
         tokenizer,
         kind=config.kind,
@@ -287,7 +292,7 @@ TABLE = TaskSpec(
     options=frozenset({"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "swap_pairs"}),
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
-    head=HEAD,
+    head=HEAD_KIND,
     export=export_head,
     export_hint=EXPORT_HINT,
     from_hugging_face=from_hugging_face,

@@ -1,4 +1,4 @@
-"""Text classification: one of several classes, labels that may go together, or a number, for a text or a pair."""
+"""Text classification and regression: a class, any number of labels, or a number, for a text or a pair of texts."""
 
 import logging
 import math
@@ -12,11 +12,11 @@ from torch import nn
 
 from electra.errors import DataError
 from electra.finetuning.batching import EncodedExamples
-from electra.finetuning.classification.heads import Kind, TextClassificationHead
+from electra.finetuning.classification.heads import LabelKind, TextClassificationHead
 from electra.finetuning.classification.inference import SavedClassification, encode_pairs, format_prediction
 from electra.finetuning.classification.metrics import compute_scores
 from electra.finetuning.recipe import DROPOUT, TEXTS
-from electra.finetuning.task import Outputs, Record
+from electra.finetuning.task import Outputs, Prediction
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LabeledTexts:
-    """The examples of one split."""
+    """The texts of one split with their labels."""
 
     first: list[str]
     second: list[str] | None
-    """The second text of each pair; None where the task reads single texts."""
+    """Second text of each pair; None if the task reads single texts."""
     labels: np.ndarray | None
-    """[N] class numbers or numbers, [N, C] zeros and ones; None where they are unknown (a test split)."""
+    """Class indices [N], zeros and ones [N, C] (multilabel) or numbers [N]; None if unknown (a test split)."""
     ids: list[str] = field(default_factory=list)
-    """The ids in the file; where empty, the number of each example."""
+    """Ids in the file; if empty, the ids are the numbers of the examples, from 0."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Counts for the results."""
+    """Counts for results.json."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -43,43 +43,47 @@ class LabeledTexts:
 
 @dataclass(frozen=True)
 class TextClassification:
-    """A task over texts or pairs: classes, labels that may go together, or a number; implements `task.Task`."""
+    """Classification or regression of texts or pairs of texts; implements `task.Task`."""
 
     name: str
-    kind: Kind
+    kind: LabelKind
     labels: tuple[str, ...]
-    """The classes, in the order of the logits; empty for a number."""
+    """Names of the classes or labels, in the order of the logits; empty for regression."""
     metrics: tuple[str, ...]
-    """Names in `metrics.METRICS`; the first one is the main one."""
+    """Names in `metrics.METRICS`, the main metric first."""
     read: Callable[[str], LabeledTexts]
-    """The examples of a split."""
+    """Returns the examples of a split."""
     tokenizer: Tokenizer
     max_length: int = TEXTS.max_length
     dropout: float = DROPOUT
     columns: tuple[str, ...] = ()
-    """The columns of the texts in a table, saved for predicting."""
-    scored: tuple[str, ...] = ("dev",)
+    """Columns of the texts in a table, saved for prediction."""
+    scored_splits: tuple[str, ...] = ("dev",)
     """See `task.Task`."""
-    predicted: tuple[str, ...] = ()
+    predicted_splits: tuple[str, ...] = ()
     """See `task.Task`."""
     swap_pairs: bool = False
     """Train on every pair in both orders (Appendix B), for tasks in which the order has no meaning."""
     shift: float = 0.0
     scale: float = 1.0
-    """The target of a number y is (y - shift) / scale."""
+    """Regression: the head predicts a number y as (y - shift) / scale."""
 
     @property
     def main_metric(self) -> str:
-        """The metric of the paper's tables."""
+        """See `task.Task`."""
         return self.metrics[0]
 
-    def head(self, encoder: EncoderConfig) -> nn.Module:
+    def build_head(self, encoder: EncoderConfig) -> nn.Module:
         """See `task.Task`."""
         outputs = len(self.labels) or 1
         return TextClassificationHead(self.kind, encoder.hidden_size, outputs, self.dropout, self.shift, self.scale)
 
     def encode(self, split: str) -> EncodedExamples:
-        """See `task.Task`; warns of texts that are truncated at `max_length`."""
+        """See `task.Task`; logs a warning if texts are truncated at `max_length` tokens.
+
+        Raises:
+            DataError: the split is missing, empty or malformed.
+        """
         texts = self.read(split)
         if not len(texts):
             raise DataError("empty-split", f"{self.name}: the {split} split is empty")
@@ -98,39 +102,47 @@ class TextClassification:
         return EncodedExamples(input_ids, segment_a, targets, {"cut": truncated, **texts.counts})
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
-        """The task's metrics over all examples of the split."""
+        """See `task.Task`.
+
+        Raises:
+            DataError: the split has no labels.
+        """
         targets = self.read(split).labels
         if targets is None:
             raise DataError("no-labels", f"{self.name}: the {split} split has no labels to score")
         assert len(targets) == len(outputs)
-        return compute_scores(self.metrics, self.decode(self.logits(split, outputs)), targets)
+        return compute_scores(self.metrics, self.decode(self.get_logits(split, outputs)), targets)
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
-        """Class numbers, zeros and ones, or numbers, from logits [N, C]."""
+        """Decode logits [N, C] into class indices [N], zeros and ones [N, C], or numbers [N]."""
         if self.kind == "classification":
             return logits.argmax(1)
         return (logits > 0).astype(np.int64) if self.kind == "multilabel" else logits[:, 0]
 
-    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
-        """The prediction for each example, with probabilities."""
+    def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
+        """See `task.Task`; labels have probabilities."""
         ids = self.read(split).ids or [str(i) for i in range(len(outputs))]
         return [
             {"id": id, **format_prediction(self.kind, self.labels, output["logits"])}
             for id, output in zip(ids, outputs, strict=True)
         ]
 
-    def logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N C"]:
+    def get_logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N C"]:
         """See `task.Task`."""
         return np.stack([output["logits"] for output in outputs])
 
-    def settings(self) -> Mapping[str, Any]:
+    def get_settings(self) -> Mapping[str, Any]:
         """See `task.Task`."""
         pairs, columns = self.read("train").second is not None, list(self.columns) or None
         return asdict(SavedClassification(self.name, self.kind, list(self.labels), self.max_length, pairs, columns))
 
 
 def parse_number(label: str) -> float:
-    """A label as a number. Raises ValueError where it is not a finite number."""
+    """Parse a label as a number.
+
+    Raises:
+        ValueError: it is not a finite number.
+    """
     number = float(label)
     if not math.isfinite(number):
         raise ValueError

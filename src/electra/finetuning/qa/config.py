@@ -12,31 +12,34 @@ from electra.finetuning.recipe import QUESTIONS
 HeadKind = Literal["joint", "plain"]
 
 DEFAULT_NULL_THRESHOLDS: dict[HeadKind, float] = {"joint": -2.75, "plain": 0.0}
-"""Of the joint head, the original code's; the plain head's odds are a difference of two scores, so that 0 is neutral."""
+"""The joint head's is that of the original code; the plain head's null odds are a difference of two scores: 0 is neutral."""
 
 
 @dataclass(frozen=True)
 class SpanConfig:
-    """Chunks of contexts, the head, and the choice of answers (section 3.1, Appendix C)."""
+    """Options of windows, the head, and the selection of answers (section 3.1, Appendix C).
+
+    A window is `[CLS] question [SEP] part of the context [SEP]`; a long context has several, which overlap.
+    """
 
     max_length: int = fixed_field(QUESTIONS.max_length)
-    """Tokens of `[CLS] question [SEP] chunk [SEP]`."""
+    """Maximum tokens of a window."""
     doc_stride: int = 128
-    """Tokens from the start of a chunk of a long context to the start of the next."""
+    """Tokens of the context from the start of a window to the start of the next window."""
     max_query_length: int = 64
-    """Tokens of a question; longer ones are truncated."""
+    """Maximum tokens of a question; longer ones are truncated."""
     max_answer_length: int = 30
-    """Tokens of the longest answer."""
+    """Maximum tokens of an answer."""
     n_best_size: int = 20
-    """Answers returned for each question, the best first."""
+    """Number of answers returned for each question, the best first."""
     beam_size: int = 20
-    """Starts that the joint head considers, and ends for each of them."""
+    """Joint head: number of starts that are considered, and of ends for each start."""
     answerable_weight: float = 0.5
-    """Weight of the joint head's loss on whether there is an answer."""
+    """Joint head: weight of the loss of the classifier of impossible questions."""
     head: HeadKind = "joint"
-    """joint: the end depends on the start (the paper's); plain: one linear layer, as in stock models."""
+    """joint: the end depends on the start, as in the paper; plain: one linear layer, as in Hugging Face models."""
     null_threshold: float | None = None
-    """Null odds above which there is no answer (squad2 only); by default -2.75 for the joint head, 0 for the plain."""
+    """squad2: null odds above which the prediction is "no answer"; by default -2.75 for the joint head, 0 for the plain."""
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size"), 1)
@@ -63,5 +66,5 @@ class SpanConfig:
 
     @property
     def threshold(self) -> float:
-        """The null threshold that is used."""
+        """`null_threshold`, or the default of the head."""
         return DEFAULT_NULL_THRESHOLDS[self.head] if self.null_threshold is None else self.null_threshold

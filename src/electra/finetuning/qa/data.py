@@ -1,4 +1,4 @@
-"""Questions on a context with their answers, from files in the formats of SQuAD and of the MRQA 2019 shared task."""
+"""Questions about a context with their answers, in the formats of SQuAD and of the MRQA 2019 shared task."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,55 +11,55 @@ from electra.finetuning.readers.lines import read_json_records
 from electra.text.files import read_blocks
 
 MAX_DOCUMENT_BYTES = 512_000_000
-"""Of a SQuAD file, which is one JSON document; parsed, it takes several times as much memory. SQuAD 2.0 has 42 MB."""
+"""Maximum size of a SQuAD file, one JSON document that takes several times as much memory when parsed. SQuAD 2.0 has 42 MB."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An accepted answer."""
+    """An accepted answer to a question."""
 
     text: str
     start: int | None
-    """Its position in the context, in characters; None for answers that are accepted without one, as some of MRQA's."""
+    """Position of its first character in the context; None for answers without a position, as some of MRQA's."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question on a context."""
+    """A question about a context."""
 
     id: str
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """Training uses the first, scores the best of all; empty in a test file, and where the question is impossible."""
+    """The first is the training target, all are accepted in scoring; empty in a test file and for impossible questions."""
     impossible: bool
-    """Whether the context has no answer."""
+    """Whether the context has no answer to it."""
 
     @property
     def has_target(self) -> bool:
-        """Whether it can be trained on: the first answer has a position, or the question is impossible."""
+        """Whether it has a training target: a position of the first answer, or the mark that it is impossible."""
         return self.impossible or bool(self.answers and self.answers[0].start is not None)
 
 
 def read_squad(path: Path) -> list[Question]:
-    """The questions of a SQuAD file, v1.1 or v2.0, plain or .gz.
+    """Read the questions of a SQuAD file, v1.1 or v2.0, plain or .gz.
 
     Raises:
-        DataError: not such a file, no question in it, an id that comes twice, or an answer that is not in its context;
-            the message names the file and the question.
+        DataError: another format, no questions, a repeated id, or an answer that is not in its context; the message names the
+            file and the question.
     """
     content = decode_json(read_bytes(path), str(path), DataError, half_surrogates=True)  # checked by `get_field`
     return check_questions(list(parse_squad(content, str(path))), str(path))
 
 
 def read_mrqa(path: Path) -> list[Question]:
-    """The questions of an MRQA 2019 file: JSON lines, plain or .gz, of which the first is a header.
+    """Read the questions of an MRQA 2019 file: JSON lines, plain or .gz, the first of which is a header.
 
-    The answer to train on is the first span of the first detected answer, as the context has it (the `text` beside the
-    span is normalized); `answers` are accepted as well.
+    The training target is the first span of the first detected answer, as spelled in the context (the field `text` of the span
+    is normalized); the texts in `answers` are accepted too.
 
     Raises:
-        DataError: as in `read_squad`; the message names the line too.
+        DataError: as in `read_squad`; the message also names the line.
     """
     questions: list[Question] = []
     for number, record in read_json_records(path):
@@ -69,7 +69,7 @@ def read_mrqa(path: Path) -> list[Question]:
 
 
 def check_answered(questions: list[Question], path: Path) -> None:
-    """Check that every question can be trained on and scored.
+    """Check that every question has a training target.
 
     Raises:
         DataError: a question has neither an answer with a position nor the mark that it is impossible.
@@ -84,7 +84,7 @@ def check_answered(questions: list[Question], path: Path) -> None:
 
 
 def parse_squad(content: Any, place: str) -> Iterator[Question]:
-    """The questions of a whole SQuAD file."""
+    """Yield the questions of the JSON document of a SQuAD file; `place` is the file, for messages."""
     for i, article in enumerate(get_field(content, "data", list, place), 1):
         here = f"{place}: article {i}"
         for j, paragraph in enumerate(get_field(article, "paragraphs", list, here), 1):
@@ -96,7 +96,12 @@ def parse_squad(content: Any, place: str) -> Iterator[Question]:
 
 
 def parse_squad_question(qa: dict[str, Any], id: str, context: str, place: str) -> Question:
-    """One question of SQuAD; `plausible_answers` to impossible ones are not read."""
+    """Parse one question of SQuAD; `plausible_answers` of impossible questions are not read.
+
+    Raises:
+        DataError: a field is missing or of the wrong type, an answer is empty or not in the context, or an impossible question
+            has an answer.
+    """
     impossible = get_field(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
     answers = tuple(
         Answer(get_text_field(each, "text", place), get_field(each, "answer_start", int, place))
@@ -123,7 +128,7 @@ def parse_squad_question(qa: dict[str, Any], id: str, context: str, place: str) 
 
 
 def parse_mrqa(record: Any, place: str) -> Iterator[Question]:
-    """The questions of one line of MRQA."""
+    """Yield the questions of one line of an MRQA file."""
     context = get_text_field(record, "context", place)
     for qa in get_field(record, "qas", list, place):
         id = str(get_field(qa, "qid", (str, int), place))
@@ -134,7 +139,11 @@ def parse_mrqa(record: Any, place: str) -> Iterator[Question]:
 
 
 def parse_mrqa_answer(detected: Any, context: str, place: str) -> Answer:
-    """The first of the spans at which an answer was found; their ends are inclusive."""
+    """Parse the first of the character spans at which an answer was detected; their ends are inclusive.
+
+    Raises:
+        DataError: the span is malformed or not in the context.
+    """
     spans = get_field(detected, "char_spans", list, place)
     match spans[:1]:
         case [[int(first), int(last)]] if 0 <= first <= last < len(context):
@@ -146,7 +155,11 @@ def parse_mrqa_answer(detected: Any, context: str, place: str) -> Answer:
 
 
 def check_questions(questions: list[Question], place: str) -> list[Question]:
-    """The same questions. Raises DataError where there are none, or an id comes twice."""
+    """Return the questions after a check that there are any and that their ids differ.
+
+    Raises:
+        DataError: there are none, or an id is repeated.
+    """
     if not questions:
         raise DataError("no-questions", f"{place}: has no questions")
     seen: set[str] = set()
@@ -158,7 +171,11 @@ def check_questions(questions: list[Question], place: str) -> list[Question]:
 
 
 def get_field(record: Any, name: str, kind: Any, place: str) -> Any:
-    """A field of a JSON object. Raises DataError where it is missing or not of type `kind`."""
+    """Return a field of a JSON object that must be of the type `kind`, a type or a tuple of types.
+
+    Raises:
+        DataError: `record` is not an object, or the field is missing, of another type or not valid Unicode.
+    """
     if not isinstance(record, dict):
         raise DataError("wrong-type", f"{place}: {type(record).__name__} where an object with {name!r} is expected")
     if name not in record:
@@ -171,21 +188,21 @@ def get_field(record: Any, name: str, kind: Any, place: str) -> Any:
 
 
 def get_list_field(record: dict[str, Any], name: str, place: str) -> list[Any]:
-    """A field that holds a list; empty where there is no such field."""
+    """Return a field that must be a list; an empty list if the field is missing."""
     return get_field(record, name, list, place) if name in record else []
 
 
 def get_text_field(record: Any, name: str, place: str) -> str:
-    """A field that holds text."""
+    """Return a field that must be a string."""
     text: str = get_field(record, name, str, place)
     return text
 
 
 def read_bytes(path: Path) -> bytes:
-    """A whole file, decompressed.
+    """Read a whole file, decompressed.
 
     Raises:
-        DataError: it cannot be read, or has more than MAX_DOCUMENT_BYTES.
+        DataError: it cannot be read, or has more than MAX_DOCUMENT_BYTES bytes.
     """
     data = bytearray()
     try:
@@ -203,5 +220,5 @@ def read_bytes(path: Path) -> bytes:
 
 
 def shorten(text: str) -> str:
-    """A text in quotes for a message, at most 40 characters of it."""
+    """Quote a text for a message, truncated to 40 characters."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")

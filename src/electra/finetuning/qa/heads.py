@@ -1,6 +1,6 @@
-"""The heads of question answering: the paper's, whose end depends on the start (section 3.1), and two plain vectors.
+"""The heads of question answering: joint, in which the end depends on the start (section 3.1), and plain, one linear layer.
 
-Shapes, beside those of the encoder's layers: K starts of a beam, D width of the heads' hidden layers.
+Shapes: B windows, L tokens, H hidden size, K starts of a beam, D width of the joint head's hidden layers.
 """
 
 import torch
@@ -13,34 +13,35 @@ from electra.finetuning.qa.config import SpanConfig
 from electra.model.packing import gather_positions
 
 HEAD_SIZE = 512
-"""Width of the joint head's two hidden layers, whatever the encoder's."""
+"""Width of the joint head's two hidden layers, for encoders of all sizes."""
 
 EXCLUDED = -1000.0
 """Added to the logits of tokens that cannot start or end an answer, as in the original code."""
 
 
 def build_answer_mask(batch: LabeledBatch) -> Bool[Tensor, "B L"]:
-    """True where an answer may start and end: the context, its [SEP], and [CLS], the target of "not in this chunk"."""
+    """Build the mask of the tokens that can start or end an answer: the context, its [SEP], and [CLS], which stands for "no
+    answer in this window"."""
     types = batch.inputs.token_type_ids
     return types.bool() | (torch.arange(types.shape[1], device=types.device) == 0)
 
 
-def exclude(logits: Float[Tensor, "*rows L"], mask: Bool[Tensor, "#*rows L"]) -> Float[Tensor, "*rows L"]:
-    """The logits, EXCLUDED added where the mask is false."""
+def mask_logits(logits: Float[Tensor, "*rows L"], mask: Bool[Tensor, "#*rows L"]) -> Float[Tensor, "*rows L"]:
+    """Add EXCLUDED to the logits where the mask is False."""
     return logits + EXCLUDED * ~mask
 
 
 def compute_span_loss(
     start_logits: Float[Tensor, "B L"], end_logits: Float[Tensor, "B L"], batch: LabeledBatch
 ) -> Float[Tensor, " B"]:
-    """The mean of the cross-entropies of start and end."""
+    """Compute the mean of the cross-entropies of start and end."""
     start_loss = F.cross_entropy(start_logits, batch.targets["start"], reduction="none")
     end_loss = F.cross_entropy(end_logits, batch.targets["end"], reduction="none")
     return (start_loss + end_loss) / 2
 
 
 def init_glorot(module: nn.Module) -> None:
-    """Initialize every layer as the original code's heads: Glorot uniform weights, zero biases."""
+    """Initialize every layer as in the original code's heads: Glorot uniform weights, zero biases."""
     for parameter in module.parameters():
         if parameter.dim() == 1:
             nn.init.zeros_(parameter)
@@ -49,7 +50,7 @@ def init_glorot(module: nn.Module) -> None:
 
 
 class JointSpanHead(nn.Module):
-    """p(start) p(end | start), and a classifier of whether the question has an answer."""
+    """The paper's head: p(start), p(end | start), and a classifier of impossible questions."""
 
     only_cls = False
 
@@ -65,26 +66,27 @@ class JointSpanHead(nn.Module):
         init_glorot(self)
 
     def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """The loss of the span, its end given the true start, plus the weighted loss of the classifier."""
+        """Compute the loss of the span, with the end given the true start, plus the weighted loss of the classifier."""
         mask = build_answer_mask(batch)
-        start_logits = self.start_logits(hidden, mask)
-        end_logits = self.end_logits(hidden, batch.targets["start"][:, None], mask).squeeze(1)
+        start_logits = self.compute_start_logits(hidden, mask)
+        end_logits = self.compute_end_logits(hidden, batch.targets["start"][:, None], mask).squeeze(1)
         impossible_loss = F.binary_cross_entropy_with_logits(
-            self.impossible_logit(hidden, start_logits), batch.targets["impossible"].float(), reduction="none"
+            self.compute_impossible_logit(hidden, start_logits), batch.targets["impossible"].float(), reduction="none"
         )
         return compute_span_loss(start_logits, end_logits, batch) + self.answerable_weight * impossible_loss
 
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """A beam: the most probable starts, and for each of them the most probable ends.
+        """Search the most probable starts, and for each of them the most probable ends.
 
-        Returns, for each row, tokens and log-probabilities `starts` and `start_log_probs` [beam], `ends` and
-        `end_log_probs` [beam, beam], and `impossible_logit`. Rows shorter than the beam are padded with [CLS].
+        Returns:
+            `starts` and `start_log_probs` [B, K], positions of tokens and their log-probabilities; `ends` and `end_log_probs`
+            [B, K, K], the same of the ends for each start; `impossible_logit` [B]. If L < K, they are padded with [CLS].
         """
         mask = build_answer_mask(batch)
-        start_logits = self.start_logits(hidden, mask)
+        start_logits = self.compute_start_logits(hidden, mask)
         beam = min(self.beam_size, hidden.shape[1])
         start_log_probs, starts = start_logits.log_softmax(-1).topk(beam)
-        end_log_probs, ends = self.end_logits(hidden, starts, mask).log_softmax(-1).topk(beam)
+        end_log_probs, ends = self.compute_end_logits(hidden, starts, mask).log_softmax(-1).topk(beam)
         missing = self.beam_size - beam
         square = (0, missing, 0, missing)
         return {
@@ -92,32 +94,32 @@ class JointSpanHead(nn.Module):
             "start_log_probs": F.pad(start_log_probs, (0, missing), value=EXCLUDED),
             "ends": F.pad(ends, square),
             "end_log_probs": F.pad(end_log_probs, square, value=EXCLUDED),
-            "impossible_logit": self.impossible_logit(hidden, start_logits),
+            "impossible_logit": self.compute_impossible_logit(hidden, start_logits),
         }
 
-    def start_logits(self, hidden: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L"]:
-        """One logit for each token as the start."""
-        return exclude(self.start(hidden).squeeze(-1), mask)
+    def compute_start_logits(self, hidden: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L"]:
+        """Compute the logit of each token as the start."""
+        return mask_logits(self.start(hidden).squeeze(-1), mask)
 
-    def end_logits(
+    def compute_end_logits(
         self, hidden: Float[Tensor, "B L H"], starts: Int64[Tensor, "B K"], mask: Bool[Tensor, "B L"]
     ) -> Float[Tensor, "B K L"]:
-        """One logit for each token as the end of an answer that starts at each of `starts`.
+        """Compute the logit of each token as the end of an answer, for each position of its start in `starts`.
 
-        The hidden layer reads the concatenation (start's vector, token's vector); a matrix times a concatenation is
-        the sum of its halves' products, so that those of the tokens are shared by all starts.
+        The hidden layer reads the concatenated hidden states of start and token. The product with its weight is the sum of the
+        products of the two halves, so that the product of the tokens is computed once for all starts.
         """
         start_weight, token_weight = self.end_dense.weight.chunk(2, dim=1)
         start_part = F.linear(gather_positions(hidden, starts), start_weight)  # B K D
         token_part = F.linear(hidden, token_weight, self.end_dense.bias)  # B L D
-        # One start at a time: B K L D at once would be gigabytes.
+        # One start at a time, because a tensor B K L D would have gigabytes.
         logits = [self.end(F.gelu(token_part + part[:, None])).squeeze(-1) for part in start_part.unbind(1)]
-        return exclude(torch.stack(logits, dim=1), mask[:, None])
+        return mask_logits(torch.stack(logits, dim=1), mask[:, None])
 
-    def impossible_logit(
+    def compute_impossible_logit(
         self, hidden: Float[Tensor, "B L H"], start_logits: Float[Tensor, "B L"]
     ) -> Float[Tensor, " B"]:
-        """Positive where the question has no answer; reads [CLS] and the expected hidden state of the start."""
+        """Compute a logit from [CLS] and the expected hidden state of the start; positive: the question has no answer."""
         expected = torch.einsum("bl,blh->bh", start_logits.softmax(-1), hidden)
         features = torch.cat([hidden[:, 0], expected], dim=-1)
         return self.impossible(F.gelu(self.impossible_dense(features))).squeeze(-1)
@@ -126,8 +128,8 @@ class JointSpanHead(nn.Module):
 class PlainSpanHead(nn.Module):
     """One linear layer with a start logit and an end logit for each token: Hugging Face's `qa_outputs`.
 
-    It predicts the raw logits of `ElectraForQuestionAnswering`. The loss excludes what cannot be an answer, as their
-    pipeline does in prediction.
+    Its predictions are the logits of `ElectraForQuestionAnswering`. The loss excludes tokens that cannot be an answer, as the
+    pipeline of transformers does in prediction.
     """
 
     only_cls = False
@@ -138,17 +140,17 @@ class PlainSpanHead(nn.Module):
         init_glorot(self)
 
     def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """The loss of the span; a question without answer has [CLS] as its answer."""
+        """Compute the loss of the span; for a window without the answer, start and end are [CLS]."""
         mask = build_answer_mask(batch)
         start_logits, end_logits = self.output(hidden).unbind(-1)
-        return compute_span_loss(exclude(start_logits, mask), exclude(end_logits, mask), batch)
+        return compute_span_loss(mask_logits(start_logits, mask), mask_logits(end_logits, mask), batch)
 
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """`start_logits` and `end_logits` [B, L] of every token, also of those that cannot be an answer."""
+        """Compute `start_logits` and `end_logits` [B, L] of all tokens, also of those that cannot be an answer."""
         start_logits, end_logits = self.output(hidden).unbind(-1)
         return {"start_logits": start_logits, "end_logits": end_logits}
 
 
 def build_span_head(hidden_size: int, config: SpanConfig) -> nn.Module:
-    """The head that the configuration names."""
+    """Build the head that the configuration names."""
     return JointSpanHead(hidden_size, config) if config.head == "joint" else PlainSpanHead(hidden_size)

@@ -1,4 +1,4 @@
-"""Inference of question answering: a saved task, the questions that it reads, its answers."""
+"""Inference of question answering: the saved task, its inputs and predictions, and the export of its head."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,45 +12,45 @@ from electra.errors import DataError
 from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.qa.answers import answer_questions
-from electra.finetuning.qa.chunks import chunk_questions
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, read_squad
 from electra.finetuning.qa.heads import PlainSpanHead, build_span_head
-from electra.finetuning.readers.inputs import get_text, iterate_values, read_records, unexpected_type
+from electra.finetuning.qa.windows import build_windows
+from electra.finetuning.readers.inputs import build_type_error, get_text, iterate_values, read_records
 from electra.finetuning.readers.lines import get_row_id
 from electra.finetuning.readers.tables import get_suffix
 from electra.finetuning.recipe import QUESTIONS
-from electra.finetuning.task import HuggingFaceHead, Outputs, PredictOptions, Record, Values
+from electra.finetuning.task import HuggingFaceHead, Outputs, Prediction, PredictOptions, Values
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
-HEAD = "question-answering"
+HEAD_KIND = "question-answering"
 WITH_IMPOSSIBLE = "squad2"
-"""The task in which a question may have no answer."""
+"""Name of the task in which a question can have no answer."""
 
 
 @dataclass(frozen=True)
 class SavedQuestionAnswering:
-    """A saved task over questions; implements `task.SavedTask`."""
+    """Question answering; implements `task.SavedTask`."""
 
     task: str
     span: SpanConfig
     best_null_threshold: FiniteFloat | None = None
-    """The null threshold with the best F1 on dev."""
+    """Null threshold with the best F1 on dev."""
 
     @property
     def max_length(self) -> int:
         """See `task.SavedTask`."""
         return self.span.max_length
 
-    def head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
+    def build_head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         """See `task.SavedTask`."""
-        if kind == HEAD:
+        if kind == HEAD_KIND:
             return PlainSpanHead(encoder.hidden_size)
         return build_span_head(encoder.hidden_size, self.span)
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Question]:
-        """Rows of a table, JSON lines, or a SQuAD file, which is one JSON document and is read whole."""
+        """Yield questions from the rows of a table, from JSON lines, or from a SQuAD file, which is read as a whole."""
         if get_suffix(Path(file)) == ".json":
             yield from read_squad(Path(file))
             return
@@ -59,10 +59,10 @@ class SavedQuestionAnswering:
             yield Question(get_row_id(record) or str(number), question, context, (), False)
 
     def read_values(self, values: Values, options: PredictOptions) -> Iterator[Question]:
-        """Mappings with the keys `question` and `context`."""
+        """Yield questions from mappings with the keys `question` and `context`."""
         for place, id, value in iterate_values(values):
             if not isinstance(value, Mapping):
-                raise unexpected_type(value, place, "a dictionary with 'question' and 'context'")
+                raise build_type_error(value, place, "a dictionary with 'question' and 'context'")
             texts = [check_unicode(get_text(value, name, place), place, DataError) for name in ("question", "context")]
             yield Question(id, texts[0], texts[1], (), False)
 
@@ -72,24 +72,27 @@ class SavedQuestionAnswering:
         tokenizer: Tokenizer,
         compute: Callable[[EncodedExamples], Outputs],
         options: PredictOptions,
-    ) -> list[Record]:
-        """Answers, null odds and the n best spans.
+    ) -> list[Prediction]:
+        """Predict answers with null odds and the n best spans.
 
-        There is no answer above the null threshold: the option, or the best one on dev, or the head's default.
+        In squad2, a question with null odds above the threshold has no answer. The threshold is the option, else the one with
+        the best F1 on dev, else the default of the head.
         """
         threshold = self.best_null_threshold if options.null_threshold is None else options.null_threshold
         config = self.span if threshold is None else replace(self.span, null_threshold=threshold)
-        chunks = chunk_questions(examples, tokenizer, config)
-        used = config.threshold if self.task == WITH_IMPOSSIBLE else None
-        return [each.record(used) for each in answer_questions(chunks, compute(chunks.examples), config)]
+        windows = build_windows(examples, tokenizer, config)
+        applied = config.threshold if self.task == WITH_IMPOSSIBLE else None
+        return [
+            prediction.to_record(applied) for prediction in answer_questions(windows, compute(windows.examples), config)
+        ]
 
 
 def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead | None:
-    """The plain head as Hugging Face has it; None for the joint head."""
-    return HuggingFaceHead(HEAD, head.state_dict()) if isinstance(head, PlainSpanHead) else None
+    """Convert the plain head to Hugging Face's class; None for the joint head, which has no class there."""
+    return HuggingFaceHead(HEAD_KIND, head.state_dict()) if isinstance(head, PlainSpanHead) else None
 
 
 def from_hugging_face(labels: list[str], problem_type: str | None, positions: int) -> SavedQuestionAnswering:
-    """The task of an `ElectraForQuestionAnswering` that others fine-tuned: a question may have no answer."""
+    """Build the task of an `ElectraForQuestionAnswering` without `task.json`; questions can have no answer."""
     span = SpanConfig(head="plain", max_length=min(QUESTIONS.max_length, positions))
     return SavedQuestionAnswering(WITH_IMPOSSIBLE, span)

@@ -1,7 +1,7 @@
-"""The metrics of SQuAD v1.1 (Rajpurkar et al., 2016) and v2.0 (2018), as the official scripts compute them.
+"""Metrics of SQuAD v1.1 (Rajpurkar et al., 2016) and v2.0 (2018), equal to those of the official scripts.
 
-An answer is compared with each of the accepted ones, and the best comparison counts. Numbers are means over all
-questions, in percent. Shapes: N questions.
+The score of an answer is the maximum over the accepted answers. Metrics are means over all questions, in percent.
+Shapes: N questions.
 """
 
 import re
@@ -20,12 +20,12 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """The text that is compared: lower case, without ASCII punctuation and articles, one space between words."""
+    """Normalize a text for comparison: lower case, no ASCII punctuation, no articles, one space between words."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
 def compute_word_f1(answer: str, accepted: str) -> float:
-    """The harmonic mean of precision and recall of the words (with repetition) of two normalized texts."""
+    """Compute the harmonic mean of precision and recall of the words (a multiset) of two normalized texts, from 0 to 1."""
     words, accepted_words = answer.split(), accepted.split()
     if not words or not accepted_words:
         return float(words == accepted_words)
@@ -35,7 +35,7 @@ def compute_word_f1(answer: str, accepted: str) -> float:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of each question, from 0 to 1."""
+    """Scores of each question, from 0 to 1."""
 
     em: Float[np.ndarray, " N"]
     """Exact match after normalization."""
@@ -43,56 +43,61 @@ class Scores:
 
 
 def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> Scores:
-    """Compare the answers with the accepted ones, as v2.0's script does.
+    """Score each answer against the accepted ones, as the script of v2.0 does.
 
-    Accepted answers that normalization makes empty (some of SQuAD's are a full stop) count only where there are no others.
-    For an impossible question, every answer that it makes empty is right.
+    Accepted answers that are empty after normalization (some in SQuAD are a full stop) count only if there are no others. For
+    an impossible question, every answer that is empty after normalization is correct.
     """
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
         given = normalize(answer)
         accepted = [text for text in normalize_accepted(question) if text] or [""]
-        pairs.append((float(given in accepted), max(compute_word_f1(given, each) for each in accepted)))
+        pairs.append((float(given in accepted), max(compute_word_f1(given, text) for text in accepted)))
     em, f1 = np.array(pairs).T
     return Scores(em, f1)
 
 
 def normalize_accepted(question: Question) -> list[str]:
-    """The accepted answers, normalized."""
+    """Normalize the accepted answers of a question."""
     return [normalize(text) for text in dict.fromkeys(answer.text for answer in question.answers)]
 
 
 def compute_squad1_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1, as v1.1's script computes them: an answer that normalization makes empty can match an accepted one
-    that it makes empty, but has an F1 of 0 with it."""
+    """Compute exact match `em` and `f1`, as the script of v1.1 does.
+
+    An answer that is empty after normalization can match an accepted answer that is empty too, but has an F1 of 0 with it.
+    """
     pairs = []
     for question, answer in zip(questions, answers, strict=True):
         given, accepted = normalize(answer), normalize_accepted(question)
         pairs.append(
-            (float(given in accepted), max(compute_word_f1(given, each) if given else 0.0 for each in accepted))
+            (float(given in accepted), max(compute_word_f1(given, text) if given else 0.0 for text in accepted))
         )
     em, f1 = np.array(pairs).T
-    return {"em": mean_percent(em), "f1": mean_percent(f1)}
+    return {"em": compute_mean_percent(em), "f1": compute_mean_percent(f1)}
 
 
 def compute_squad2_metrics(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1 of all questions, of those that have an answer and of those that have none."""
+    """Compute exact match and F1 of all questions, of those with an answer (`has_ans_`) and of those without (`no_ans_`)."""
     scores = score_answers(questions, answers)
     impossible = np.array([question.impossible for question in questions])
-    metrics = {"em": mean_percent(scores.em), "f1": mean_percent(scores.f1)}
+    metrics = {"em": compute_mean_percent(scores.em), "f1": compute_mean_percent(scores.f1)}
     for kind, rows in (("has_ans", ~impossible), ("no_ans", impossible)):
         if rows.any():
-            metrics |= {f"{kind}_em": mean_percent(scores.em[rows]), f"{kind}_f1": mean_percent(scores.f1[rows])}
+            metrics |= {
+                f"{kind}_em": compute_mean_percent(scores.em[rows]),
+                f"{kind}_f1": compute_mean_percent(scores.f1[rows]),
+            }
     return metrics
 
 
 def compute_best_threshold_metrics(
     questions: Sequence[Question], answers: Sequence[str], null_odds: Float[np.ndarray, " N"]
 ) -> dict[str, float]:
-    """The best exact match and F1 over all thresholds on the null odds, and these thresholds.
+    """Compute the best exact match and F1 over all thresholds on the null odds, and these thresholds.
 
-    `answers` are those before any threshold. The thresholds are optimized on the questions that are scored. An impossible
-    question that is answered scores zero, also by an answer that normalization makes empty: here the official script
+    `answers` are the best texts, before any threshold. The thresholds are optimized on the scored questions themselves. An
+    impossible question with an answer scores zero, even if the answer is empty after normalization: here the official script
     checks only that there is a text.
     """
     scores = score_answers(questions, answers)
@@ -109,11 +114,18 @@ def compute_best_threshold_metrics(
 def find_best_threshold(
     answered: Float[np.ndarray, " N"], unanswered: Float[np.ndarray, " N"], null_odds: Float[np.ndarray, " N"]
 ) -> tuple[float, float]:
-    """The best mean score, and the lowest threshold that reaches it: a question is answered up to and with it.
+    """Find the threshold with the best mean score; questions with null odds up to and including it are answered.
 
-    `answered` is the score of a question with its answer, `unanswered` without. A threshold below all odds means that
-    nothing is answered (the official script then returns 0, which answers where the odds are negative). Questions of equal
-    odds are on the same side of any threshold; the official script counts them one by one.
+    Questions of equal null odds are either all answered or not; the official script counts them one by one.
+
+    Args:
+        answered: Score of each question if it is answered, from 0 to 1.
+        unanswered: Score of each question if it is not.
+        null_odds: Null odds of each question.
+
+    Returns:
+        The best mean score, from 0 to 1, and the lowest threshold that reaches it. It is below all null odds if no question
+        should be answered (the official script then returns 0, with which questions with negative null odds are answered).
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]
@@ -124,6 +136,6 @@ def find_best_threshold(
     return float(totals[best] / len(odds)), float(threshold)
 
 
-def mean_percent(scores: Float[np.ndarray, " N"]) -> float:
-    """The mean in percent."""
+def compute_mean_percent(scores: Float[np.ndarray, " N"]) -> float:
+    """Compute the mean of scores from 0 to 1, in percent."""
     return 100 * float(scores.mean())

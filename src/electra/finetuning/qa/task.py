@@ -1,4 +1,4 @@
-"""The tasks of question answering: SQuAD 1.1 and 2.0, and the data sets of MRQA 2019."""
+"""The tasks of question answering: SQuAD 1.1 and 2.0, and the data sets of the MRQA 2019 shared task."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from electra.errors import DataError, UsageError
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.qa.answers import QuestionPrediction, answer_questions
-from electra.finetuning.qa.chunks import Chunks, chunk_questions
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.data import Question, check_answered, read_mrqa, read_squad
 from electra.finetuning.qa.heads import build_span_head
 from electra.finetuning.qa.inference import (
-    HEAD,
+    HEAD_KIND,
     WITH_IMPOSSIBLE,
     SavedQuestionAnswering,
     export_head,
     from_hugging_face,
 )
 from electra.finetuning.qa.scoring import compute_best_threshold_metrics, compute_squad1_metrics, compute_squad2_metrics
+from electra.finetuning.qa.windows import Windows, build_windows
 from electra.finetuning.recipe import QUESTIONS
-from electra.finetuning.splits import get_files, hold_out
-from electra.finetuning.task import Outputs, Record, TaskSpec
+from electra.finetuning.splits import get_split_files, hold_out
+from electra.finetuning.task import Outputs, Prediction, TaskSpec
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
@@ -37,31 +37,37 @@ log = logging.getLogger(__name__)
 
 
 class QuestionAnswering:
-    """Answers are spans of a context; in squad2 a question may have none; implements `task.Task`.
+    """Extractive question answering: answers are spans of a context, in squad2 possibly none; implements `task.Task`.
 
-    `chunks(split)`, computed once, are its questions as token ids.
+    The examples are the windows of the questions; `get_windows(split)` builds them once.
+
+    Args:
+        name: "squad1", "squad2" or "mrqa".
+        splits: Questions of "train", "dev" and "test".
+        tokenizer: Tokenizer of the model.
+        config: Options of windows, head and answers.
     """
 
     main_metric = "f1"
-    scored = ("dev",)
+    scored_splits = ("dev",)
 
     def __init__(
         self, name: str, splits: Mapping[str, Sequence[Question]], tokenizer: Tokenizer, config: SpanConfig
     ) -> None:
         self.name = name
-        self.predicted = tuple(split for split in splits if split == "test")
+        self.predicted_splits = tuple(split for split in splits if split == "test")
         self._splits = splits
         self._tokenizer = tokenizer
         self._config = config
         self._with_impossible = name == WITH_IMPOSSIBLE
         self._best_threshold: float | None = None
-        self.chunks = cache(self._build_chunks)
+        self.get_windows = cache(self._build_windows)
 
-    def head(self, encoder: EncoderConfig) -> nn.Module:
-        """The head that the configuration names.
+    def build_head(self, encoder: EncoderConfig) -> nn.Module:
+        """See `task.Task`.
 
         Raises:
-            UsageError: chunks are longer than the encoder's positions.
+            UsageError: windows have more tokens than the encoder has positions.
         """
         if self._config.max_length > encoder.max_positions:
             raise UsageError(
@@ -72,68 +78,69 @@ class QuestionAnswering:
         return build_span_head(encoder.hidden_size, self._config)
 
     def encode(self, split: str) -> EncodedExamples:
-        """The chunks of "train", "dev" or "test" (which may lack answers).
+        """Return the windows of "train", "dev" or "test" (which may have no answers).
 
         Raises:
-            DataError: the split is missing or broken, or has questions that the task cannot have.
+            DataError: the split is missing.
         """
-        return self.chunks(split).examples
+        return self.get_windows(split).examples
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
-        """Exact match and F1; in squad2 also for both kinds of questions, and with the best thresholds."""
-        questions = self.chunks(split).questions
+        """Compute exact match and F1; in squad2 also by kind of question, and with the best thresholds."""
+        questions = self.get_windows(split).questions
         predictions = self._predict(split, outputs)
-        answers = [self._answer(each) for each in predictions]
+        answers = [self._select_answer(prediction) for prediction in predictions]
         if not self._with_impossible:
             return compute_squad1_metrics(questions, answers)
-        odds = np.array([each.null_odds for each in predictions])
-        best = compute_best_threshold_metrics(questions, [each.best for each in predictions], odds)
+        odds = np.array([prediction.null_odds for prediction in predictions])
+        best = compute_best_threshold_metrics(questions, [prediction.best_text for prediction in predictions], odds)
         self._best_threshold = best["best_f1_threshold"]
         return compute_squad2_metrics(questions, answers) | best
 
-    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
-        """For each question the answer, the null odds and the n best answers."""
+    def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
+        """Format the answer, the null odds and the n best answers of each question."""
         threshold = self._config.threshold if self._with_impossible else None
-        return [each.record(threshold) for each in self._predict(split, outputs)]
+        return [prediction.to_record(threshold) for prediction in self._predict(split, outputs)]
 
-    def logits(self, split: str, outputs: Outputs) -> None:
-        """None: runs are not averaged."""
+    def get_logits(self, split: str, outputs: Outputs) -> None:
+        """Return None: there are no ensembles."""
 
-    def settings(self) -> Mapping[str, Any]:
-        """See `task.Task`; the null threshold is the best one where answers were last scored."""
+    def get_settings(self) -> Mapping[str, Any]:
+        """See `task.Task`; the null threshold is the best one of the last call of `score`."""
         return asdict(SavedQuestionAnswering(self.name, self._config, self._best_threshold))
 
-    def _build_chunks(self, split: str) -> Chunks:
+    def _build_windows(self, split: str) -> Windows:
+        """Build the windows of a split, with a warning if questions are truncated."""
         if split not in self._splits:
             raise DataError("missing-split", f"{self.name}: there is no {split} split")
-        chunks = chunk_questions(self._splits[split], self._tokenizer, self._config)
-        if chunks.truncated_questions:
+        windows = build_windows(self._splits[split], self._tokenizer, self._config)
+        if windows.truncated_questions:
             log.warning(
-                f"{self.name}: {chunks.truncated_questions:,} of {len(chunks.questions):,} {split} questions are longer than "
-                f"{self._config.max_query_length} tokens and lose their ends (--span.max-query-length, by default at most a "
-                "quarter of --max-length)",
+                f"{self.name}: {windows.truncated_questions:,} of {len(windows.questions):,} {split} questions are longer "
+                f"than {self._config.max_query_length} tokens and lose their ends (--span.max-query-length, by default at "
+                "most a quarter of --max-length)",
                 extra={"code": "truncated"},
             )
-        counts = {"questions": len(chunks.questions), "questions_cut": chunks.truncated_questions}
-        return replace(chunks, examples=replace(chunks.examples, counts=counts))
+        counts = {"questions": len(windows.questions), "questions_cut": windows.truncated_questions}
+        return replace(windows, examples=replace(windows.examples, counts=counts))
 
     def _predict(self, split: str, outputs: Outputs) -> list[QuestionPrediction]:
-        return answer_questions(self.chunks(split), outputs, self._config)
+        return answer_questions(self.get_windows(split), outputs, self._config)
 
-    def _answer(self, prediction: QuestionPrediction) -> str:
-        return prediction.answer(self._config.threshold) if self._with_impossible else prediction.best
+    def _select_answer(self, prediction: QuestionPrediction) -> str:
+        return prediction.select_answer(self._config.threshold) if self._with_impossible else prediction.best_text
 
 
 def read_questions(name: str, path: Path, *, answered: bool) -> list[Question]:
-    """The questions of a file of the task `name`; `answered`: training and scores need their answers.
+    """Read the questions of a file of the task `name`; with `answered`, every question must have a training target.
 
     Raises:
-        DataError: a broken file, or questions that the task cannot have.
+        DataError: the file is malformed, a question has no answer, or is impossible in another task than squad2.
     """
     questions = read_mrqa(path) if name == "mrqa" else read_squad(path)
     if answered:
         check_answered(questions, path)
-    impossible = next((each.id for each in questions if each.impossible), None)
+    impossible = next((question.id for question in questions if question.impossible), None)
     if name != WITH_IMPOSSIBLE and impossible is not None:
         raise DataError(
             "impossible-question",
@@ -143,23 +150,25 @@ def read_questions(name: str, path: Path, *, answered: bool) -> list[Question]:
 
 
 def find_files(name: str, folder: Path) -> dict[str, Path]:
-    """The files of "train", "dev" and "test" in a folder: named as in the data set, or train.json and so on.
+    """Find the files of "train", "dev" and "test" in a folder: split -> path.
+
+    They are named as in the data set (train-v2.0.json for squad2), or train.json; .jsonl for mrqa; they can end in .gz.
 
     Raises:
         DataError: there is no training file.
     """
     version = {"squad1": "-v1.1", "squad2": "-v2.0"}.get(name, "")
     suffix = ".jsonl" if name == "mrqa" else ".json"
-    names = [f"{{split}}{middle}{suffix}{end}" for middle in dict.fromkeys([version, ""]) for end in ("", ".gz")]
+    patterns = [f"{{split}}{middle}{suffix}{end}" for middle in dict.fromkeys([version, ""]) for end in ("", ".gz")]
     found = {
-        split: folder / each.format(split=split)
+        split: folder / pattern.format(split=split)
         for split in ("train", "dev", "test")
-        for each in reversed(names)
-        if (folder / each.format(split=split)).exists()
+        for pattern in reversed(patterns)
+        if (folder / pattern.format(split=split)).exists()
     }
     if "train" not in found:
         raise DataError(
-            "missing", f"{folder}: none of {', '.join(each.format(split='train') for each in names)} is here"
+            "missing", f"{folder}: none of {', '.join(pattern.format(split='train') for pattern in patterns)} is here"
         )
     return found
 
@@ -167,9 +176,14 @@ def find_files(name: str, folder: Path) -> dict[str, Path]:
 def build_question_answering(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> QuestionAnswering:
-    """The task over the files in --data, or over those of --train, --dev and --test."""
+    """Build the task over the files in --data, or over those of --train, --dev and --test; dev is held out if missing.
+
+    Raises:
+        UsageError: --data and --train are missing.
+        DataError: a file is missing or malformed, or has questions that the task cannot have.
+    """
     hint = ", or --data FOLDER"
-    paths = get_files(config, hint) if config.data is None else find_files(config.task, Path(config.data))
+    paths = get_split_files(config, hint) if config.data is None else find_files(config.task, Path(config.data))
     splits = {split: read_questions(config.task, path, answered=split != "test") for split, path in paths.items()}
     if "dev" not in splits:
         contexts = [question.context for question in splits["train"]]
@@ -178,10 +192,10 @@ def build_question_answering(
 
 
 def fit_to_length(span: SpanConfig, max_length: int) -> SpanConfig:
-    """Span options for chunks of `max_length` tokens.
+    """Return the options for windows of `max_length` tokens.
 
-    The original code's stride of 128 and question length of 64 are for chunks of 512. In shorter chunks their defaults
-    are at most a quarter of the length.
+    The original code's stride of 128 and question length of 64 are for windows of 512 tokens. For shorter windows, their
+    defaults are reduced to a quarter of `max_length`.
     """
     defaults = SpanConfig()
     shorter = {
@@ -198,7 +212,7 @@ SQUAD1 = MRQA = TaskSpec(
     options=frozenset({"data", "train", "dev", "test", "span"}),
     saved=SavedQuestionAnswering,
     predict_options=frozenset({"null_threshold"}),
-    head=HEAD,
+    head=HEAD_KIND,
     export=export_head,
     export_hint="--span.head plain has one",
 )

@@ -1,4 +1,7 @@
-"""Inputs to predict: lines of a file or of standard input, cells of a row, values from Python."""
+"""Inputs of prediction: lines of a file or of standard input, rows of tables, values from Python.
+
+A place is the file and line of an input, or the number of a value from Python, for messages.
+"""
 
 import logging
 import sys
@@ -15,10 +18,17 @@ from electra.text.files import MAX_LINE_BYTES
 log = logging.getLogger(__name__)
 
 STANDARD_INPUT = "-"
+"""Name of a file that stands for standard input."""
 
 
 def read_lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
-    """(place, line) of a text file, plain or compressed, or of standard input, for which `meaning` is logged."""
+    """Yield (place, line) of a plain or compressed text file, or of standard input.
+
+    For standard input it is logged that lines are read, with `meaning`, what a line is.
+
+    Raises:
+        DataError: the file cannot be read, is not UTF-8, or a line of standard input has more than MAX_LINE_BYTES characters.
+    """
     if source != STANDARD_INPUT:
         for number, line in read_numbered_lines(Path(source)):
             yield f"{source}:{number}", line
@@ -40,7 +50,11 @@ def read_lines(source: str, meaning: str) -> Iterator[tuple[str, str]]:
 
 
 def read_records(source: str, meaning: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, record) of the rows of a table, or of lines that are JSON objects; blank lines are skipped."""
+    """Yield (place, record) of the rows of a table, or of lines with a JSON object; blank lines are skipped.
+
+    Raises:
+        DataError: as in `stream_rows`, `read_lines` and `parse_json_record`.
+    """
     if is_table(source):
         yield from stream_rows(Path(source))
         return
@@ -50,35 +64,35 @@ def read_records(source: str, meaning: str) -> Iterator[tuple[str, dict[str, Any
 
 
 def is_table(source: str) -> bool:
-    """Whether a file has a suffix of `tables.READERS`."""
+    """Whether the suffix of a file is one of `tables.READERS`."""
     return get_suffix(Path(source)) in READERS
 
 
 def get_text(record: Mapping[str, Any], name: str, place: str, hint: str = "") -> str:
-    """A cell of a row.
+    """Return a field of a record that must be a string.
 
     Raises:
-        DataError: it is missing or not a text; the message ends with `hint`.
+        DataError: it is missing or not a string; the message ends with `hint`.
     """
     if name not in record:
         raise DataError(
             "missing-field", f"{place}: {name!r} is missing; there are {', '.join(record) or 'no others'}{hint}"
         )
     if not isinstance(value := record[name], str):
-        raise DataError("wrong-type", f"{place}: {name!r} is not a text{hint}")
+        raise DataError("wrong-type", f"{place}: {name!r} is not a text, but {type(value).__name__}{hint}")
     return value
 
 
 def iterate_values(values: Any) -> Iterator[tuple[str, str, Any]]:
-    """(place, id, value) of every input; the id is a mapping's own (see `get_row_id`), or the number of the input."""
+    """Yield (place, id, value) of every input; the id is that of a mapping (see `get_row_id`), or the number of the input."""
     single = isinstance(values, str | bytes | Mapping)
     for number, value in enumerate([values] if single else values):
         own_id = get_row_id(value) if isinstance(value, Mapping) else ""
         yield f"input {number}", own_id or str(number), value
 
 
-def unexpected_type(value: Any, place: str, expected: str) -> DataError:
-    """The error for an input of the wrong type."""
+def build_type_error(value: Any, place: str, expected: str) -> DataError:
+    """Build the error for an input of the wrong type, which describes the value and what was expected."""
     items = ""
     if isinstance(value, list | tuple):
         items = f" of {len(value)}: {', '.join(type(each).__name__ for each in value[:3])}{', …' * (len(value) > 3)}"

@@ -1,4 +1,4 @@
-"""Numbered lines, and JSON records, of a plain or compressed file."""
+"""Numbered lines and JSON records of a plain or compressed (.gz, .zst) file."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from electra.text.formats import RECORD_HINT
 
 
 def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Every line with its number from 1, without its end; a byte order mark is skipped.
+    """Yield (number from 1, line without its end) of every line; a byte order mark is skipped.
 
     Raises:
         DataError: the file cannot be read, or a line is not UTF-8.
@@ -19,7 +19,7 @@ def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         for block in read_line_blocks(path):
             text = decode_lines(block.data.removesuffix(b"\n"), path, block.first_line)
-            # Not splitlines: a form feed or U+2028 may be a word of a corpus and does not end a line.
+            # Not str.splitlines: a form feed or U+2028 does not end a line, and can be a word of a corpus.
             for number, line in enumerate(text.split("\n"), block.first_line):
                 yield number, line.removesuffix("\r")
     except TextError as error:
@@ -27,7 +27,11 @@ def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def decode_lines(lines: bytes, path: Path, first_line: int) -> str:
-    """Lines as text. Raises DataError, with the number of the line that is not UTF-8."""
+    """Decode lines, of which the first has the number `first_line`.
+
+    Raises:
+        DataError: a line is not UTF-8; the message has its number, and the position and value of the byte.
+    """
     try:
         return lines.decode()
     except UnicodeDecodeError as error:
@@ -40,7 +44,7 @@ def decode_lines(lines: bytes, path: Path, first_line: int) -> str:
 
 
 def read_json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and the JSON object of every line that is not blank.
+    """Yield (number of the line, JSON object) of every line that is not blank.
 
     Raises:
         DataError: as in `read_numbered_lines` and `parse_json_record`.
@@ -51,17 +55,17 @@ def read_json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parse_json_record(line: str, place: str) -> dict[str, Any]:
-    """The JSON object in a line of a .jsonl file.
+    """Parse a line of a .jsonl file; `place` is its file and line for messages.
 
     Raises:
         DataError: not JSON, or not an object.
     """
     record = decode_json(line, place, DataError, RECORD_HINT)
     if not isinstance(record, dict):
-        raise DataError("wrong-type", f"{place}: not a JSON object")
+        raise DataError("wrong-type", f"{place}: not a JSON object, but {type(record).__name__}")
     return record
 
 
 def get_row_id(record: Mapping[str, Any]) -> str:
-    """The id of a row, from its column id, idx or index; empty where it has none of them."""
+    """Return the id of a row: the first of its columns id, idx and index that has a value, or an empty string."""
     return next((str(record[name]) for name in ("id", "idx", "index") if record.get(name) is not None), "")

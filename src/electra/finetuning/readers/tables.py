@@ -1,8 +1,8 @@
-"""Tables in .csv, .tsv, .jsonl and .parquet files; no row is lost silently.
+"""Tables in .csv, .tsv, .jsonl and .parquet files; no row is skipped without a message.
 
-Not by `pyarrow.csv` and `pyarrow.json`: their errors name no line of the file (rows of several lines are not counted, and
-parallel readers have no row numbers), their types turn the label "007" into the number 7 and "NA" into nothing, and bytes that
-are not UTF-8 pass.
+`pyarrow.csv` and `pyarrow.json` are not used: their errors have no line number (rows of several lines are not counted, and
+parallel readers have no row numbers), their type inference turns the label "007" into the number 7 and "NA" into null, and
+they accept bytes that are not UTF-8.
 """
 
 import csv
@@ -23,36 +23,37 @@ from electra.text.files import open_decompressed, split_compression
 
 log = logging.getLogger(__name__)
 
-
-csv.field_size_limit(1 << 30)  # a cell may be a long document
+csv.field_size_limit(1 << 30)  # a cell can be a long document
 
 PARQUET_ROWS = 1024
-"""Rows of a Parquet file that are in memory at a time."""
+"""Rows of a Parquet file in memory at a time."""
 
 Cells = Iterator[tuple[int, list[Any]]]
-"""(line of the file, from 1, at which the row starts; its cells); in Parquet the number of the row."""
+"""(line of the file at which the row starts, from 1; cells of the row); for Parquet, the number of the row."""
 
 
 @dataclass
 class Table:
-    """The rows of a table: named columns, or numbered ones ("0", "1", …) where a file has no header."""
+    """A table in memory."""
 
     path: Path
     names: list[str]
+    """Names of the columns; "0", "1", ... if the file has no header."""
     values: list[list[Any]] = field(default_factory=list)
+    """Cells of each row."""
     lines: list[int] = field(default_factory=list)
-    """The line at which each row starts, as in `Cells`."""
+    """Line at which each row starts, as in `Cells`."""
     skipped: int = 0
-    """Number of rows that were left out by `skip_bad`."""
+    """Number of rows that were skipped by `skip_bad`."""
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def column(self, name: str | int) -> list[Any]:
-        """One column, by name or by position (from 0; from the end if negative).
+    def get_column(self, name: str | int) -> list[Any]:
+        """Return a column, by name or by position (from 0; from the end if negative).
 
         Raises:
-            DataError: there is none of that name.
+            DataError: there is no column of this name.
         """
         if isinstance(name, int):
             return [row[name] for row in self.values]
@@ -61,35 +62,35 @@ class Table:
         index = self.names.index(name)
         return [row[index] for row in self.values]
 
-    def texts(self, name: str | int) -> list[str]:
-        """One column, every cell of which must be a text.
+    def get_texts(self, name: str | int) -> list[str]:
+        """Return a column in which every cell must be a string.
 
         Raises:
-            DataError: there is no such column, or a cell is none.
+            DataError: there is no such column, or a cell is not a string.
         """
-        column = self.column(name)
+        column = self.get_column(name)
         for i, value in enumerate(column):
             if not isinstance(value, str):
-                what = "missing" if value is None else f"{value!r}, not a text"
-                raise DataError("wrong-type", f"{self.place(i)}: {name!r} is {what}")
+                found = "missing" if value is None else f"{value!r}, not a text"
+                raise DataError("wrong-type", f"{self.format_place(i)}: {name!r} is {found}")
         return column
 
-    def place(self, row: int) -> str:
-        """File and line of a row, for messages."""
+    def format_place(self, row: int) -> str:
+        """Format file and line of a row, for messages."""
         return f"{self.path}:{self.lines[row]}"
 
 
 def read_table(path: Path, *, header: bool = True, skip_bad: bool | None = None) -> Table:
-    """Read a table, plain, .gz or .zst. Tab-separated files have no quotes, as GLUE's; comma-separated ones may.
+    """Read a table, plain or compressed (.gz, .zst). Quotes have no meaning in .tsv files, as in GLUE's, but do in .csv files.
 
     Args:
         path: A .tsv, .csv, .jsonl or .parquet file.
-        header: The first line names the columns.
-        skip_bad: Leave out rows with another number of columns than the first line, and log how many. None: the option does
-            not exist, because the file is scored or predicted.
+        header: Whether the first line has the names of the columns.
+        skip_bad: Skip rows whose number of columns differs from that of the first line, and log how many. None: rows cannot be
+            skipped, because the file is scored or predicted.
 
     Raises:
-        DataError: no such file, not UTF-8, another kind of file, no rows, or a row with another number of columns.
+        DataError: no such file, not UTF-8, another format, no rows, or a row with another number of columns.
     """
     cells = read_cells(path, header)
     table = Table(path, check_names(path, next(cells)[1]))
@@ -111,10 +112,10 @@ def read_table(path: Path, *, header: bool = True, skip_bad: bool | None = None)
 
 
 def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, cells by column) of every row of a table with a header, without holding the table in memory.
+    """Yield (place, column name -> cell) of every row of a table with a header; the table is not held in memory.
 
     Raises:
-        DataError: as in `read_table`, when the stream reaches the row; a file without rows is no error.
+        DataError: as in `read_table`, when the row is reached; a file without rows is not an error.
     """
     if get_suffix(path) == ".jsonl":
         for line, record in read_json_records(path):
@@ -128,15 +129,15 @@ def stream_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def get_suffix(path: Path) -> str:
-    """The suffix of a file in lower case, without that of a compression."""
+    """Return the suffix of a file in lower case, without that of its compression: .csv of a.CSV.gz."""
     return Path(split_compression(path)[0]).suffix.lower()
 
 
 def read_cells(path: Path, header: bool = True) -> Cells:
-    """The names of the columns, as the first row, then every row.
+    """Yield the names of the columns, as the first row, then every row.
 
     Raises:
-        DataError: no such file, or another kind of file.
+        DataError: no such file, or another format.
     """
     if (suffix := get_suffix(path)) not in READERS:
         raise DataError("unknown-format", f"{path}: not a table that can be read; there are {', '.join(READERS)}")
@@ -147,7 +148,7 @@ def read_cells(path: Path, header: bool = True) -> Cells:
 
 
 def check_names(path: Path, names: list[str]) -> list[str]:
-    """The same names; several columns may have an empty name, as spreadsheets write them.
+    """Return the names after a check that they differ; several can be empty, as in exports of spreadsheets.
 
     Raises:
         DataError: two columns have the same name.
@@ -158,7 +159,11 @@ def check_names(path: Path, names: list[str]) -> list[str]:
 
 
 def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_bad: bool | None = None) -> None:
-    """Check that a row has as many columns as the first line; `skip_bad` as in `read_table`."""
+    """Check that a row has as many columns as the first line.
+
+    Raises:
+        DataError: it has not; unless `skip_bad` is None, the message has the option that skips such rows.
+    """
     if len(row) != len(names):
         found = f"{path}:{line}: {len(row)} columns where the first line has {len(names)}; correct the file"
         if skip_bad is None:
@@ -169,11 +174,15 @@ def check_width(path: Path, line: int, row: list[Any], names: list[str], skip_ba
 
 
 def read_separated(path: Path, header: bool) -> Cells:
-    """A .csv or .tsv file. A blank line at the end is ignored; elsewhere it is a row without cells."""
+    """Read a .csv or .tsv file. Blank lines at the end are ignored; elsewhere they are rows without cells.
+
+    Raises:
+        DataError: the first line is missing or blank.
+    """
     cells = read_tab_separated(path) if get_suffix(path) == ".tsv" else read_comma_separated(path)
     first = next(cells, None)
     if first is None or not first[1]:
-        raise DataError("no-rows", f"{path}: empty, or its first line is")
+        raise DataError("no-rows", f"{path}: empty, or its first line is blank")
     yield 0, first[1] if header else [str(i) for i in range(len(first[1]))]
     blank: list[int] = []
     for line, row in cells if header else chain([first], cells):
@@ -184,25 +193,29 @@ def read_separated(path: Path, header: bool) -> Cells:
 
 
 def read_tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of every line; a blank line has no cells."""
+    """Yield (line number, cells) of every line; a blank line has no cells."""
     for number, line in read_numbered_lines(path):
         yield number, line.split("\t") if line else []
 
 
 def read_comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line at which the row starts, cells) of every row; quoted cells may hold newlines."""
+    """Yield (line number at which the row starts, cells) of every row; quoted cells can have newlines.
+
+    Raises:
+        DataError: a row is malformed.
+    """
     reader = csv.reader((f"{line}\n" for _, line in read_numbered_lines(path)), strict=True)
-    begin = 1
+    first_line = 1
     try:
         for row in reader:
-            yield begin, row
-            begin = reader.line_num + 1
+            yield first_line, row
+            first_line = reader.line_num + 1
     except csv.Error as error:
-        raise DataError("bad-row", f"{path}:{begin}: not comma-separated values ({error})") from None
+        raise DataError("bad-row", f"{path}:{first_line}: not comma-separated values ({error})") from None
 
 
 def read_jsonl(path: Path, header: bool) -> Cells:
-    """A .jsonl file: an object a line. The columns are all keys; where a row lacks one, its cell is None."""
+    """Read a .jsonl file with an object per line. The columns are the keys of all rows; a missing cell is None."""
     records = list(read_json_records(path))
     names = list(dict.fromkeys(name for _, record in records for name in record))
     yield 0, names
@@ -211,13 +224,17 @@ def read_jsonl(path: Path, header: bool) -> Cells:
 
 
 def read_parquet(path: Path, header: bool) -> Cells:
-    """A .parquet file, a batch of rows at a time."""
+    """Read a .parquet file in batches of PARQUET_ROWS rows.
+
+    Raises:
+        DataError: the file is damaged, or has text that is not UTF-8.
+    """
     try:
         with open_decompressed(path) as source, pq.ParquetFile(source) as file:
             yield 0, file.schema_arrow.names
             batches = (
-                zip(*(column.to_pylist() for column in each.columns), strict=True)
-                for each in file.iter_batches(PARQUET_ROWS)
+                zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                for batch in file.iter_batches(PARQUET_ROWS)
             )
             for number, row in enumerate(chain.from_iterable(batches), 1):
                 yield number, list(row)
@@ -235,4 +252,4 @@ READERS: dict[str, Callable[[Path, bool], Cells]] = {
     ".jsonl": read_jsonl,
     ".parquet": read_parquet,
 }
-"""By suffix."""
+"""Suffix -> function from path and `header` (see `read_table`) to the names of the columns and the rows."""

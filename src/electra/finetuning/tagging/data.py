@@ -1,4 +1,4 @@
-"""Sentences whose words may have tags, from CoNLL columns and JSONL."""
+"""Sentences with or without tags, from files of CoNLL columns or JSON lines."""
 
 import re
 from collections.abc import Iterator
@@ -13,27 +13,29 @@ from electra.text.files import split_compression
 COLUMN_SUFFIXES = (".txt", ".conll", ".iob2", ".tsv")
 SUFFIXES = (*COLUMN_SUFFIXES, ".jsonl")
 SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
-"""Names of the files of a split in a folder, before the suffix."""
+"""Split -> names of its file in a folder, without suffix."""
 DOCUMENT_START = "-DOCSTART-"
+"""First column of the lines that separate documents, as in CoNLL-2003."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """At least one word, each with its tag where tags are known."""
+    """The words of a sentence and their tags."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
+    """Tag of each word; None if unknown."""
     place: str
-    """File and line of the first word, or of the record, for messages."""
+    """File and line of the first word or of the record, for messages."""
     id: str = ""
-    """Its id in the file; where empty, its number."""
+    """Id in the file; if empty, the id is the number of the sentence, from 0."""
 
 
 def find_splits(folder: Path) -> dict[str, Path]:
-    """The files of "train", "dev" and "test" that are in a folder: train.txt, dev.conll.gz, valid.jsonl, …
+    """Find the files of "train", "dev" and "test" in a folder (train.txt, dev.conll.gz, valid.jsonl, ...): split -> path.
 
     Raises:
-        DataError: there is none at all, or there are two for one split.
+        DataError: there is no such folder, no such file, or two files for one split.
     """
     if not folder.is_dir():
         raise DataError("missing", f"{folder}: no such folder")
@@ -54,10 +56,10 @@ def find_splits(folder: Path) -> dict[str, Path]:
 
 
 def read_sentences(path: Path) -> list[Sentence]:
-    """The sentences of a file, at least one.
+    """Read the sentences of a file, at least one.
 
     Raises:
-        DataError: there is none, or what `stream_sentences` raises.
+        DataError: there are none, or as in `stream_sentences`.
     """
     sentences = list(stream_sentences(path))
     if not sentences:
@@ -66,10 +68,10 @@ def read_sentences(path: Path) -> list[Sentence]:
 
 
 def stream_sentences(path: Path) -> Iterator[Sentence]:
-    """The sentences of a file, read as its suffix says; it may be compressed (.gz, .zst).
+    """Yield the sentences of a file, plain or compressed (.gz, .zst), in the format of its suffix.
 
     Raises:
-        DataError: another suffix, or what `read_conll` and `read_tagging_jsonl` raise.
+        DataError: another suffix, or as in `read_conll` and `read_tagging_jsonl`.
     """
     suffix = Path(split_compression(path)[0]).suffix.lower()
     if suffix == ".jsonl":
@@ -82,17 +84,21 @@ def stream_sentences(path: Path) -> Iterator[Sentence]:
 
 
 def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterator[Sentence]:
-    """A word a line with its columns, a blank line after each sentence; `-DOCSTART-` lines are skipped.
+    """Yield the sentences of a file with a word and its columns per line, and a blank line after each sentence.
 
-    Columns are separated by tabs where the line has a tab (then a word may contain spaces), else by spaces. In a
-    file with a single column the words have no tags.
+    Columns are separated by tabs if the line has a tab (then words can contain spaces), else by spaces. In a file with a
+    single column, the words have no tags. Lines with `-DOCSTART-` are skipped.
+
+    Args:
+        path: The file.
+        tag_column: Column of the tags, from 0; negative: from the last.
+        word_column: Column of the words.
 
     Raises:
-        DataError: a line with another number of columns than the first, a column that does not exist, an empty word,
-            or not UTF-8.
+        DataError: a line has another number of columns than the first one, a column is missing or empty, or not UTF-8.
     """
     first: tuple[int, int] | None = None  # line number and number of columns of the first word
-    for start, rows in split_paragraphs(path):
+    for start, rows in split_blocks(path):
         first = first or (start, len(rows[0]))
         check_columns(path, start, rows, first)
         single = first[1] == 1
@@ -106,8 +112,8 @@ def read_conll(path: Path, tag_column: int = -1, word_column: int = 0) -> Iterat
         yield Sentence(words, tags, f"{path}:{start}")
 
 
-def split_paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """The number of its first line, and the columns of each line, of every run of lines between blank ones."""
+def split_blocks(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+    """Yield (number of the first line, columns of each line) of every block of lines between blank ones."""
     rows: list[list[str]] = []
     start = 0
     for number, line in read_numbered_lines(path):
@@ -124,8 +130,8 @@ def split_paragraphs(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
 
 
 def split_columns(line: str) -> list[str]:
-    """The columns of a line; [""] of a blank one."""
-    # Not str.split(): a no-break space is a word in some corpora.
+    """Split a line into columns; those of a blank line are [""]."""
+    # Not str.split(), because a no-break space is a word in some corpora.
     line = line.strip(" ")
     if "\t" in line.strip("\t"):
         return [column.strip(" ") for column in line.split("\t")]
@@ -133,7 +139,17 @@ def split_columns(line: str) -> list[str]:
 
 
 def check_columns(path: Path, start: int, rows: list[list[str]], first: tuple[int, int]) -> None:
-    """Check that every line has as many columns as the first of the file, and none is empty."""
+    """Check that every line has as many columns as the first one of the file, and that no column is empty.
+
+    Args:
+        path: The file, for messages.
+        start: Number of the first line of the block.
+        rows: Columns of each line.
+        first: Line number and number of columns of the first line of the file.
+
+    Raises:
+        DataError: a line has another number of columns, or an empty one.
+    """
     for number, columns in enumerate(rows, start):
         if len(columns) != first[1]:
             raise DataError(
@@ -146,32 +162,45 @@ def check_columns(path: Path, start: int, rows: list[list[str]], first: tuple[in
 
 
 def read_tagging_jsonl(path: Path, words: str = "words", tags: str = "tags") -> Iterator[Sentence]:
-    """A record a line, with a list of words and a list of as many tags (or no such field); blank lines are skipped.
+    """Yield the sentences of a file with a JSON object per line: a list of words and, optionally, a list of as many tags.
+
+    Blank lines are skipped. `words` and `tags` are the names of the fields.
 
     Raises:
-        DataError: not JSON, not such a record, words and tags of different number, or not UTF-8.
+        DataError: not UTF-8, not JSON, a field of another type, or different numbers of words and tags.
     """
     for number, record in read_json_records(path):
         yield parse_sentence(record, f"{path}:{number}", words, tags)
 
 
 def parse_sentence(record: dict[str, Any], place: str, words: str, tags: str) -> Sentence:
-    """One record."""
+    """Parse the JSON object of one sentence; `words` and `tags` are the names of its fields.
+
+    Raises:
+        DataError: `words` is missing, empty or has an empty word, a field is no list of strings, or the numbers of words and
+            tags differ.
+    """
     if words not in record:
         raise DataError("wrong-type", f"{place}: not a record with a field {words!r}")
-    found = parse_strings(record[words], words, place)
-    if not found or "" in found:
-        raise DataError("missing-words", f"{place}: {words!r} has {'an empty word' if found else 'no words'}")
+    word_list = parse_strings(record[words], words, place)
+    if not word_list or "" in word_list:
+        raise DataError("missing-words", f"{place}: {words!r} has {'an empty word' if word_list else 'no words'}")
     if record.get(tags) is None:
-        return Sentence(found, None, place, get_row_id(record))
-    named = parse_strings(record[tags], tags, place)
-    if len(named) != len(found):
-        raise DataError("uneven-tags", f"{place}: {len(found)} words and {len(named)} tags; every word has one tag")
-    return Sentence(found, named, place, get_row_id(record))
+        return Sentence(word_list, None, place, get_row_id(record))
+    tag_list = parse_strings(record[tags], tags, place)
+    if len(tag_list) != len(word_list):
+        raise DataError(
+            "uneven-tags", f"{place}: {len(word_list)} words and {len(tag_list)} tags; every word has one tag"
+        )
+    return Sentence(word_list, tag_list, place, get_row_id(record))
 
 
 def parse_strings(value: Any, field: str, place: str) -> tuple[str, ...]:
-    """A JSON list of strings."""
+    """Check that a field of a JSON object is a list of strings, and return it.
+
+    Raises:
+        DataError: it is not.
+    """
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise DataError("wrong-type", f"{place}: {field!r} must be a list of strings")
     return tuple(value)

@@ -1,4 +1,4 @@
-"""The head of tagging. Shapes: B sentences (or windows of them), L tokens, H hidden size, K labels."""
+"""The head of tagging. Shapes: B windows, L tokens, H hidden size, C labels."""
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -19,16 +19,16 @@ class TaggingHead(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """Mean cross-entropy over the scored words of each example.
+        """Compute the mean cross-entropy over the words of each window that have a target.
 
-        The original code takes their sum, of which the clipping at norm 1.0 leaves nothing but the direction; with
-        the mean, the loss does not depend on the lengths of the sentences, and clipping is the exception.
+        The original code computes the sum, whose gradients are clipped at norm 1 in every step, so that only their direction
+        is used. With the mean, the loss does not depend on the number of words, and clipping is rare.
         """
         targets = batch.targets["tags"]
         losses = F.cross_entropy(self.output(hidden).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
-        # A window in the middle of a long sentence may have no word to score.
+        # A window in the middle of a long sentence can have no word with a target.
         return losses.sum(1) / (targets != IGNORED).sum(1).clamp(min=1)
 
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """`logits` [B, L, K]; only those at first pieces mean something."""
+        """Compute `logits` [B, L, C]; only those at the first token of a word are used."""
         return {"logits": self.output(hidden)}

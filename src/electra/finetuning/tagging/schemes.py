@@ -1,4 +1,4 @@
-"""How tags mark spans (chunks, entities): the scheme of a corpus, and its tags in BIO2.
+"""Tagging schemes, in which tags mark spans (chunks, entities): detection of the scheme of a corpus, conversion to BIO2.
 
     scheme  first word of a span         inside   last word   only word
     BIO2    B-X                          I-X      I-X         B-X
@@ -6,7 +6,7 @@
     IOBES   B-X                          I-X      E-X         S-X
     BILOU   B-X                          I-X      L-X         U-X
 
-"O" is outside of every span. A type may contain hyphens: it is all that follows the first one.
+"O" is outside of all spans. A type X can contain hyphens: it is all that follows the first one.
 """
 
 import re
@@ -16,27 +16,27 @@ from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence
 
 SPAN_TAG = re.compile(r"([BIESLU])-(.+)")
+"""Letter and type of a tag that marks a span."""
 PLAIN = "plain"
-"""The scheme of tags that mark no spans, like parts of speech."""
+"""Name of the scheme of tags that do not mark spans, as of parts of speech."""
 
 Violation = tuple[int, str]
-"""The number of a word in its sentence, from 0, and what is wrong with its tag."""
+"""(index of a word in its sentence, description of what is wrong with its tag)."""
 
 
 def marks_spans(tags: Iterable[str]) -> bool:
-    """Whether a tag set marks spans: it has "O", and a tag like "B-X"."""
+    """Whether a set of tags marks spans: it has "O" and a tag such as "B-X"."""
     tags = set(tags)
     return "O" in tags and any(SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
 def find_scheme(sentences: Sequence[Sentence]) -> str:
-    """The first of BIO2, IOB1, IOBES and BILOU that all tagged sentences follow.
+    """Return the first of BIO2, IOB1, IOBES and BILOU that the tags of all sentences follow.
 
-    A corpus that follows several, because it has no adjacent spans or no spans at all, gets the first; its spans are the
-    same in each of them.
+    If a corpus follows several, because it has no adjacent spans or no spans at all, its spans are the same in each of them.
 
     Raises:
-        DataError: none fits; the message names the first violation of the most probable one.
+        DataError: the tags follow none; the message has the first violation of the most probable scheme.
     """
     violations = {}
     for scheme, check in SCHEMES.items():
@@ -51,13 +51,13 @@ def find_scheme(sentences: Sequence[Sentence]) -> str:
 
 
 def guess_scheme(sentences: Sequence[Sentence]) -> str:
-    """The scheme that has the letters in use."""
+    """Guess the scheme from the letters that the tags have."""
     letters = {tag[0] for sentence in sentences for tag in sentence.tags or () if SPAN_TAG.fullmatch(tag)}
     return "IOBES" if letters & set("ES") else "BILOU" if letters & set("LU") else "BIO2"
 
 
 def find_violation(sentences: Sequence[Sentence], check: Callable[[Sequence[str]], Violation | None]) -> str | None:
-    """Place and description of the first violation of a scheme; None where there is none."""
+    """Describe the first violation of a scheme, with its place; None if there is none."""
     for sentence in sentences:
         violation = check(sentence.tags or ())
         if violation:
@@ -67,13 +67,13 @@ def find_violation(sentences: Sequence[Sentence], check: Callable[[Sequence[str]
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Letter and type: ("B", "NP") of "B-NP", ("O", "") of "O", ("", tag) of what is neither."""
+    """Split a tag into letter and type: "B-NP" -> ("B", "NP"), "O" -> ("O", ""), any other tag -> ("", tag)."""
     match = SPAN_TAG.fullmatch(tag)
     return (match[1], match[2]) if match else ("O", "") if tag == "O" else ("", tag)
 
 
 def check_bio2(tags: Sequence[str]) -> Violation | None:
-    """The first tag that is not one of BIO2, or an I-X that continues nothing."""
+    """Return the first tag that is not O, B-X or I-X, or an I-X without an X before it; None if the tags follow BIO2."""
     before = "O"
     for i, tag in enumerate(tags):
         letter, kind = split_tag(tag)
@@ -86,7 +86,7 @@ def check_bio2(tags: Sequence[str]) -> Violation | None:
 
 
 def check_iob1(tags: Sequence[str]) -> Violation | None:
-    """The first tag that is not one of IOB1, or a B-X that does not follow an X."""
+    """Return the first tag that is not O, B-X or I-X, or a B-X without an X before it; None if the tags follow IOB1."""
     before = "O"
     for i, tag in enumerate(tags):
         letter, kind = split_tag(tag)
@@ -98,9 +98,16 @@ def check_iob1(tags: Sequence[str]) -> Violation | None:
     return None
 
 
-def check_closed(tags: Sequence[str], scheme: str, last: str, single: str) -> Violation | None:
-    """The first tag that breaks a scheme which also marks the `last` word of a span and the `single` one."""
-    before, open_kind = "O", ""  # the tag before, and the type of the span that is open after it
+def check_end_tags(tags: Sequence[str], scheme: str, last: str, single: str) -> Violation | None:
+    """Return the first violation of a scheme with tags of its own for the last word and the only word of a span.
+
+    Args:
+        tags: Tags of a sentence.
+        scheme: Name of the scheme, for messages.
+        last: Letter of the last word of a span.
+        single: Letter of the only word of a span.
+    """
+    before, open_kind = "O", ""  # the previous tag, and the type of the span that it leaves open
     for i, tag in enumerate([*tags, "O"]):
         letter, kind = split_tag(tag)
         if letter not in ("B", "I", "O", last, single):
@@ -117,14 +124,14 @@ def check_closed(tags: Sequence[str], scheme: str, last: str, single: str) -> Vi
 SCHEMES: dict[str, Callable[[Sequence[str]], Violation | None]] = {
     "BIO2": check_bio2,
     "IOB1": check_iob1,
-    "IOBES": lambda tags: check_closed(tags, "IOBES", "E", "S"),
-    "BILOU": lambda tags: check_closed(tags, "BILOU", "L", "U"),
+    "IOBES": lambda tags: check_end_tags(tags, "IOBES", "E", "S"),
+    "BILOU": lambda tags: check_end_tags(tags, "BILOU", "L", "U"),
 }
-"""The check of each scheme: the first violation in the tags of a sentence, or None."""
+"""Scheme -> function that returns the first violation in the tags of a sentence, or None."""
 
 
-def to_bio2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """The tags of a sentence, which follow `scheme`, in BIO2."""
+def convert_to_bio2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
+    """Convert the tags of a sentence from `scheme` to BIO2."""
     if scheme == "IOB1":
         return repair_bio(tags)
     letters = {"S": "B", "U": "B", "E": "I", "L": "I"}
@@ -132,9 +139,9 @@ def to_bio2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
 
 
 def repair_bio(tags: Sequence[str]) -> tuple[str, ...]:
-    """Tags O, B-X and I-X in any order as valid BIO2: an I-X that continues no X starts one, so it becomes B-X.
+    """Convert tags O, B-X and I-X in any order to valid BIO2: an I-X without an X before it becomes B-X.
 
-    conlleval, and seqeval by default, find the same spans before and after.
+    The spans are the same before and after by the rules of conlleval, and of seqeval by default.
     """
     repaired: list[str] = []
     for tag in tags:

@@ -1,12 +1,12 @@
-"""Winograd schemas from WNLI's sentence pairs: the pronoun that the hypothesis replaces, and other candidate antecedents.
+"""Winograd schemas from the sentence pairs of WNLI: the pronoun that the hypothesis replaces, and candidate antecedents.
 
-The hypothesis is a part of the premise in which a phrase replaces one pronoun:
+The hypothesis is a part of the premise in which a phrase, its antecedent, replaces one pronoun:
 
     premise     The trophy could not fit in the suitcase because it was too big.
     hypothesis  The suitcase was too big.
 
-It means that "it" is "the suitcase". GLUE annotates neither that nor the other antecedents; both are found by rules here,
-for English only.
+It is the claim that "it" is "the suitcase". GLUE does not annotate the pronoun, its antecedent or other candidates ("the
+trophy"); they are found by rules here, for English only.
 """
 
 import re
@@ -33,9 +33,9 @@ WORD_LISTS = {
 }
 PRONOUNS, DETERMINERS, TITLES = (frozenset(WORD_LISTS[kind].split()) for kind in ("pronoun", "determiner", "title"))
 FUNCTION_WORDS = PRONOUNS | DETERMINERS | frozenset(WORD_LISTS["other"].split())
-"""Words, in lower case, that end a noun phrase; the verbs are the frequent ones whose form does not show it."""
-MOST_NOUNS = 3
-"""Words of a phrase after its determiner."""
+"""Lower-case words that end a noun phrase, among them frequent verbs that no suffix marks as verbs."""
+MAX_NOUNS = 3
+"""Maximum words of a noun phrase after its determiner."""
 
 TOKEN = re.compile(r"[^\W_]+|['’](?:s|t|d|ll|m|re|ve)?\b|['’]|[^\w\s]")
 WORD = re.compile(r"\w")
@@ -43,7 +43,7 @@ WORD = re.compile(r"\w")
 
 @dataclass(frozen=True)
 class Token:
-    """A word, an ending like 's, or a punctuation mark of a text."""
+    """A word, a suffix such as 's, or a punctuation mark, with its character positions [start, end) in the text."""
 
     text: str
     start: int
@@ -51,23 +51,26 @@ class Token:
 
     @property
     def lower(self) -> str:
+        """The token in lower case, with straight apostrophes."""
         return self.text.lower().replace("’", "'")
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A premise, the pronoun in it, and its antecedent by the hypothesis."""
+    """A premise, a pronoun in it, and the antecedent of the pronoun that the hypothesis claims."""
 
     premise: str
     start: int
-    """The position of the pronoun, in characters."""
+    """First character of the pronoun."""
     end: int
+    """End (exclusive) of the pronoun, in characters."""
     antecedent: str
     """Without the 's of a possessive."""
     possessive: bool
+    """Whether the pronoun is possessive."""
 
-    def substitute(self, antecedent: str) -> str:
-        """What replaces the pronoun: the antecedent, possessive or capitalized where the pronoun is."""
+    def format_replacement(self, antecedent: str) -> str:
+        """Format an antecedent to replace the pronoun: possessive or capitalized if the pronoun is."""
         first = antecedent.split(" ")[0].lower()
         if self.premise[self.start].isupper():
             antecedent = antecedent[0].upper() + antecedent[1:]
@@ -79,22 +82,25 @@ class Schema:
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a text."""
+    """Split a text into tokens."""
     return [Token(match[0], match.start(), match.end()) for match in TOKEN.finditer(text)]
 
 
 def find_schema(premise: str, hypothesis: str) -> Schema | None:
-    """The pronoun and its antecedent such that premise and hypothesis agree in the most words around them.
+    """Find the pronoun and its antecedent for which premise and hypothesis agree in the most words around them.
 
-    Every pronoun and every phrase of the hypothesis are tried: the words before the phrase are compared with those
-    before the pronoun, the words after with those after. At least one must agree, and no more than a quarter may not.
-    Punctuation does not count. None where nothing fits: the hypothesis is a freer paraphrase.
+    For every pronoun of the premise and every phrase of the hypothesis, the words before the phrase are compared with those
+    before the pronoun, and the words after it with those after the pronoun. At least one word must be equal, and at most a
+    quarter can be different. Punctuation is ignored.
+
+    Returns:
+        The schema; None if no pair of pronoun and phrase fits, because the hypothesis paraphrases the premise.
     """
-    given, stated = (
+    premise_tokens, hypothesis_tokens = (
         [token for token in tokenize(text) if WORD.search(token.text) or token.text in "'’"]
         for text in (premise, hypothesis)
     )
-    words, target = [token.lower for token in given], [token.lower for token in stated]
+    words, target = [token.lower for token in premise_tokens], [token.lower for token in hypothesis_tokens]
     best: tuple[tuple[int, int, int], int, int, int] | None = None
     for pronoun, word in enumerate(words):
         if word not in PRONOUNS:
@@ -103,29 +109,33 @@ def find_schema(premise: str, hypothesis: str) -> Schema | None:
             for stop in range(first + 1, len(target) + 1):
                 if target[first:stop] == [word] or any(part in PRONOUNS for part in target[first + 1 : stop]):
                     continue
-                agreeing, differing = count_agreement(words, pronoun, target, first, stop)
-                if not agreeing or differing * 4 > agreeing + differing:
+                equal, different = count_agreement(words, pronoun, target, first, stop)
+                if not equal or different * 4 > equal + different:
                     continue
-                rank = (agreeing - 2 * differing, first - stop, -pronoun)
+                rank = (equal - 2 * different, first - stop, -pronoun)
                 if best is None or rank > best[0]:
                     best = rank, pronoun, first, stop
     if best is None:
         return None
     _, pronoun, first, stop = best
-    return build_schema(premise, given[pronoun], hypothesis, stated[first:stop])
+    return build_schema(premise, premise_tokens[pronoun], hypothesis, hypothesis_tokens[first:stop])
 
 
 def count_agreement(
     words: Sequence[str], pronoun: int, target: Sequence[str], first: int, stop: int
 ) -> tuple[int, int]:
-    """How many words around `target[first:stop]` are those around `words[pronoun]`, and how many are not."""
+    """Compare the words around the phrase `target[first:stop]` with those around `words[pronoun]`.
+
+    Returns:
+        The numbers of words of `target` outside the phrase that are equal to those of `words`, and that are different.
+    """
     sides = [(words[:pronoun][::-1], target[:first][::-1]), (words[pronoun + 1 :], target[stop:])]
-    agreeing = sum(a == b for left, right in sides for a, b in zip(left, right, strict=False))
-    return agreeing, len(target) - (stop - first) - agreeing
+    equal = sum(a == b for left, right in sides for a, b in zip(left, right, strict=False))
+    return equal, len(target) - (stop - first) - equal
 
 
 def build_schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence[Token]) -> Schema | None:
-    """The schema in which `phrase`, words of the hypothesis, replaces the pronoun."""
+    """Build the schema in which the tokens `phrase` of the hypothesis replace the pronoun; None if they are only a suffix."""
     possessive = phrase[-1].lower in ("'s", "'")
     inner = phrase[:-1] if possessive else phrase
     if not inner:
@@ -134,76 +144,76 @@ def build_schema(premise: str, pronoun: Token, hypothesis: str, phrase: Sequence
 
 
 def find_candidates(schema: Schema) -> list[str]:
-    """Other noun phrases of the premise that may be the antecedent, each once.
+    """Find other noun phrases of the premise that can be the antecedent, without duplicates.
 
-    They precede the pronoun if any does. One that shares a noun with the antecedent ("the bottle" with "the water
-    bottle") may be the same thing, and one that the pronoun itself starts ("his arms") cannot be: both are excluded.
+    If any precede the pronoun, only these are returned. Phrases that share a noun with the claimed antecedent ("the bottle"
+    with "the water bottle") are excluded because they can mean the same, and phrases that contain the pronoun ("his arms").
     """
-    own = extract_nouns(schema.antecedent)
-    rivals = [
+    antecedent_nouns = extract_nouns(schema.antecedent)
+    candidates = [
         (start, schema.premise[start:end])
         for start, end in find_noun_phrases(schema.premise)
-        if not start <= schema.start < end and not extract_nouns(schema.premise[start:end]) & own
+        if not start <= schema.start < end and not extract_nouns(schema.premise[start:end]) & antecedent_nouns
     ]
-    before = [rival for rival in rivals if rival[0] < schema.start]
-    found: dict[frozenset[str], str] = {}
-    for _, phrase in before or rivals:
-        found.setdefault(extract_nouns(phrase), phrase)
-    return list(found.values())
+    preceding = [candidate for candidate in candidates if candidate[0] < schema.start]
+    distinct: dict[frozenset[str], str] = {}
+    for _, phrase in preceding or candidates:
+        distinct.setdefault(extract_nouns(phrase), phrase)
+    return list(distinct.values())
 
 
 def extract_nouns(phrase: str) -> frozenset[str]:
-    """The words of a phrase, in lower case, that are not function words."""
+    """Return the words of a phrase that are not function words, in lower case."""
     return frozenset(token.lower for token in tokenize(phrase) if WORD.match(token.text)) - FUNCTION_WORDS
 
 
 def find_noun_phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Names, phrases after a determiner or an owner, and plurals without one, as spans of characters.
+    """Find names, phrases after a determiner or a possessive, and plurals; yield their characters [start, end).
 
-    No parser: a phrase ends at a function word, a mark, a word in -ed, -ing or -ly, or after MOST_NOUNS words. So rare
-    irregular verbs get into phrases, and singulars without a determiner ("hair") are missed.
+    This is not a parser: a phrase ends at a function word, a punctuation mark, a word in -ed, -ing or -ly, or after MAX_NOUNS
+    words. Errors are rare irregular verbs in phrases, and singular nouns without a determiner ("hair"), which are not found.
     """
     tokens = tokenize(text)
     i = start = 0
     while i < len(tokens):
         stop = find_phrase_end(tokens, i)
         if tokens[i].lower != "'s":
-            start = tokens[i].start  # else the phrase continues from its owner: "Susan", then "Susan's door"
+            start = tokens[i].start  # else the phrase starts with the possessor: "Susan", then "Susan's door"
         if stop > i:
             yield start, tokens[stop - 1].end
         i = max(stop, i + 1)
 
 
 def find_phrase_end(tokens: Sequence[Token], start: int) -> int:
-    """The end of the noun phrase at `start`; `start` itself if there is none."""
+    """Return the end (exclusive) of the noun phrase that starts at the token `start`; `start` if there is none."""
     word = tokens[start].lower
     stop = start + 1
     if is_name(tokens[start]):
-        while stop < len(tokens) and (is_name(tokens[stop]) or ends_title(tokens, stop)):
+        while stop < len(tokens) and (is_name(tokens[stop]) or is_title_period(tokens, stop)):
             stop += 1
         return stop
     if word in DETERMINERS or (word == "'s" and start):
         # "that" before a name starts a clause.
         if word == "that" and stop < len(tokens) and is_name(tokens[stop]):
             return start
-        while stop < min(len(tokens), start + 1 + MOST_NOUNS) and is_noun(tokens[stop], first=stop == start + 1):
+        while stop < min(len(tokens), start + 1 + MAX_NOUNS) and is_noun(tokens[stop], first=stop == start + 1):
             stop += 1
         return stop if stop > start + 1 else start
     return stop if is_noun(tokens[start], first=False) and is_plural(word) else start
 
 
 def is_name(token: Token) -> bool:
-    """A capitalized word that is no function word; at the start of a sentence some are no names."""
+    """Whether a token is a capitalized word and no function word; at the start of a sentence, it can be another noun."""
     return token.text[0].isupper() and token.lower not in FUNCTION_WORDS
 
 
-def ends_title(tokens: Sequence[Token], i: int) -> bool:
-    """The full stop of "Mr."."""
+def is_title_period(tokens: Sequence[Token], i: int) -> bool:
+    """Whether a token is the period of a title, as in "Mr."."""
     return tokens[i].text == "." and tokens[i - 1].lower in TITLES
 
 
 def is_noun(token: Token, first: bool) -> bool:
-    """What may be a noun or, as the `first` word after a determiner, a participle before it ("the sleeping boy")."""
+    """Whether a token can be a noun or, as the `first` word after a determiner, a participle ("the sleeping boy")."""
     word = token.lower
     if not word[0].isalpha() or word in FUNCTION_WORDS or (word.endswith("ly") and len(word) > 4):
         return False
@@ -211,5 +221,5 @@ def is_noun(token: Token, first: bool) -> bool:
 
 
 def is_plural(word: str) -> bool:
-    """Ends like a plural; so do verbs ("follows")."""
+    """Whether a word has the suffix of a plural; some verbs ("follows") have it too."""
     return word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3

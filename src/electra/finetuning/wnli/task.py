@@ -1,11 +1,11 @@
-"""WNLI by candidate antecedents (Appendix B): the one that, in place of the pronoun, is least classified as replaced.
+"""WNLI by candidate antecedents (Appendix B): the discriminator scores each candidate in the place of the pronoun.
 
-The discriminator reads the premise with the pronoun replaced by a candidate and scores the candidate's tokens. It is
-fine-tuned so that the tokens of the correct antecedent are original and those of wrong ones are replaced: the loss is
-that of pre-training, on these tokens alone. So false hypotheses, which only exclude one antecedent, are training data
-too; the margin loss of Liu et al. (2019) cannot use them. Before fine-tuning, the same model predicts zero-shot.
+The discriminator reads the premise with the pronoun replaced by a candidate, and computes whether the candidate's tokens are
+original or replaced. It is fine-tuned with the loss of pre-training on these tokens: those of the correct antecedent are
+original, those of wrong ones replaced. A false hypothesis excludes only one antecedent, but can be trained on in this way; the
+margin loss of Liu et al. (2019) needs the correct one. Without fine-tuning, the model predicts zero-shot.
 
-Shapes: B substituted premises, L tokens, H hidden size.
+Shapes: B substitutions, L tokens, H hidden size, N pairs of a split.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, EncodedExamples, LabeledBatch
-from electra.finetuning.classification.glue import build_glue_task, data_folders
+from electra.finetuning.classification.glue import build_glue_task, list_data_folders
 from electra.finetuning.classification.task import LabeledTexts
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.recipe import TEXTS
-from electra.finetuning.task import HuggingFaceHead, Outputs, Record, TaskSpec
+from electra.finetuning.task import HuggingFaceHead, Outputs, Prediction, TaskSpec
 from electra.finetuning.wnli.schemas import Schema, find_candidates, find_schema
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
@@ -41,32 +41,38 @@ class Pair:
     premise: str
     hypothesis: str
     label: int | None
-    """1: entailed; None where it is unknown."""
+    """1: entailed, 0: not entailed; None: unknown."""
     place: str
-    """For messages."""
+    """Split and number of the row, from 1, for messages."""
 
 
 @dataclass(frozen=True)
 class Substitution:
-    """A premise with a candidate in the pronoun's place."""
+    """A premise in which a candidate replaces the pronoun."""
 
     pair: int
+    """Index of the pair in its split."""
     input_ids: list[int]
-    span: range
+    positions: range
     """Positions of the candidate's tokens in `input_ids`."""
     target: int | None
-    """ORIGINAL or REPLACED; None where it is unknown."""
+    """ORIGINAL or REPLACED; None if unknown."""
 
 
 def read_pairs(texts: LabeledTexts, split: str) -> list[Pair]:
-    """The rows of a split of GLUE's task."""
+    """Convert a split of GLUE's task to pairs."""
     labels = [None] * len(texts) if texts.labels is None else texts.labels.tolist()
     rows = zip(texts.first, texts.second or (), labels, strict=True)
     return [Pair(*row, f"wnli: row {number} of {split}") for number, row in enumerate(rows, 1)]
 
 
 class WnliHead(ReplacedTokenHead):
-    """The head of the discriminator, so that a fine-tuned model is still an `ElectraForPreTraining`."""
+    """The discriminator's head, so that a fine-tuned model is an `ElectraForPreTraining`.
+
+    Args:
+        hidden_size: Hidden size of the encoder.
+        weights: See `load_pretrained_head`; None: random weights.
+    """
 
     only_cls = False
 
@@ -79,42 +85,53 @@ class WnliHead(ReplacedTokenHead):
             self.load_state_dict(weights)
 
     def loss(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """Mean over the candidate's tokens of the cross-entropy of "original" or "replaced"."""
+        """Compute the mean binary cross-entropy of the candidate's tokens; 0 if the target of the candidate is unknown."""
         targets = batch.targets["replaced"]
-        counted = (targets != IGNORED).float()
+        has_target = (targets != IGNORED).float()
         losses = F.binary_cross_entropy_with_logits(self(hidden), targets.clamp(min=0).float(), reduction="none")
-        # In dev, the rivals of a false pair have no target.
-        return (losses * counted).sum(1) / counted.sum(1).clamp(min=1)
+        # In dev, the other candidates of a false pair have no target.
+        return (losses * has_target).sum(1) / has_target.sum(1).clamp(min=1)
 
     def predict(self, hidden: Float[Tensor, "B L H"], batch: LabeledBatch) -> dict[str, Tensor]:
-        """`replaced` [B, L]: the logit of every token, positive for "replaced"."""
+        """Compute `replaced` [B, L]: the logit of each token, positive for "replaced"."""
         return {"replaced": self(hidden)}
 
 
 def load_pretrained_head(pretrained: Pretrained) -> dict[str, Tensor]:
-    """The weights of a discriminator's head, for `WnliCandidates`. Raises ModelError where the model has none."""
+    """Return the weights of a discriminator's head by name, without the prefix `head.`.
+
+    Raises:
+        ModelError: the model has no discriminator head.
+    """
     state = pretrained.state("replaced-token")
     return {name.removeprefix("head."): weight for name, weight in state.items() if name.startswith("head.")}
 
 
 class WnliCandidates:
-    """The task over the pairs of each split; implements `task.Task`. Its examples are substitutions, one or more per pair.
+    """WNLI by candidate antecedents; implements `task.Task`. The examples are substitutions, one or more per pair.
 
-    The first of a pair is the antecedent that its hypothesis names, the others are rivals found by rule
-    (`schemas`). A true hypothesis makes its antecedent original and the rivals replaced; of a false one only its
-    own antecedent is trained, as replaced, so train has no rivals there. A hypothesis is entailed if its antecedent's
-    score, the mean logit of "original" over its tokens, is the highest; without rivals, if it is positive. A pair
-    whose pronoun is not found counts as not entailed.
+    The first substitution of a pair has the antecedent of its hypothesis, the others have other candidates, which are found by
+    rules (see `schemas`). For a true hypothesis, the target of its antecedent is "original", that of the other candidates
+    "replaced". For a false one, the target of its antecedent is "replaced" and that of the others unknown, so that train does
+    not have them.
 
-    `head_weights` are those of `load_pretrained_head`; without them, zero-shot predictions have no meaning.
+    The score of a candidate is the mean logit of "original" over its tokens. A hypothesis is predicted to be entailed if its
+    antecedent has the highest score or, without other candidates, a positive one. A pair in which the pronoun is not found is
+    predicted as not entailed.
+
+    Args:
+        splits: Pairs of "train", "dev" and "test".
+        tokenizer: Tokenizer of the model.
+        head_weights: See `load_pretrained_head`; None: the head has random weights, and zero-shot predictions have no meaning.
+        max_length: Maximum tokens of a substitution.
 
     Raises:
-        DataError: train or dev without labels, or a premise of more than `max_length` tokens.
+        DataError: train or dev has no labels, or a substitution has more than `max_length` tokens.
     """
 
     name = "wnli-candidates"
     main_metric = "accuracy"
-    scored = ("dev",)
+    scored_splits = ("dev",)
 
     def __init__(
         self,
@@ -123,20 +140,20 @@ class WnliCandidates:
         head_weights: Mapping[str, Tensor] | None = None,
         max_length: int = TEXTS.max_length,
     ) -> None:
-        self.predicted = tuple(split for split in splits if split == "test")
+        self.predicted_splits = tuple(split for split in splits if split == "test")
         self._splits = splits
         self._tokenizer = tokenizer
         self._head_weights = head_weights
         self._max_length = max_length
-        self._schemas = cache(self._find_schemas)
-        self._substitutions = cache(self._build_substitutions)
+        self._get_schemas = cache(self._find_schemas)
+        self._get_substitutions = cache(self._build_substitutions)
         for split in splits.keys() & {"train", "dev"}:
             check_labeled(splits[split], split)
         for split in splits:
-            self._substitutions(split)
+            self._get_substitutions(split)  # finds errors before training
 
-    def head(self, encoder: EncoderConfig) -> nn.Module:
-        """A `WnliHead` with the pre-trained weights, or a fresh one where there are none.
+    def build_head(self, encoder: EncoderConfig) -> nn.Module:
+        """See `task.Task`; the head has the pre-trained weights, if there are any.
 
         Raises:
             UsageError: the encoder has fewer positions than `max_length`.
@@ -149,49 +166,50 @@ class WnliCandidates:
         return WnliHead(encoder.hidden_size, self._head_weights)
 
     def encode(self, split: str) -> EncodedExamples:
-        """The substitutions of a split; target "replaced" at the candidate's tokens.
+        """Return the substitutions of a split; the target "replaced" is 0 or 1 at the candidate's tokens.
 
         Raises:
             DataError: there is no such split.
         """
-        rows = self._substitutions(split)
-        input_ids = [row.input_ids for row in rows]
-        targets = {} if split == "test" else {"replaced": [build_token_targets(row) for row in rows]}
+        substitutions = self._get_substitutions(split)
+        input_ids = [substitution.input_ids for substitution in substitutions]
+        targets = {} if split == "test" else {"replaced": [build_token_targets(each) for each in substitutions]}
         return EncodedExamples(input_ids, [len(ids) for ids in input_ids], targets)
 
     def score(self, split: str, outputs: Outputs) -> dict[str, float]:
-        """Accuracy over all pairs in percent, and the share of pairs in which the pronoun was found.
+        """Compute the accuracy over all pairs, and the share of pairs in which the pronoun was found, in percent.
 
         Raises:
-            DataError: the split has no labels.
+            DataError: the split is missing or has no labels.
         """
-        check_labeled(self._pairs(split), split)
-        rows = self.predictions(split, outputs)
-        right = [row["label"] == pair.label for row, pair in zip(rows, self._pairs(split), strict=True)]
-        found = [row["antecedent"] is not None for row in rows]
-        return {"accuracy": 100 * sum(right) / len(rows), "pronoun_found": 100 * sum(found) / len(rows)}
+        check_labeled(self._get_pairs(split), split)
+        predictions, pairs = self.format_predictions(split, outputs), self._get_pairs(split)
+        correct = sum(prediction["label"] == pair.label for prediction, pair in zip(predictions, pairs, strict=True))
+        found = sum(prediction["antecedent"] is not None for prediction in predictions)
+        return {"accuracy": 100 * correct / len(pairs), "pronoun_found": 100 * found / len(pairs)}
 
-    def predictions(self, split: str, outputs: Outputs) -> list[Record]:
-        """The label of every pair, its antecedent, and the scores of that and of the best rival (None: there is none)."""
-        scores: list[list[float]] = [[] for _ in self._pairs(split)]
-        for row, output in zip(self._substitutions(split), outputs, strict=True):
-            scores[row.pair].append(-float(output["replaced"][row.span.start : row.span.stop].mean()))
-        labels = [label_pair(schema, own) for schema, own in zip(self._schemas(split), scores, strict=True)]
-        return [{"id": str(number), **each} for number, each in enumerate(labels)]
+    def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
+        """Format the label of every pair with the scores that it follows from; see `label_pair`."""
+        scores: list[list[float]] = [[] for _ in self._get_pairs(split)]
+        for substitution, output in zip(self._get_substitutions(split), outputs, strict=True):
+            positions = substitution.positions
+            scores[substitution.pair].append(-float(output["replaced"][positions.start : positions.stop].mean()))
+        labels = [label_pair(*each) for each in zip(self._get_schemas(split), scores, strict=True)]
+        return [{"id": str(number), **label} for number, label in enumerate(labels)]
 
-    def logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N 2"]:
-        """For every pair 0, and the difference of its antecedent's score and the score that entailment must exceed."""
+    def get_logits(self, split: str, outputs: Outputs) -> Float[np.ndarray, "N 2"]:
+        """Return for every pair 0 and the score of its antecedent minus the one that it must exceed for entailment."""
         margins = [
-            -np.inf if row["score"] is None else row["score"] - (row["rival"] or 0.0)
-            for row in self.predictions(split, outputs)
+            -np.inf if prediction["score"] is None else prediction["score"] - (prediction["rival"] or 0.0)
+            for prediction in self.format_predictions(split, outputs)
         ]
         return np.stack([np.zeros(len(margins)), margins], axis=1)
 
-    def settings(self) -> Mapping[str, Any]:
+    def get_settings(self) -> Mapping[str, Any]:
         """See `task.Task`."""
         return {"task": self.name, "max_length": self._max_length}
 
-    def _pairs(self, split: str) -> Sequence[Pair]:
+    def _get_pairs(self, split: str) -> Sequence[Pair]:
         if split not in self._splits:
             raise DataError(
                 "missing-split", f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}"
@@ -199,34 +217,39 @@ class WnliCandidates:
         return self._splits[split]
 
     def _find_schemas(self, split: str) -> list[Schema | None]:
-        return [find_schema(pair.premise, pair.hypothesis) for pair in self._pairs(split)]
+        return [find_schema(pair.premise, pair.hypothesis) for pair in self._get_pairs(split)]
 
     def _build_substitutions(self, split: str) -> list[Substitution]:
-        rows = []
-        for number, (pair, schema) in enumerate(zip(self._pairs(split), self._schemas(split), strict=True)):
+        substitutions = []
+        for number, (pair, schema) in enumerate(zip(self._get_pairs(split), self._get_schemas(split), strict=True)):
             if schema is None:
                 continue
-            own = None if pair.label is None else ORIGINAL if pair.label else REPLACED
-            rivals = [] if split == "train" and not pair.label else find_candidates(schema)
-            targets = [(schema.antecedent, own), *((phrase, REPLACED if pair.label else None) for phrase in rivals)]
-            substitutions = [self._substitute(number, schema, phrase, target) for phrase, target in targets]
-            longest = max(len(row.input_ids) for row in substitutions)
+            target = None if pair.label is None else ORIGINAL if pair.label else REPLACED
+            others = [] if split == "train" and not pair.label else find_candidates(schema)
+            targets = [(schema.antecedent, target), *((phrase, REPLACED if pair.label else None) for phrase in others)]
+            of_pair = [self._substitute(number, schema, phrase, target) for phrase, target in targets]
+            longest = max(len(substitution.input_ids) for substitution in of_pair)
             if longest > self._max_length:
                 raise DataError(
                     "too-long", f"{pair.place}: {longest} tokens, more than max_length {self._max_length}; raise it"
                 )
-            rows += substitutions
-        return rows
+            substitutions += of_pair
+        return substitutions
 
     def _substitute(self, number: int, schema: Schema, phrase: str, target: int | None) -> Substitution:
-        pieces = [schema.premise[: schema.start], schema.substitute(phrase), schema.premise[schema.end :]]
+        pieces = [schema.premise[: schema.start], schema.format_replacement(phrase), schema.premise[schema.end :]]
         before, middle, after = self._tokenizer.encode_lines(pieces)
         ids = [self._tokenizer.cls_id, *before, *middle, *after, self._tokenizer.sep_id]
         return Substitution(number, ids, range(1 + len(before), 1 + len(before) + len(middle)), target)
 
 
 def label_pair(schema: Schema | None, scores: Sequence[float]) -> dict[str, Any]:
-    """The label by the scores of a pair's substitutions, its own antecedent's first; empty without a schema."""
+    """Predict the label of a pair from its schema and the scores of its substitutions, that of its antecedent first.
+
+    Returns:
+        `label`: 1 (entailed) or 0; `antecedent`, `score` and `rival`: the antecedent, its score, and the best score of the
+        other candidates; None if there is none.
+    """
     if schema is None:
         return {"label": 0, "antecedent": None, "score": None, "rival": None}
     rival = max(scores[1:], default=None)
@@ -234,33 +257,41 @@ def label_pair(schema: Schema | None, scores: Sequence[float]) -> dict[str, Any]
     return {"label": int(entailed), "antecedent": schema.antecedent, "score": scores[0], "rival": rival}
 
 
-def build_token_targets(row: Substitution) -> list[int]:
-    """The target at the candidate's tokens; all ignored where it is unknown."""
-    return [row.target if row.target is not None and i in row.span else IGNORED for i in range(len(row.input_ids))]
+def build_token_targets(substitution: Substitution) -> list[int]:
+    """Return the target of each token: that of the candidate at its tokens, IGNORED elsewhere and if it is unknown."""
+    target = IGNORED if substitution.target is None else substitution.target
+    return [target if i in substitution.positions else IGNORED for i in range(len(substitution.input_ids))]
 
 
 def check_labeled(pairs: Sequence[Pair], split: str) -> None:
-    """Raise DataError where a pair has no label."""
+    """Check that all pairs of a split have labels.
+
+    Raises:
+        DataError: a pair has none.
+    """
     for pair in pairs:
         if pair.label is None:
             raise DataError("missing-label", f"{pair.place}: a pair of {split} without a label")
 
 
-def build_candidates(
+def build_wnli_candidates(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> WnliCandidates:
-    """The task over GLUE's WNLI, whose head starts from that of the discriminator."""
+    """Build the task over GLUE's WNLI, with the head of the pre-trained discriminator."""
     texts = build_glue_task("wnli", config, tokenizer, max_length)
-    splits = {split: read_pairs(texts.read(split), split) for split in ("train", *texts.scored, *texts.predicted)}
+    splits = {
+        split: read_pairs(texts.read(split), split)
+        for split in ("train", *texts.scored_splits, *texts.predicted_splits)
+    }
     weights = None if config.from_scratch else load_pretrained_head(pretrained)
     return WnliCandidates(splits, tokenizer, weights, max_length)
 
 
 WNLI_CANDIDATES = TaskSpec(
-    build=build_candidates,
+    build=build_wnli_candidates,
     options=frozenset({"data", "skip_bad_rows"}),
     reads_hub=True,
-    data_folders=lambda data: data_folders("wnli", data),
+    list_data_folders=lambda data: list_data_folders("wnli", data),
     head="replaced-token",
     export=lambda head, settings: HuggingFaceHead("replaced-token", head.state_dict()),
 )

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from electra.data.loader import pad_batch
 from electra.errors import DataError
 from electra.finetuning.tagging.data import Sentence, find_splits, read_sentences
-from electra.finetuning.tagging.windows import split_into_windows
+from electra.finetuning.tagging.windows import build_windows
 from electra.model.encoder import Encoder
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.studies.probing.probe import BATCH_SIZE, FOLDS, PENALTIES, load_frozen_encoder, sample_indices
@@ -101,16 +101,16 @@ def compute_word_states(
     encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], max_length: int, runtime: Runtime
 ) -> tuple[list[Float[np.ndarray, "W H"]], list[str], list[int]]:
     """Return the states of all words by layer, embeddings first, with the words' tags and sentence indices."""
-    windows = sorted(split_into_windows(sentences, tokenizer, max_length), key=lambda window: len(window.input_ids))
-    words = [(window.sentence, word) for window in windows for word in window.scored]
+    windows = sorted(build_windows(sentences, tokenizer, max_length), key=lambda window: len(window.input_ids))
+    words = [(window.sentence, word) for window in windows for word in window.scored_words]
     states = [np.empty((len(words), encoder.config.hidden_size), np.float32) for _ in range(len(encoder.layers) + 1)]
     done = 0
     for start in range(0, len(windows), BATCH_SIZE):
         chunk = windows[start : start + BATCH_SIZE]
         batch = pad_batch([each.input_ids for each in chunk], [len(each.input_ids) for each in chunk], tokenizer.pad_id)
         batch = batch.to(runtime.device)
-        rows = np.repeat(np.arange(len(chunk)), [len(each.scored) for each in chunk])
-        positions = [position for each in chunk for position in each.scored.values()]
+        rows = np.repeat(np.arange(len(chunk)), [len(each.scored_words) for each in chunk])
+        positions = [position for each in chunk for position in each.scored_words.values()]
         with runtime.autocast():
             batch_states = encoder.hidden_states(batch.input_ids, batch.token_type_ids, batch.attention_mask)
             for layer, hidden in zip(states, batch_states, strict=True):
