@@ -85,7 +85,7 @@ def decode_json(
             text if isinstance(text, str) else text.decode("latin-1")
         )
         if escaped and not is_unicode(json.dumps(value, ensure_ascii=False)):
-            raise error("not-json", f"{place}: half a surrogate pair, which is not a character")
+            raise error("half-surrogate", f"{place}: half a surrogate pair, which is not a character")
     except json.JSONDecodeError as problem:
         where = (
             f"column {problem.colno}"
@@ -94,11 +94,13 @@ def decode_json(
         )
         raise error("not-json", f"{place}: not JSON: {problem.msg} ({where}){hint}") from problem
     except RecursionError as problem:
-        raise error("not-json", f"{place}: not JSON that can be read: nested too deeply") from problem
+        raise error("too-deep", f"{place}: not JSON that can be read: nested too deeply") from problem
     except UnicodeDecodeError as problem:
-        raise error("not-json", f"{place}: not JSON that can be read: not UTF-8 at byte {problem.start:,}") from problem
+        raise error("not-utf8", f"{place}: not JSON that can be read: not UTF-8 at byte {problem.start:,}") from problem
     except ValueError as problem:  # from Python's conversion of integers
-        raise error("not-json", f"{place}: not JSON that can be read: a number of more than 4,300 digits") from problem
+        raise error(
+            "too-many-digits", f"{place}: not JSON that can be read: a number of more than 4,300 digits"
+        ) from problem
     return value
 
 

@@ -120,7 +120,7 @@ def _open_finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedDat
         )
         if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
             raise DataError(
-                "other-text",
+                "other-content",
                 f"{out}: prepared from other text: {files[0]} has the same size but other content; "
                 "restore the original text to continue, or choose another --out for the new text",
             )
@@ -145,7 +145,7 @@ def _prepare(
     if (out / SETTINGS).exists() and (files := list_changed_files(out, corpus.stamps())):
         log.warning(
             f"{files[0]} may have changed since preparation started: parts of the text that differ are prepared again",
-            extra={"code": "text-may-have-changed"},
+            extra={"code": "text-may-have-changed-meanwhile"},
         )
     write_settings(out, settings, corpus.stamps(), tokenizer)
     try:

@@ -58,7 +58,10 @@ def find_model_directory(model: str) -> Path:
         )
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
-        raise ModelError("not-model", f"{model}: not a model directory, it has no config.json")
+        raise ModelError(
+            "not-model",
+            f"{model}: not a model directory, it has no config.json; name a run of electra or a Hugging Face model",
+        )
     require_hub(model)
     import huggingface_hub
 
