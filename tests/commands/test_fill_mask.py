@@ -327,7 +327,7 @@ def test_models_that_cannot_fill_masks_are_rejected(
     [
         (["the cat ."], "no-mask", ["'the cat .'", "[MASK]"]),
         (["the [MASK] .", "the [mask]\n."], "no-mask", ["'the [mask] .'", "[MASK]"]),
-        (["the " * 40 + "[MASK]"], "longer-than-model", [" 43 tokens", " 32 positions"]),
+        (["the " * 40 + "[MASK]"], "longer-than-model", [" 43 ", " 32 "]),
         (["the [MASK] .", "--candidates", "0"], "out-of-range", ["--candidates is 0", "1"]),
         (["the [MASK] .", "--top", "0"], "out-of-range", ["--top is 0", "1"]),
         (["the [MASK] .", "--top", "6", "--candidates", "5"], "out-of-range", ["--top 6", "--candidates 5"]),
@@ -379,5 +379,5 @@ def test_run_without_a_discriminator_is_rejected(runs: Path, tmp_path: Path) -> 
 
 def test_examples_longer_than_the_positions_are_rejected(runs: Path, text: Path, tmp_path: Path) -> None:
     data = electra.prepare(str(text), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=40, workers=1)
-    with raises(DataError, "longer-than-model", data, " 40 tokens", " 32 positions", "--seq-len"):
+    with raises(DataError, "longer-than-model", data, " 40 ", " 32 ", "--seq-len"):
         electra.evaluate_mlm(str(runs / "electra"), data=str(data))

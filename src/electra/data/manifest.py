@@ -124,8 +124,10 @@ class Manifest:
                     f"{directory}: preparation was not finished (there is no {MANIFEST}); "
                     "run the same command again to resume it",
                 )
-            what = f"not prepared data (there is no {MANIFEST})" if directory.exists() else "no such directory"
-            raise DataError("missing", f"{directory}: {what}; electra prepare creates prepared data")
+            advice = "electra prepare creates prepared data"
+            if directory.exists():
+                raise DataError("no-manifest", f"{directory}: not prepared data (there is no {MANIFEST}); {advice}")
+            raise DataError("missing", f"{directory}: no such directory; {advice}")
         return load_json(path, cls)
 
 
