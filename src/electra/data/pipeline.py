@@ -154,7 +154,7 @@ def prepare_with_progress(
         extra={"code": "examples"},
     )
     if hint := suggest_documents_file(data, corpus):
-        log.info(hint, extra={"code": "next-command"})
+        log.info(hint, extra={"code": "short-documents"})
     log_coverage(data, ", ".join(corpus.sources))
     return data
 
