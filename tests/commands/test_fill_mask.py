@@ -310,7 +310,7 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
         ("{wrong}/finetuned", "no-head", ["{wrong}/finetuned: "]),
         ("{wrong}/alone", "not-masked-lm", ["{wrong}/alone: ", "discriminator/", "generator/"]),
         ("{runs}/electra/discriminator", "not-masked-lm", ["{runs}/electra/discriminator: ", " {runs}/electra,"]),
-        ("{wrong}/drawn", "generator-not-network", ["{wrong}/drawn: ", "unigram", "--generator.kind masked-lm"]),
+        ("{wrong}/drawn", "not-masked-lm", ["{wrong}/drawn: ", "unigram", "--generator.kind masked-lm"]),
         ("{wrong}/pair", "missing-option", ["{wrong}/pair: ", "config.yaml", "--mask-fraction"]),
         ("{wrong}/mixed", "other-tokenizer", ["{wrong}/mixed/generator: ", "{wrong}/mixed/discriminator"]),
     ],

@@ -123,7 +123,7 @@ def load_electra_filler(
         )
         if config is not None and config.generator.kind != "masked-lm":
             raise ModelError(
-                "generator-not-network",
+                "not-masked-lm",
                 f"{model}: its generator is {config.generator.kind} samples, not a network that predicts tokens from a "
                 "context; name a run with --generator.kind masked-lm",
             )
