@@ -250,10 +250,11 @@ def check_predict_words(words: Sequence[str]) -> None:
         is_text = named and not (Path(source).suffix or Path(source).exists() or source.startswith(("-", "hf://")))
         is_value = before.startswith("--") and "=" not in before
         if is_text or not (is_value or word.startswith("-")):
+            code, problem = ("text-as-file", "is not a file") if named else ("text-as-option", "is not an option")
             raise UsageError(
-                "text-as-option",
-                f"{shlex.quote(source)}: {'no such file' if named else 'is no option'}; texts are read from a file, "
-                f"--input FILE, or from standard input: echo {shlex.quote(source)} | electra predict --model MODEL --input -",
+                code,
+                f"{shlex.quote(source)} {problem}; texts are read from a file, --input FILE, or from standard input: "
+                f"echo {shlex.quote(source)} | electra predict --model MODEL --input -",
             )
 
 

@@ -1,4 +1,4 @@
-"""`electra fill-mask` and `electra evaluate-mlm`, beside Hugging Face's networks; every bad input as one line."""
+"""`electra fill-mask` and `electra evaluate-mlm`: comparison with Hugging Face's networks, and errors for invalid input."""
 
 import io
 import shutil
@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
-from support.command_line import error
+from support.errors import fails, notices, raises
 from support.toy import TINY_RUN
 from transformers import (
     AutoTokenizer,
@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     prepare(Corpus((str(text),)), tokenizer, folder / "data", seq_len=24, workers=1, heldout=0.2)
     for name, objective in (("electra", "electra"), ("bert", "mlm")):
         electra.pretrain(data=str(folder / "data"), out=str(folder / name), objective=objective, **TINY_RUN)
-    weights = folder / "electra/discriminator/model.safetensors"  # so little training gives it no opinion: here is one
+    weights = folder / "electra/discriminator/model.safetensors"  # after 12 steps its outputs are nearly constant
     tensors, draw = load_file(weights), torch.Generator().manual_seed(0)
     for name in ("dense", "dense_prediction"):
         tensor = tensors[f"discriminator_predictions.{name}.weight"]
@@ -66,12 +66,14 @@ def pair(runs: Path) -> tuple:
 
 @torch.no_grad()
 def hf_answers(pair: tuple, ids: torch.Tensor, types: torch.Tensor, position: int, a: float) -> list[tuple]:
-    """(token id, probability, p_G, D) of a text's candidates by Hugging Face's networks, the best first."""
+    """Compute (token id, probability, p_G, D) of a text's candidates with Hugging Face's networks, the best first."""
     tokenizer, generator, discriminator = pair
     p_g = generator(ids[None], token_type_ids=types[None]).logits[0, position].double().softmax(0)
     p_g[tokenizer.mask_token_id] = 0
     p_g /= p_g.sum()
-    p_g[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0  # never masked, so no answers
+    p_g[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = (
+        0  # special tokens are never answers
+    )
     p_g, candidates = p_g.topk(CANDIDATES)
     rows = ids.repeat(CANDIDATES, 1)
     rows[:, position] = candidates
@@ -81,7 +83,7 @@ def hf_answers(pair: tuple, ids: torch.Tensor, types: torch.Tensor, position: in
 
 
 @pytest.mark.slow
-def test_an_electra_answers_by_the_formula(runs: Path, pair: tuple) -> None:
+def test_electra_probabilities_follow_the_formula(runs: Path, pair: tuple) -> None:
     rows = electra.fill_mask([TWO, "the cat [MASK] ."], model=str(runs / "electra"), top=4, candidates=CANDIDATES)
     assert [(row["text"], row["mask"]) for row in rows] == [(TWO, 0), (TWO, 1), ("the cat [MASK] .", 0)]
     tokenizer = pair[0]
@@ -97,8 +99,8 @@ def test_an_electra_answers_by_the_formula(runs: Path, pair: tuple) -> None:
             )
 
 
-def retold(run: Path, out: Path, **changes: object) -> Path:
-    """A copy of a finished run whose configuration says other things, by dotted names."""
+def copy_run(run: Path, out: Path, **changes: object) -> Path:
+    """Copy a finished run and change its configuration; the names of the options are dotted."""
     shutil.copytree(run, out, ignore=shutil.ignore_patterns("checkpoints", "data"))
     config = flatten(yaml.safe_load((out / "config.yaml").read_text()))
     (out / "config.yaml").write_text(yaml.safe_dump(config | changes))
@@ -106,16 +108,16 @@ def retold(run: Path, out: Path, **changes: object) -> Path:
 
 
 @pytest.mark.slow
-def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
+def test_parameters_come_from_the_configuration_of_the_run(runs: Path, tmp_path: Path) -> None:
     network = load_filler(runs / "electra").network
     assert (network.unmasked_per_masked, network.temperature) == (3.0, 1.0)
     assert load_filler(runs / "electra", mask_fraction=0.2).network.unmasked_per_masked == 4.0
-    other = retold(runs / "electra", tmp_path / "a", **{"masking.fraction": 0.5, "generator.temperature": 2.0})
+    other = copy_run(runs / "electra", tmp_path / "a", **{"masking.fraction": 0.5, "generator.temperature": 2.0})
     network = load_filler(other).network
     assert (network.unmasked_per_masked, network.temperature) == (1.0, 2.0)
     (other / "config.yaml").unlink()
     assert load_filler(other, mask_fraction=0.2).network.unmasked_per_masked == 4.0
-    masked_only = retold(runs / "electra", tmp_path / "b", objective="electra-15")
+    masked_only = copy_run(runs / "electra", tmp_path / "b", objective="electra-15")
     assert load_filler(masked_only).network.unmasked_per_masked == 0.0
 
 
@@ -128,23 +130,27 @@ def test_how_the_run_was_trained_decides(runs: Path, tmp_path: Path) -> None:
         {"contrast.weight": 1.0},
     ],
 )
-def test_where_the_formula_is_an_approximation_it_is_said(
-    runs: Path, tmp_path: Path, changes: dict, capsys: pytest.CaptureFixture
+def test_a_notice_names_options_for_which_the_formula_is_an_approximation(
+    runs: Path, tmp_path: Path, changes: dict, caplog: pytest.LogCaptureFixture
 ) -> None:
     load_filler(runs / "electra")
-    assert not capsys.readouterr().out
-    load_filler(retold(runs / "electra", tmp_path / "run", **changes))
-    said = f"trained with {next(iter(changes))}, for which the formula of Appendix G is an approximation"
-    assert said in capsys.readouterr().out
+    assert not caplog.records
+    load_filler(copy_run(runs / "electra", tmp_path / "run", **changes))
+    (notice,) = notices(caplog, "inexact-formula")
+    assert f"{tmp_path / 'run'}: " in notice
+    assert next(iter(changes)) in notice
 
 
 @pytest.mark.parametrize("name", ["electra", "bert"])
 def test_a_text_longer_than_those_of_pretraining_is_answered_with_a_warning(
-    runs: Path, name: str, capsys: pytest.CaptureFixture
+    runs: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for birds, said in ((20, False), (21, True)):  # with [CLS], [MASK], "." and [SEP]: 24 tokens, then 25
-        assert electra.fill_mask(f"[MASK] {'cat ' * birds}.", model=str(runs / name))
-        assert ("pre-trained on up to 24" in capsys.readouterr().out) == said
+    for words, tokens in ((20, 24), (21, 25)):  # [CLS], [MASK], "." and [SEP] besides the words
+        assert electra.fill_mask(f"[MASK] {'cat ' * words}.", model=str(runs / name))
+        found = notices(caplog, "longer-than-pretraining")
+        assert len(found) == (tokens > 24)
+    assert f" {tokens} " in found[0]
+    assert " 24;" in found[0]
 
 
 @pytest.mark.parametrize("name", ["bert", "bert/masked_lm", "electra/generator"])
@@ -168,14 +174,13 @@ def test_the_command_prints_what_the_function_returns(runs: Path, capsys: pytest
     electra.cli.main(["fill-mask", "--model", str(runs / "electra"), TWO, "the cat [MASK] mice .", "--top", "3"])
     lines = capsys.readouterr().out.splitlines()
     rows = electra.fill_mask([TWO, "the cat [MASK] mice ."], model=str(runs / "electra"), top=3)
-    assert [line for line in lines if "[MASK]" in line] == [
-        f"{TWO}  ([MASK] 1 of 2, the others unchanged)",
-        f"{TWO}  ([MASK] 2 of 2, the others unchanged)",
-        "the cat [MASK] mice .",
-    ]
+    first, second, third = (line for line in lines if "[MASK]" in line)
+    assert first.startswith(f"{TWO}  ([MASK] 1 of 2")
+    assert second.startswith(f"{TWO}  ([MASK] 2 of 2")
+    assert third == "the cat [MASK] mice ."
     assert lines[1].split() == ["token", "probability", "generator", "original", "(D)"]
-    for row, first in zip(rows, (2, 7, 12), strict=True):
-        for answer, line in zip(row["answers"], lines[first : first + 3], strict=True):
+    for row, start in zip(rows, (2, 7, 12), strict=True):
+        for answer, line in zip(row["answers"], lines[start : start + 3], strict=True):
             token, *numbers = answer.values()
             assert line.split() == [token, *(f"{number:.4f}" for number in numbers)]
 
@@ -188,7 +193,7 @@ def test_texts_from_standard_input(runs: Path, capsys: pytest.CaptureFixture, mo
 
 
 def test_many_contexts_are_answered_as_each_alone(runs: Path) -> None:
-    """More than go through the networks at once, of different lengths."""
+    """The texts differ in length and are more than one batch."""
     texts = [f"the cat [MASK] {'mice ' * (i % 9)}." for i in range(40)]
     together = electra.fill_mask(texts, model=str(runs / "electra"), top=3, candidates=10)
     for i in (0, 8, 39):
@@ -224,8 +229,10 @@ def test_one_token_of_each_example_is_masked(runs: Path) -> None:
 
 
 @torch.no_grad()
-def test_the_evaluation_counted_another_way(runs: Path, pair: tuple, capsys: pytest.CaptureFixture) -> None:
-    """Example by example with Hugging Face's networks: accuracies, and the recall of the generator's candidates."""
+def test_accuracies_agree_with_hugging_face(
+    runs: Path, pair: tuple, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture
+) -> None:
+    """Accuracies, and the recall of the generator's candidates, computed example by example with Hugging Face's networks."""
     metrics = electra.evaluate_mlm(str(runs / "electra"), bert=str(runs / "bert"), examples=50, candidates=CANDIDATES)
     bert = ElectraForMaskedLM.from_pretrained(runs / "bert/masked_lm").eval()
     right = dict.fromkeys(("electra", "generator", "bert", "candidates"), 0)
@@ -249,14 +256,16 @@ def test_the_evaluation_counted_another_way(runs: Path, pair: tuple, capsys: pyt
         "candidates": CANDIDATES,
     }
     assert 1 > metrics["upper_bound"] >= max(metrics["electra_accuracy"], metrics["generator_accuracy"]) > 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"50 held-out examples of {runs / 'data'}, one token of each masked" in said
+    (notice,) = notices(caplog, "heldout-examples")
+    assert notice.startswith("50 ")
+    assert str(runs / "data") in notice
+    capsys.readouterr()
     electra.display.show_evaluate_mlm(metrics, {})
     assert f"BERT {metrics['bert_accuracy']:.1%} ±" in " ".join(capsys.readouterr().out.split())
 
 
-def test_with_all_candidates_the_right_one_is_among_them(runs: Path, tmp_path: Path, text: Path) -> None:
-    """On other data than the run's own, with fewer examples than are asked for."""
+def test_upper_bound_with_all_candidates_is_1(runs: Path, tmp_path: Path, text: Path) -> None:
+    """The data is not that of the run, and has fewer examples than requested."""
     data = electra.prepare(
         str(text / "b.txt"), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=16, workers=1
     )
@@ -268,7 +277,7 @@ def test_with_all_candidates_the_right_one_is_among_them(runs: Path, tmp_path: P
 
 @pytest.fixture(scope="module")
 def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
-    """Directories that can be taken for a model."""
+    """Directories that may be mistaken for a model."""
     folder = tmp_path_factory.mktemp("wrong")
     shutil.copytree(runs / "electra/discriminator", folder / "alone")
     shutil.copytree(runs / "electra/discriminator", folder / "pair/discriminator")
@@ -284,7 +293,7 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
     }
     ElectraForSequenceClassification(ElectraConfig(**sizes)).save_pretrained(folder / "finetuned")
     electra.tokenizer(str(text), out=str(folder / "cased"), vocab_size=160, cased=True)
-    shutil.rmtree(retold(runs / "electra", folder / "drawn", **{"generator.kind": "unigram"}) / "generator")
+    shutil.rmtree(copy_run(runs / "electra", folder / "drawn", **{"generator.kind": "unigram"}) / "generator")
     shutil.copytree(runs / "electra/discriminator", folder / "mixed/discriminator")
     for source, name in (("electra/generator", "mixed/generator"), ("bert/masked_lm", "cased_bert")):
         shutil.copytree(runs / source, folder / name)
@@ -293,93 +302,82 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "code", "values"),
     [
-        ("{wrong}/nowhere", "nowhere: not a model directory (no such file or directory)"),
-        ("{wrong}", ": not a model directory, it has no config.json"),
-        ("{wrong}/unfinished", "unfinished: the run is not finished, so it has no networks yet"),
-        (
-            "{wrong}/finetuned",
-            "finetuned: has no pre-training head; it is an encoder without a head, or a fine-tuned model",
-        ),
-        ("{wrong}/alone", "alone: a discriminator, which ranks the candidates of its generator; name a folder with "),
-        ("{runs}/electra/discriminator", "of its generator; name {runs}/electra, which contains both"),
-        ("{wrong}/drawn", "drawn: its generator is unigram samples, not a network that predicts tokens from a context"),
-        (
-            "{wrong}/pair",
-            "pair: has no config.yaml with the share of tokens masked in pre-training; give ",
-        ),
-        (
-            "{wrong}/mixed",
-            "mixed/generator: its tokenizer differs from that of {wrong}/mixed/discriminator; use a generator",
-        ),
+        ("{wrong}/nowhere", "missing", ["{wrong}/nowhere: ", "hf download"]),
+        ("{wrong}", "not-model", ["{wrong}: ", "config.json"]),
+        ("{wrong}/unfinished", "unfinished", ["{wrong}/unfinished: "]),
+        ("{wrong}/finetuned", "no-head", ["{wrong}/finetuned: "]),
+        ("{wrong}/alone", "not-masked-lm", ["{wrong}/alone: ", "discriminator/", "generator/"]),
+        ("{runs}/electra/discriminator", "not-masked-lm", ["{runs}/electra/discriminator: ", " {runs}/electra,"]),
+        ("{wrong}/drawn", "not-masked-lm", ["{wrong}/drawn: ", "unigram", "--generator.kind masked-lm"]),
+        ("{wrong}/pair", "missing-option", ["{wrong}/pair: ", "config.yaml", "--mask-fraction"]),
+        ("{wrong}/mixed", "other-tokenizer", ["{wrong}/mixed/generator: ", "{wrong}/mixed/discriminator"]),
     ],
 )
-def test_models_that_cannot_answer(
-    runs: Path, wrong: Path, model: str, message: str, capsys: pytest.CaptureFixture
+def test_models_that_cannot_fill_masks_are_rejected(
+    runs: Path, wrong: Path, model: str, code: str, values: list[str]
 ) -> None:
     words = ["fill-mask", "the [MASK] .", "--model", model.format(runs=runs, wrong=wrong)]
-    assert message.format(runs=runs, wrong=wrong) in error(capsys, *words)
+    fails(words, code, *(value.format(runs=runs, wrong=wrong) for value in values))
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "values"),
     [
-        (["the cat ."], "'the cat .': has no [MASK] (in capitals and brackets) to fill"),
-        (["the [MASK] .", "the [mask]\n."], "'the [mask] .': has no [MASK]"),
-        (["the " * 40 + "[MASK]"], "43 tokens with [CLS] and [SEP], but the model has 32 positions; shorten the text"),
-        (["the [MASK] .", "--candidates", "0"], "--candidates is 0; it must be at least 1"),
-        (["the [MASK] .", "--top", "0"], "--top is 0; it must be at least 1"),
-        (["the [MASK] .", "--top", "6", "--candidates", "5"], "--top 6 is more than --candidates 5"),
-        (["the [MASK] .", "--mask-fraction", "0.7"], "masking.fraction is 0.7; it must be between 0 and 0.5"),
-        (["-"], "no text to fill; give one with [MASK]"),
-        ([], "TEXT is missing; electra fill-mask --help explains it"),
+        (["the cat ."], "no-mask", ["'the cat .'", "[MASK]"]),
+        (["the [MASK] .", "the [mask]\n."], "no-mask", ["'the [mask] .'", "[MASK]"]),
+        (["the " * 40 + "[MASK]"], "longer-than-model", [" 43 ", " 32 "]),
+        (["the [MASK] .", "--candidates", "0"], "out-of-range", ["--candidates is 0", "1"]),
+        (["the [MASK] .", "--top", "0"], "out-of-range", ["--top is 0", "1"]),
+        (["the [MASK] .", "--top", "6", "--candidates", "5"], "out-of-range", ["--top 6", "--candidates 5"]),
+        (["the [MASK] .", "--mask-fraction", "0.7"], "out-of-range", ["masking.fraction", "0.7", "0.5"]),
+        (["-"], "no-text", ["[MASK]"]),
+        ([], "missing-option", ["TEXT", "electra fill-mask --help"]),
     ],
 )  # fmt: skip
-def test_texts_and_numbers_that_cannot_be(
-    runs: Path, words: list[str], message: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_invalid_texts_and_numbers_are_rejected(
+    runs: Path, words: list[str], code: str, values: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    assert message in error(capsys, "fill-mask", "--model", str(runs / "electra"), *words)
+    fails(["fill-mask", "--model", runs / "electra", *words], code, *values)
 
 
-def test_a_share_of_masked_tokens_for_a_masked_language_model(runs: Path, capsys: pytest.CaptureFixture) -> None:
-    line = error(capsys, "fill-mask", "[MASK]", "--model", str(runs / "bert"), "--mask-fraction", "0.15")
-    assert "--mask-fraction applies to an ELECTRA only" in line
+def test_mask_fraction_of_a_masked_language_model_is_rejected(runs: Path) -> None:
+    words = ["fill-mask", "[MASK]", "--model", runs / "bert", "--mask-fraction", "0.15"]
+    fails(words, "meaningless-option", "--mask-fraction", runs / "bert")
 
 
-def test_standard_input_that_is_not_utf8(
-    runs: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_input_that_is_not_utf8_is_rejected(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9 [MASK]\n"), encoding="utf-8"))
-    assert "standard input: not UTF-8" in error(capsys, "fill-mask", "-", "--model", str(runs / "bert"))
+    fails(["fill-mask", "-", "--model", runs / "bert"], "not-utf8", "standard input")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "values"),
     [
-        ("{runs}/electra --examples 0", "--examples is 0; it must be at least 1"),
-        ("{runs}/electra --candidates 0", "--candidates is 0; it must be at least 1"),
-        ("{runs}/bert", "bert: a masked language model; name an ELECTRA run, and use this one as --bert"),
-        ("{runs}/electra --bert {runs}/electra", "electra: a discriminator; name a run of --objective mlm"),
-        ("{runs}/electra --bert {wrong}/cased_bert", "cased_bert: its tokenizer differs from the ELECTRA's"),
-        ("{wrong}/pair", "pair: not a run directory, it has no config.yaml"),
-        ("{wrong}/unfinished", "unfinished: the run is not finished"),
+        ("{runs}/electra --examples 0", "out-of-range", ["--examples is 0", "1"]),
+        ("{runs}/electra --candidates 0", "out-of-range", ["--candidates is 0", "1"]),
+        ("{runs}/bert", "not-electra", ["{runs}/bert: ", "--bert"]),
+        ("{runs}/electra --bert {runs}/electra", "not-masked-lm", ["--bert {runs}/electra: ", "--objective mlm"]),
+        ("{runs}/electra --bert {wrong}/cased_bert", "other-tokenizer", ["{wrong}/cased_bert: "]),
+        ("{wrong}/pair", "not-run", ["{wrong}/pair: ", "config.yaml"]),
+        ("{wrong}/unfinished", "unfinished", ["{wrong}/unfinished: "]),
     ],
 )
-def test_evaluations_that_cannot_be(
-    runs: Path, wrong: Path, words: str, message: str, capsys: pytest.CaptureFixture
+def test_invalid_arguments_of_evaluate_mlm_are_rejected(
+    runs: Path, wrong: Path, words: str, code: str, values: list[str]
 ) -> None:
-    assert message in error(capsys, "evaluate-mlm", *words.format(runs=runs, wrong=wrong).split())
+    expected = (value.format(runs=runs, wrong=wrong) for value in values)
+    fails(["evaluate-mlm", *words.format(runs=runs, wrong=wrong).split()], code, *expected)
 
 
-def test_a_stepping_stone_has_no_discriminator(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    run = retold(runs / "electra", tmp_path / "run", objective="replace-mlm")
-    said = error(capsys, "evaluate-mlm", str(run))
-    assert "run: --objective replace-mlm has no discriminator; name an ELECTRA run" in said
+def test_run_without_a_discriminator_is_rejected(runs: Path, tmp_path: Path) -> None:
+    run = copy_run(runs / "electra", tmp_path / "run", objective="replace-mlm")
+    fails(["evaluate-mlm", run], "not-electra", f"{run}: ", "--objective replace-mlm")
 
 
-def test_examples_longer_than_the_positions(runs: Path, text: Path, tmp_path: Path) -> None:
+def test_examples_longer_than_the_positions_are_rejected(runs: Path, text: Path, tmp_path: Path) -> None:
     data = electra.prepare(str(text), tokenizer=str(runs / "tokenizer"), out=str(tmp_path / "d"), seq_len=40, workers=1)
-    with pytest.raises(DataError, match="prepared with sequences of 40 tokens, .*electra has 32 positions"):
+    with raises(DataError, "longer-than-model", data, " 40 ", " 32 ", "--seq-len"):
         electra.evaluate_mlm(str(runs / "electra"), data=str(data))

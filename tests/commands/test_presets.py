@@ -1,4 +1,4 @@
-"""Presets against the paper's Table 6, and the quirks of the original code."""
+"""Presets compared with the paper's Table 6, and the settings of the original code."""
 
 from dataclasses import replace
 
@@ -51,14 +51,14 @@ def test_default_configuration_is_small() -> None:
 
 @pytest.mark.parametrize("preset", [small, base, large])
 def test_reference(preset) -> None:
-    plain, quirky = preset(), reference(preset())
-    assert quirky.masking.with_replacement
-    assert not quirky.optimizer.bias_correction
-    assert quirky.schedule.kind == "linear-product"
-    assert quirky.training.means == "local"
-    assert (quirky.masking.mlm_mask, quirky.masking.mlm_random) == (0.85, 0.0)
+    plain, original = preset(), reference(preset())
+    assert original.masking.with_replacement
+    assert not original.optimizer.bias_correction
+    assert original.schedule.kind == "linear-product"
+    assert original.training.means == "local"
+    assert (original.masking.mlm_mask, original.masking.mlm_random) == (0.85, 0.0)
     back = replace(
-        quirky, masking=plain.masking, optimizer=plain.optimizer, schedule=plain.schedule, training=plain.training
+        original, masking=plain.masking, optimizer=plain.optimizer, schedule=plain.schedule, training=plain.training
     )
     assert back == plain, "nothing else changes"
     assert replace(small(), objective="mlm").objective == "mlm"

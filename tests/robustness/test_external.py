@@ -1,4 +1,4 @@
-"""Input from outside that is no data: special files, YAML that grows, values no option can have, names with escapes."""
+"""Unusual external input: special files, large or unsafe YAML, invalid values of options, names with control characters."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ import pytest
 import yaml
 import zstandard
 from rich.table import Table
-from support.command_line import error
+from support.errors import check_error, fails, raises
 
 import electra
 from electra import cli, console
@@ -39,47 +39,46 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "values"),
     [
-        (BOMB, "line 2 has an alias (*a); write out its value"),
-        ("seed: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "--seed: expected int, got {a: &a "),
-        ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "preset: expected tiny, small, "),
-        ("a: " + "[" * 30_000, "line 1 has values nested more than 20 deep"),
-        ("a: " + "{b: " * 30_000, "line 1 has values nested more than 20 deep"),
-        ("steps: " + "9" * 5000, "line 1 has a number of 5,000 characters"),
-        ("steps: 1" + ":59" * 5000, "line 1 has a number of 15,001 characters"),
-        ("steps: " + "9" * 30, "--steps: expected a number of at most 9,007,199,254,740,992 (2^53)"),
-        ("hours: .inf", "--hours: expected a finite number, got inf"),
-        ("3: 4", "the name '3', which is not text"),
-        ("seed: 1\nyes: 4", "line 2 has the name 'yes', which is not text"),
-        ("model: {1.5: 4}", "the name '1.5', which is not text"),
-        ("seed: 1\nseed: 2", "line 2 has the name 'seed' a second time"),
-        ("? [a, b]\n: c", "line 1 has the name of several values, which is not text"),
-        ("steps: {a: 1}", "--steps: expected int or null, got names and values"),
-        ("steps: 0x_", "not a config file (invalid literal"),
-        ("steps: 2001-99-99", "--steps: expected int or null, got 2001-99-99"),
-        ("<<: 5", "which has a special meaning in YAML"),
-        ('preset: "\\ud800"', "line 1 has a NUL character or half a surrogate pair"),
-        ('preset: "a\\0b"', "line 1 has a NUL character or half a surrogate pair"),
-        ("x" * (MAX_BYTES + 1), "more than 2,097,152 bytes"),
-        ("\x1b[31m", "not a config file"),
-        ("seed: 1:2:3:4", "line 1 has 1:2:3:4, which YAML reads as a base-60 number"),
-        ("model: canary.Class", "--model is a group of options; name one of them, such as --model.vocab-size"),
-        ("model: {class_path: canary.Class}", "there is no option --model.class-path"),
-        ("model.class_path: canary.Class", "there is no option --model.class-path"),
-        ('x: !!python/object/apply:os.mkdir ["executed"]', "line 1 has a tag (tag:yaml.org,2002:python/object/apply:os.mkdir)"),
+        (BOMB, "yaml-alias", ["line 2", "*a"]),
+        ("seed: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "wrong-type", ["--seed", "int", "{a: &a "]),
+        ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "unknown-choice", ["preset", "tiny, small, ", "{a: &a "]),
+        ("a: " + "[" * 30_000, "too-deep", ["line 1", " 20 "]),
+        ("a: " + "{b: " * 30_000, "too-deep", ["line 1", " 20 "]),
+        ("steps: " + "9" * 5000, "too-many-digits", ["line 1", "5,000"]),
+        ("steps: 1" + ":59" * 5000, "too-many-digits", ["line 1", "15,001"]),
+        ("steps: " + "9" * 30, "out-of-range", ["--steps", "9,007,199,254,740,992"]),
+        ("hours: .inf", "not-finite", ["--hours", "inf"]),
+        ("3: 4", "name-not-text", ["line 1", "'3'"]),
+        ("seed: 1\nyes: 4", "name-not-text", ["line 2", "'yes'"]),
+        ("model: {1.5: 4}", "name-not-text", ["'1.5'"]),
+        ("seed: 1\nseed: 2", "repeated-name", ["line 2", "'seed'"]),
+        ("? [a, b]\n: c", "name-not-text", ["line 1"]),
+        ("steps: {a: 1}", "wrong-type", ["--steps", "int or null"]),
+        ("steps: 0x_", "not-yaml", []),
+        ("steps: 2001-99-99", "wrong-type", ["--steps", "int or null", "2001-99-99"]),
+        ("<<: 5", "special-value", ["'<<'"]),
+        ('preset: "\\ud800"', "unprintable", ["line 1"]),
+        ('preset: "a\\0b"', "unprintable", ["line 1"]),
+        ("x" * (MAX_BYTES + 1), "too-large", ["2,097,152"]),
+        ("\x1b[31m", "not-yaml", []),
+        ("seed: 1:2:3:4", "base-60", ["line 1", "1:2:3:4"]),
+        ("model: canary.Class", "option-group", ["--model ", "--model.vocab-size"]),
+        ("model: {class_path: canary.Class}", "unknown-option", ["--model.class-path"]),
+        ("model.class_path: canary.Class", "unknown-option", ["--model.class-path"]),
+        ('x: !!python/object/apply:os.mkdir ["executed"]', "yaml-tag", ["line 1", "tag:yaml.org,2002:python/object/apply:os.mkdir"]),
     ],
 )  # fmt: skip
 def test_invalid_yaml_is_rejected(
-    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    content: str, code: str, values: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "canary.py").write_text("import os\nos.mkdir('executed')\nclass Class: pass\n")
     (tmp_path / "c.yaml").write_text(content)
-    line = error(capsys, "pretrain", "a", "--out", "r", "--config", "c.yaml")
-    assert line.startswith("c.yaml: ") or "preset" in message
-    assert message in line
+    error = fails(["pretrain", "a", "--out", "r", "--config", "c.yaml"], code, *values)
+    assert str(error).startswith("c.yaml: ") or "preset" in values
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.yaml", "canary.py"]
 
 
@@ -93,28 +92,27 @@ def test_saved_configurations_are_plain_yaml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "values"),
     [
-        (["--seed", ONE_LINE_BOMB], "--seed: expected int, got {a: &a "),
-        ([f"--hours={ONE_LINE_BOMB}"], "--hours: expected float or null, got {a: &a "),
-        (["--preset", ONE_LINE_BOMB], "preset: expected tiny, small, "),
-        (["--documents", ONE_LINE_BOMB], "--documents: expected blank-line, file or line, got {a: &a "),
-        (["--optimizer.learning-rate", "!!timestamp x"], "--optimizer.learning-rate: expected float, got !!timestamp x"),
-        (["--optimizer.learning-rate", "1e400"], "--optimizer.learning-rate: expected a finite number, got inf"),
-        (["--seed", "9" * 5000], "--seed: expected int, got 999"),
-        (["--seed", "9" * 30], "--seed: expected a number of at most 9,007,199,254,740,992"),
-        (["--seed", "[" * 5000], "--seed: expected int, got [[["),
-        (["--text-field", "\udcff"], r"--text-field: \udcff holds bytes that are not UTF-8"),
-        (["--model", "canary.Class"], "--model is a group of options; name one of them, such as --model.vocab-size"),
-        (["--model=canary.Class"], "--model is a group of options"),
-        (["--model", "/dev/zero"], "--model is a group of options"),
-        (["--config", "/dev/zero"], "/dev/zero: a device, expected a regular file"),
+        (["--seed", ONE_LINE_BOMB], "wrong-type", ["--seed", "int", "{a: &a "]),
+        ([f"--hours={ONE_LINE_BOMB}"], "wrong-type", ["--hours", "float or null", "{a: &a "]),
+        (["--preset", ONE_LINE_BOMB], "unknown-choice", ["--preset", "tiny, small, ", "{a: &a "]),
+        (["--documents", ONE_LINE_BOMB], "unknown-choice", ["--documents", "blank-line, file or line", "{a: &a "]),
+        (["--optimizer.learning-rate", "!!timestamp x"], "wrong-type", ["--optimizer.learning-rate", "float", "!!timestamp x"]),
+        (["--optimizer.learning-rate", "1e400"], "not-finite", ["--optimizer.learning-rate", "inf"]),
+        (["--seed", "9" * 5000], "wrong-type", ["--seed", "int", "999"]),
+        (["--seed", "9" * 30], "out-of-range", ["--seed", "9,007,199,254,740,992"]),
+        (["--seed", "[" * 5000], "wrong-type", ["--seed", "int", "[[["]),
+        (["--text-field", "\udcff"], "unprintable", ["--text-field", r"\udcff"]),
+        (["--model", "canary.Class"], "option-group", ["--model ", "--model.vocab-size"]),
+        (["--model=canary.Class"], "option-group", ["--model ", "--model.vocab-size"]),
+        (["--model", "/dev/zero"], "option-group", ["--model ", "--model.vocab-size"]),
+        (["--config", "/dev/zero"], "special-file", ["/dev/zero"]),
     ],
 )  # fmt: skip
-def test_invalid_arguments_are_rejected(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
-    line = error(capsys, "pretrain", "a", "--out", "r", *words)
-    assert message in line
-    assert len(line) < 2100
+def test_invalid_values_of_options_are_rejected(words: list[str], code: str, values: list[str]) -> None:
+    error = fails(["pretrain", "a", "--out", "r", *words], code, *values)
+    assert len(str(error)) < 2100
 
 
 COMMANDS = {
@@ -130,38 +128,33 @@ COMMANDS = {
 
 @pytest.mark.parametrize("out", ["", " ", "\t"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_empty_output(
-    command: str, out: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where a shell variable is not set: an empty path would be the current folder."""
+def test_blank_output_is_rejected(command: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell variable that is not set gives an empty path, which would be the current folder."""
     monkeypatch.chdir(tmp_path)
-    assert "--out is empty; name a directory or file" in error(capsys, command, *COMMANDS[command], "--out", out)
+    fails([command, *COMMANDS[command], "--out", out], "empty-option", "--out")
     assert not any(tmp_path.iterdir())
 
 
-def test_an_empty_task(capsys: pytest.CaptureFixture) -> None:
-    assert "no task is named; there are " in error(capsys, "finetune", "", "--model", "m", "--data", "d", "--out", "o")
+def test_empty_task_is_rejected() -> None:
+    fails(["finetune", "", "--model", "m", "--data", "d", "--out", "o"], "missing-task", "cola, sst2")
 
 
 @pytest.mark.parametrize("out", [".", "..", "/dev/null", "folder", "pipe"])
-def test_predictions_do_not_replace_a_device(
-    out: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predictions_replace_regular_files_only(out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    line = error(capsys, "predict", "--model", "m", "--input", "a.txt", "--out", out)
-    assert line == f"--out {out}: not a regular file; name a file to write, or omit --out"
+    fails(["predict", "--model", "m", "--input", "a.txt", "--out", out], "not-regular-file", f"--out {out}: ")
 
 
-def test_an_empty_output_in_python() -> None:
+def test_empty_output_is_rejected_in_python() -> None:
     for call in (
         lambda: electra.pretrain("a", out=""),
         lambda: electra.finetune("sst2", model="m", out=""),
         lambda: electra.tokenizer("a", out=""),
         lambda: list(electra.predict("m", "a", out="")),
     ):
-        with pytest.raises(UsageError, match="--out is empty"):
+        with raises(UsageError, "empty-option", "--out"):
             call()
 
 
@@ -170,31 +163,30 @@ def test_special_files_are_rejected(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(tmp_path / "socket"))
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
-    for name, kind in {"pipe": "a named pipe", "link": "a named pipe", "socket": "a socket"}.items():
-        with pytest.raises(DataError, match=f"{name}: {kind}, expected a regular file"):
+    for name, kind in {"pipe": "named pipe", "link": "named pipe", "socket": "socket"}.items():
+        with raises(DataError, "special-file", f"{tmp_path / name}: ", kind):
             refuse_special_file(tmp_path / name, DataError)
-    with pytest.raises(DataError, match="/dev/null: a device"):
+    with raises(DataError, "special-file", "/dev/null: ", "device"):
         refuse_special_file(Path("/dev/null"), DataError)
     refuse_special_file(tmp_path, DataError)
     refuse_special_file(tmp_path / "nowhere", DataError)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "values"),
     [
-        ("{", "x:1: not JSON: Expecting property name enclosed in double quotes (column 2)"),
-        ("[\n]]", "x:1: not JSON: Extra data (line 2, column 2)"),
-        ("[" * 100_000, "x:1: not JSON that can be read: nested too deeply"),
-        ("9" * 5000, "x:1: not JSON that can be read: a number of more than 4,300 digits"),
-        (r'{"a": ["\ud800"]}', "x:1: half a surrogate pair, which is not a character"),
-        (rb'{"\uDFFF": 1}', "x:1: half a surrogate pair, which is not a character"),
-        (b'"\xff"', "x:1: not JSON that can be read: not UTF-8 at byte 1"),
+        ("{", "not-json", ["column 2"]),
+        ("[\n]]", "not-json", ["line 2, column 2"]),
+        ("[" * 100_000, "too-deep", []),
+        ("9" * 5000, "too-many-digits", ["4,300"]),
+        (r'{"a": ["\ud800"]}', "half-surrogate", []),
+        (rb'{"\uDFFF": 1}', "half-surrogate", []),
+        (b'"\xff"', "not-utf8", ["byte 1"]),
     ],
 )  # fmt: skip
-def test_invalid_json_is_rejected(text: str | bytes, message: str) -> None:
-    with pytest.raises(TextError) as raised:
+def test_invalid_json_is_rejected(text: str | bytes, code: str, values: list[str]) -> None:
+    with raises(TextError, code, "x:1: ", *values):
         decode_json(text, "x:1", TextError)
-    assert str(raised.value) == message
 
 
 def test_valid_json_is_parsed() -> None:
@@ -203,6 +195,7 @@ def test_valid_json_is_parsed() -> None:
 
 
 NASTY = "a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
+NASTY_PATH = "a\nb\x1b[31m.txt"
 SHOWN = r"a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
 
 
@@ -235,11 +228,13 @@ def test_progress_bars_are_printed_escaped(monkeypatch: pytest.MonkeyPatch, caps
     assert "\x9b" not in out
 
 
-def test_names_in_errors_are_printed_escaped(capsys: pytest.CaptureFixture) -> None:
-    assert error(capsys, "tokenizer", "a\nb\x1b[31m.txt", "--out", "r").startswith(r"a\nb\x1b[31m.txt: cannot be read")
+@pytest.mark.parametrize("words", [["tokenizer", NASTY_PATH, "--out", "r"], ["evaluate", NASTY_PATH]])
+def test_names_in_errors_are_printed_escaped(words: list[str], capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["evaluate", "a\nb\x1b[31m"])
-    assert "\x1b" not in capsys.readouterr().err
+        cli.main(words)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(r"electra: error: a\nb\x1b[31m.txt: ")
+    assert line.isprintable()
 
 
 @pytest.mark.slow
@@ -260,28 +255,34 @@ def test_a_terminal_of_another_encoding(encoding: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["tokenizer", "prepare", "pretrain"])
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet", "a.txt.gz", "a.parquet.zst", "folder/a.txt"])
-def test_a_named_pipe_among_text(name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_named_pipes_among_text_are_rejected(name: str, command: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     os.mkfifo(path)
-    words = {"prepare": ["--tokenizer", str(tmp_path)]}.get(command, [])
-    line = error(capsys, command, str(path.parent if "/" in name else path), "--out", str(tmp_path / "out"), *words)
-    assert line.startswith(f"{path}: a named pipe, expected a regular file")
+    words = {"prepare": ["--tokenizer", tmp_path]}.get(command, [])
+    source = path.parent if "/" in name else path
+    fails([command, source, "--out", tmp_path / "out", *words], "special-file", f"{path}: ", "named pipe")
 
 
-def test_devices_among_text(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").symlink_to("/dev/zero")
-    line = error(capsys, "tokenizer", str(tmp_path / "a.txt"), "--out", str(tmp_path / "out"))
-    assert line.startswith(f"{tmp_path / 'a.txt'}: a device")
-    assert "an empty name among the text" in error(capsys, "tokenizer", "", "--out", str(tmp_path / "out"))
+def test_devices_among_text_are_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.symlink_to("/dev/zero")
+    fails(["tokenizer", file, "--out", tmp_path / "out"], "special-file", f"{file}: ", "device")
+
+
+def test_empty_names_among_text_are_rejected(tmp_path: Path) -> None:
+    fails(["tokenizer", "", "--out", tmp_path / "out"], "empty-name")
 
 
 @pytest.mark.parametrize("read", READERS_OF_DATA, ids=lambda read: read.__name__)
-def test_a_named_pipe_among_data(read: Callable, tmp_path: Path) -> None:
+def test_named_pipes_among_data_are_rejected(read: Callable, tmp_path: Path) -> None:
+    """A reader rejects a pipe, or the format that the name of the pipe stands for."""
     for name in ("a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.parquet.gz", "a.json", "a.json.gz", "a.conll"):
         os.mkfifo(tmp_path / name)
-        with pytest.raises(DataError, match="a named pipe|not a table|not a known kind"):
+        with pytest.raises(DataError) as raised:
             list(read(tmp_path / name))
+        assert raised.value.code in ("special-file", "unknown-format")
+        check_error(raised.value, DataError, raised.value.code, tmp_path / name)
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
@@ -294,64 +295,62 @@ def test_decompressed_size_is_limited(ending: str, tmp_path: Path, monkeypatch: 
     assert read_table(packed).get_column("text") == ["a b c"] * 3
     monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 3_000_000)
     packed.write_bytes(pack(bytes(4_000_000)))
-    with pytest.raises(
-        TextError, match=rf"a\.parquet\{ending}: more than 0.0 GB decompressed; decompress it, and give"
-    ):
+    with raises(TextError, "too-large", f"{packed}: "):
         list(read_parquet(packed, ReadOptions()))
-    with pytest.raises(DataError, match=rf"a\.parquet\{ending}: more than 0.0 GB decompressed"):
+    with raises(DataError, "too-large", f"{packed}: "):
         read_table(packed)
     monkeypatch.setattr(data, "MAX_DOCUMENT_BYTES", 3_000_000)
     (tmp_path / f"a.json{ending}").write_bytes(pack(b" " * 4_000_000))
-    with pytest.raises(DataError, match=rf"a\.json\{ending}: more than 3 MB unpacked, which is held in memory whole"):
+    with raises(DataError, "too-large", f"a.json{ending}: ", "3 MB"):
         read_squad(tmp_path / f"a.json{ending}")
 
 
-def test_columns_of_the_same_name(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_columns_of_the_same_name_are_rejected(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("text,x,text\na,b,c\n")
     (tmp_path / "b.csv").write_text("text,,\na,b,c\n")
     for name in ("a.parquet", "a.csv"):
-        with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
+        with raises(DataError, "repeated-column", f"{name}: ", "'text'"):
             read_table(tmp_path / name)
-        with pytest.raises(DataError, match=f"{name}: two columns are called 'text'; rename one"):
+        with raises(DataError, "repeated-column", f"{name}: ", "'text'"):
             next(stream_rows(tmp_path / name))
     assert read_table(tmp_path / "b.csv").get_column("text") == ["a"]
-    line = error(capsys, "tokenizer", str(tmp_path / "a.parquet"), "--out", str(tmp_path / "t"))
-    assert line.endswith("a.parquet: two columns are called 'text': rename one")
+    words = ["tokenizer", tmp_path / "a.parquet", "--out", tmp_path / "t"]
+    fails(words, "repeated-column", f"{tmp_path / 'a.parquet'}: ", "'text'")
 
 
 @pytest.mark.parametrize("content", [b"\0" * 1000, b"\0\x01\x7f\n" * 100, "\u200b\n".encode() * 100])
-def test_text_of_control_characters_is_rejected(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_text_of_control_characters_is_rejected(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(content)
-    line = error(capsys, "tokenizer", str(tmp_path / "a.txt"), "--out", str(tmp_path / "t"), "--vocab-size", "64")
-    assert "a.txt: only control characters" in line
+    words = ["tokenizer", tmp_path / "a.txt", "--out", tmp_path / "t", "--vocab-size", "64"]
+    fails(words, "only-control-characters", tmp_path / "a.txt")
     assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("record", "code"),
     [
-        (r'{"text": "\ud800", "label": "a"}', "half a surrogate pair"),
-        (r'{"text": "a", "\udc00": "a"}', "half a surrogate pair"),
-        ('{"text": "a", "label": %s}' % ("9" * 5000), "a number of more than 4,300 digits"),
-        ('{"text": "a", "label": %s}' % ("[" * 50_000), "nested too deeply"),
+        (r'{"text": "\ud800", "label": "a"}', "half-surrogate"),
+        (r'{"text": "a", "\udc00": "a"}', "half-surrogate"),
+        ('{"text": "a", "label": %s}' % ("9" * 5000), "too-many-digits"),
+        ('{"text": "a", "label": %s}' % ("[" * 50_000), "too-deep"),
     ],
 )  # fmt: skip
-def test_records(record: str, message: str, tmp_path: Path) -> None:
+def test_invalid_records_are_rejected(record: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "words": ["a"]}\n' + record + "\n")
     for read in (read_table, lambda path: list(stream_rows(path)), read_sentences):
-        with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{message}"):
+        with raises(DataError, code, "a.jsonl:2: "):
             read(tmp_path / "a.jsonl")
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_standard_input_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 10)
     monkeypatch.setattr("sys.stdin", io.StringIO("123456789\n" + "x" * 11))
     found = inputs.read_lines("-", "a text in each")
     assert next(found) == ("standard input, line 1", "123456789")
-    with pytest.raises(DataError, match="standard input, line 2: more than 10 characters; break it up"):
+    with raises(DataError, "too-long", "standard input, line 2: ", " 10 "):
         next(found)
     monkeypatch.setattr("sys.stdin", io.StringIO("\udcff\n"))
-    with pytest.raises(DataError, match="standard input, line 1: not UTF-8"):
+    with raises(DataError, "not-utf8", "standard input, line 1: "):
         next(inputs.read_lines("-", "a text in each"))

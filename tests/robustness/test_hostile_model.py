@@ -1,4 +1,4 @@
-"""Model directories and heads with one thing wrong: one line that names the file, nothing built, nothing executed."""
+"""Invalid model directories and heads: an error that names the file, before a model is built, and no code is executed."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.command_line import error
-from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, cut, edit, oversized, refused, write
+from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, check_short_error, cut, edit, oversized, write
+from support.errors import fails, raises
 from support.toy_tasks import TINY, WORDS, save_model, toy_tokenizer
 
 import electra
@@ -28,7 +28,7 @@ from electra.text.tokenizer import load_tokenizer
 
 
 def tensors(name: str = "model.safetensors", **changes: torch.Tensor | None) -> Damage:
-    """Replace the tensors whose names end so, with `_` for the dots; None removes them."""
+    """Replace the tensors whose names end with the keywords (`_` stands for a dot); None removes a tensor."""
 
     def damage(folder: Path) -> None:
         found = load_file(folder / name)
@@ -43,7 +43,7 @@ def tensors(name: str = "model.safetensors", **changes: torch.Tensor | None) -> 
 
 
 def pickled(content: object) -> Damage:
-    """Put a pickle in the place of the weights."""
+    """Replace the weights by a pickle."""
 
     def damage(folder: Path) -> None:
         (folder / "model.safetensors").unlink()
@@ -53,7 +53,7 @@ def pickled(content: object) -> Damage:
 
 
 def compressed(folder: Path) -> None:
-    """A small file that unpacks to far more."""
+    """Replace the weights by a small file that is much larger when it is decompressed."""
     pickled({"a": torch.zeros(1_000_000)})(folder)
     file = folder / "pytorch_model.bin"
     with zipfile.ZipFile(file) as archive:
@@ -64,7 +64,7 @@ def compressed(folder: Path) -> None:
 
 
 class Evil:
-    """Leaves a trace where it is unpickled."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = str(trace)
@@ -77,8 +77,8 @@ ONE = torch.ones(1)
 CONFIG = {
     **broken_json("config.json"),
     "no model type": edit("config.json", model_type=...),
-    "a model type that is no text": edit("config.json", model_type=["electra"]),
-    "an activation that is no text": edit("config.json", hidden_act={"gelu": 1}),
+    "a model type that is not text": edit("config.json", model_type=["electra"]),
+    "an activation that is not text": edit("config.json", hidden_act={"gelu": 1}),
     "a width that is text": edit("config.json", hidden_size="32"),
     "a width that is true": edit("config.json", hidden_size=True),
     "a width with a fraction": edit("config.json", hidden_size=32.5),
@@ -93,7 +93,7 @@ CONFIG = {
     "10^7 positions": edit("config.json", max_position_embeddings=10**7),
     "an inner width of 10^7": edit("config.json", intermediate_size=10**7),
     "embeddings of another width": edit("config.json", embedding_size=32),
-    "heads that do not share the width": edit("config.json", num_attention_heads=5),
+    "heads that do not divide the width": edit("config.json", num_attention_heads=5),
     "heads as a list": edit("config.json", num_attention_heads=[2]),
     "dropout NaN": edit("config.json", hidden_dropout_prob=float("nan")),
     "dropout 7": edit("config.json", attention_probs_dropout_prob=7),
@@ -134,27 +134,27 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("case", [*CONFIG, *WEIGHTS])
-def test_pretrained(case: str, good: Path, tmp_path: Path) -> None:
+def test_invalid_models_are_rejected(case: str, good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     (CONFIG | WEIGHTS)[case](folder)
     with pytest.raises(ModelError) as raised:
         load_pretrained(folder)
-    refused(raised.value, "config.json" if case in CONFIG else str(folder))
+    check_short_error(raised.value, "config.json" if case in CONFIG else str(folder))
 
 
-def test_what_is_pickled_is_not_executed(good: Path, tmp_path: Path) -> None:
+def test_pickled_code_is_not_executed(good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     pickled({"a": Evil(tmp_path / "trace")})(folder)
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds objects other than tensors"):
+    with raises(ModelError, "foreign-objects", f"{folder / 'pytorch_model.bin'}: "):
         load_pretrained(folder)
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "trace")))
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin: "):
+    with raises(ModelError, "foreign-objects", f"{folder / 'pytorch_model.bin'}: "):
         load_pretrained(folder)
     assert not (tmp_path / "trace").exists()
 
 
-def test_buffers_that_are_no_weights_are_passed_over(good: Path, tmp_path: Path) -> None:
-    """Hugging Face's older versions saved `position_ids`."""
+def test_buffers_are_ignored(good: Path, tmp_path: Path) -> None:
+    """Older versions of Hugging Face saved `position_ids`."""
     folder = shutil.copytree(good, tmp_path / "model")
     weights = load_file(folder / "model.safetensors") | {"electra.embeddings.position_ids": torch.arange(64)[None]}
     save_file(weights, folder / "model.safetensors")
@@ -175,7 +175,7 @@ TOKENIZER = {
     "ids that are true": edit("tokenizer.json", model__vocab={"[PAD]": False, "[UNK]": True}),
     "no prefix": edit("tokenizer.json", model__continuing_subword_prefix=...),
     "no unknown token": edit("tokenizer.json", model__unk_token=...),
-    "an unknown token that is no text": edit("tokenizer.json", model__unk_token=5),
+    "an unknown token that is not text": edit("tokenizer.json", model__unk_token=5),
     "words of a negative length": edit("tokenizer.json", model__max_input_chars_per_word=-1),
     "words of 10^30 characters": edit("tokenizer.json", model__max_input_chars_per_word=10**30),
     "a length that is text": edit("tokenizer.json", model__max_input_chars_per_word="100"),
@@ -186,7 +186,7 @@ TOKENIZER = {
     "accents 3": edit("tokenizer.json", normalizer__strip_accents=3),
     "no Chinese": edit("tokenizer.json", normalizer__handle_chinese_chars=...),
     "a normalizer that is text": edit("tokenizer.json", normalizer="BertNormalizer"),
-    "added tokens that are no list": edit("tokenizer.json", added_tokens={"content": "x"}),
+    "added tokens that are not a list": edit("tokenizer.json", added_tokens={"content": "x"}),
     "added tokens without content": edit("tokenizer.json", added_tokens=[{"id": 0}]),
     "added tokens that are numbers": edit("tokenizer.json", added_tokens=[5]),
     "ids with a hole": edit("tokenizer.json", model__vocab={"[PAD]": 0, "[UNK]": 10**12}),
@@ -204,14 +204,14 @@ VOCABULARY = {
 
 
 @pytest.mark.parametrize("case", [*TOKENIZER, *VOCABULARY])
-def test_tokenizer(case: str, good: Path, tmp_path: Path) -> None:
+def test_invalid_tokenizers_are_rejected(case: str, good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     if case in VOCABULARY:
         (folder / "tokenizer.json").unlink()
     (TOKENIZER | VOCABULARY)[case](folder)
     with pytest.raises(TokenizerError) as raised:
         load_tokenizer(folder)
-    refused(raised.value, str(folder))
+    check_short_error(raised.value, str(folder))
 
 
 SENTENCES = {
@@ -225,7 +225,7 @@ TAGS = {"task": "tagging", "labels": ["O", "B-X", "I-X"], "scheme": "bio2", "max
 
 
 def save_finetuned(folder: Path, kind: str) -> Path:
-    """A fine-tuned directory of random weights: with a kind of head that transformers has, or with a head of our own."""
+    """Save a fine-tuned model of random weights, with a kind of head that transformers has, or with a head of this package."""
     torch.manual_seed(0)
     encoder = {f"encoder.{name}": tensor for name, tensor in Encoder(TINY).state_dict().items()}
     heads = {
@@ -279,7 +279,7 @@ TASK = {
     "a threshold of NaN": edit("task.json", task="squad2", span=SPAN, best_null_threshold=float("nan")),
     "tags of another architecture": lambda folder: (folder / "task.json").write_text(json.dumps(TAGS)),
     "a task that cannot predict": edit("task.json", task="wnli-candidates"),
-    "a task that nobody has": edit("task.json", task="ranking"),
+    "an unknown task": edit("task.json", task="ranking"),
 }
 
 
@@ -299,12 +299,12 @@ def test_valid_models_predict(tuned: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", TASK)
-def test_task(case: str, tuned: Path, tmp_path: Path) -> None:
+def test_invalid_task_files_are_rejected(case: str, tuned: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tuned / "sentences", tmp_path / "model")
     TASK[case](folder)
     with pytest.raises(ModelError) as raised:
         predicted(folder)
-    refused(raised.value, str(folder))
+    check_short_error(raised.value, str(folder))
 
 
 OTHERS = {
@@ -329,16 +329,16 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_models_that_others_fine_tuned(case: str, tuned: Path, tmp_path: Path) -> None:
+def test_invalid_models_without_a_task_file_are_rejected(case: str, tuned: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tuned / "sentences", tmp_path / "model")
     (folder / "task.json").unlink()
     OTHERS[case](folder)
     with pytest.raises(ModelError) as raised:
         predicted(folder)
-    refused(raised.value, str(folder))
+    check_short_error(raised.value, str(folder))
 
 
-def test_too_few_positions(tmp_path: Path) -> None:
+def test_too_few_positions_are_rejected(tmp_path: Path) -> None:
     config = replace(TINY, max_positions=2)
     state = {f"encoder.{name}": tensor for name, tensor in Encoder(config).state_dict().items()}
     head = {
@@ -347,7 +347,7 @@ def test_too_few_positions(tmp_path: Path) -> None:
     }
     save_pretrained(tmp_path / "m", state | head, config, "sequence-classification", 0)
     toy_tokenizer().save(tmp_path / "m")
-    with pytest.raises(ModelError, match="2 positions"):
+    with raises(ModelError, "too-few-positions", tmp_path / "m", " 2 "):
         load_finetuned(str(tmp_path / "m"))
 
 
@@ -364,36 +364,42 @@ HEAD = {
 
 
 @pytest.mark.parametrize("case", HEAD)
-def test_heads_of_our_own(case: str, tuned: Path, tmp_path: Path) -> None:
+def test_invalid_heads_of_this_package_are_rejected(case: str, tuned: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tuned / "own", tmp_path / "model")
     HEAD[case](folder)
     with pytest.raises(ModelError) as raised:
         predicted(folder)
-    refused(raised.value, str(folder))
+    check_short_error(raised.value, str(folder))
 
 
-def test_a_tokenizer_with_more_tokens_than_embeddings(tuned: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_rejected(tuned: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tuned / "sentences", tmp_path / "model")
     replace(toy_tokenizer(), vocabulary=(*toy_tokenizer().vocabulary, "more")).save(folder)
-    with pytest.raises(ModelError, match=f"its tokenizer has {len(WORDS) + 6} tokens, but .* {len(WORDS) + 5}"):
+    with raises(ModelError, "vocabulary-over-embeddings", folder, f" {len(WORDS) + 6} ", f" {len(WORDS) + 5}"):
         predicted(folder)
 
 
-@pytest.mark.parametrize("case", ["10^7 layers", "a width of 10^7", "another shape", "config.json is a FIFO"])
-def test_every_command_ends_with_one_line(
-    case: str, good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("case", "code", "code_of_pretrain"),
+    [
+        ("10^7 layers", "out-of-range", "out-of-range"),
+        ("a width of 10^7", "wrong-shape", "other-sizes"),
+        ("another shape", "wrong-shape", "wrong-shape"),
+        ("config.json is a FIFO", "special-file", "special-file"),
+    ],
+)
+def test_every_command_rejects_invalid_models(
+    case: str, code: str, code_of_pretrain: str, good: Path, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     (CONFIG | WEIGHTS)[case](folder)
     (tmp_path / "t.csv").write_text("sentence,label\n" + "the cat is good,1\nthe dog is bad,0\n" * 9)
-    out = tmp_path / "out"
-    table = ("finetune", "table", "--train", str(tmp_path / "t.csv"), "--out", str(out), "--model", str(folder))
-    assert str(folder) in error(capsys, *table)
-    assert str(folder) in error(capsys, "predict", "--model", str(folder), "--input", str(tmp_path / "t.csv"))
-    fill = ("fill-mask", "the [MASK]", "--model", str(folder))
-    assert str(folder) in error(capsys, *fill)
     (tmp_path / "a.txt").write_text("the cat sees mice .\n\n" * 99)
+    out = tmp_path / "out"
+    fails(["finetune", "table", "--train", tmp_path / "t.csv", "--out", out, "--model", folder], code, folder)
+    fails(["predict", "--model", folder, "--input", tmp_path / "t.csv"], code, folder)
+    fails(["fill-mask", "the [MASK]", "--model", folder], code, folder)
     sizes = [f"--model.{name.replace('_', '-')}={getattr(TINY, name)}" for name in SIZES]
-    begin = ("pretrain", str(tmp_path / "a.txt"), "--init", str(folder), *sizes, "--seq-len", "24")
-    assert str(folder) in error(capsys, *begin, "--out", str(out))
+    words = ["pretrain", tmp_path / "a.txt", "--init", folder, *sizes, "--seq-len", "24", "--out", out]
+    fails(words, code_of_pretrain, folder)
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""Run directories, checkpoints and studies with one thing wrong: one line that names the file, and nothing overwritten."""
+"""Invalid run directories, checkpoints and studies: an error that names the file, and nothing is overwritten."""
 
 import hashlib
 import json
@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.command_line import error
-from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, contents, edit, refused, write
+from support.damage import NOT_FILES, NOT_JSON, Damage, broken_json, check_short_error, contents, edit, write
+from support.errors import notices, raises
 from support.tiny_models import checkpoints_in, trained_module
 from support.toy import TINY_RUN
 from support.toy_tasks import finetune_settings, save_model, write_jsonl
 
 import electra
+from electra import cli
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.ensemble import read_logits
 from electra.finetuning.best_epoch import BestEpoch
@@ -41,7 +42,7 @@ SUMMARIES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SUMMARIES)
-def test_summaries(case: str, finished: Path, text: Path, tmp_path: Path) -> None:
+def test_invalid_summaries_are_rejected(case: str, finished: Path, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     for name in ("summary.json", "config.yaml"):
@@ -50,12 +51,12 @@ def test_summaries(case: str, finished: Path, text: Path, tmp_path: Path) -> Non
     before = contents(run)
     with pytest.raises(RunError) as raised:
         electra.pretrain(str(text), out=str(run), **TINY_RUN)
-    refused(raised.value, "summary.json")
+    check_short_error(raised.value, "summary.json")
     assert contents(run) == before
 
 
 @pytest.mark.slow
-def test_a_summary_is_read_whole(finished: Path) -> None:
+def test_all_fields_of_a_summary_are_loaded(finished: Path) -> None:
     assert RunDirectory(finished).load_summary() == json.loads((finished / "summary.json").read_text())
 
 
@@ -69,38 +70,38 @@ LINES: dict[str, bytes] = {
     "a metric that is a list": json.dumps(ROW | {"auc": [1]}).encode(),
     "a row of another program": b'{"epoch": 1, "train_loss": 0.5}',
     "a row without its loss": json.dumps({"step": 1, "auc": 0.5}).encode(),
-    "10 MB without an end": b"x" * 10_000_000,
+    "10 MB without a line break": b"x" * 10_000_000,
 }
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_lines_that_are_no_metrics_are_left_out(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_rows_of_metrics_are_left_out(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "metrics.jsonl"
     good = [json.dumps(ROW), json.dumps(ROW | {"step": 2, "loss": float("nan")})]
     file.write_bytes(good[0].encode() + b"\n" + LINES[case] + b"\n" + good[1].encode() + b"\n")
     MetricsLog(tmp_path).on_train_begin(torch.nn.Linear(2, 2), TrainingState(5))
-    said = capsys.readouterr().out
-    assert f"{file}:2: " in said
-    assert "left out" in said
+    (notice,) = notices(caplog, "damaged-metrics")
+    assert f"{file}:2: " in notice
+    caplog.clear()
     assert [row["step"] for row in read_metrics(file)] == [1, 2], "a loss that is NaN is a metric"
-    assert not capsys.readouterr().out, "what is left is clean"
+    assert not caplog.records, "invalid rows have been removed from the file"
 
 
-def test_a_last_line_that_was_cut_is_nothing_to_speak_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_incomplete_last_row_is_left_out_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps(ROW) + '\n{"step": 2, "lo')
     assert list(read_metrics(tmp_path / "metrics.jsonl")) == [ROW]
-    assert not capsys.readouterr().out
+    assert not caplog.records
 
 
-def test_a_log_that_is_no_file(tmp_path: Path) -> None:
+def test_metrics_in_a_named_pipe_are_rejected(tmp_path: Path) -> None:
     write("metrics.jsonl", "")(tmp_path)
     NOT_FILES["a FIFO"]("metrics.jsonl")(tmp_path)
-    with pytest.raises(RunError, match=r"metrics\.jsonl: a named pipe, expected a regular file"):
+    with raises(RunError, "special-file", f"{tmp_path / 'metrics.jsonl'}: ", "named pipe"):
         list(read_metrics(tmp_path / "metrics.jsonl"))
 
 
 @pytest.mark.slow
-def test_a_run_with_foreign_metrics_goes_on_to_its_end(finished: Path, text: Path, tmp_path: Path) -> None:
+def test_a_run_with_invalid_rows_of_metrics_is_finished(finished: Path, text: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "summary.json").unlink()
     with (run / "metrics.jsonl").open("ab") as file:
@@ -123,15 +124,15 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_saved_configurations(case: str, tmp_path: Path) -> None:
+def test_invalid_saved_configurations_are_rejected(case: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIGS[case])
     with pytest.raises(UsageError) as raised:
         saved_config(tmp_path / "config.yaml")
-    refused(raised.value, str(tmp_path / "config.yaml"))
+    check_short_error(raised.value, str(tmp_path / "config.yaml"))
 
 
 def reseal(path: Path) -> None:
-    """Give a forged checkpoint the right checksums."""
+    """Update the checksums of a damaged checkpoint."""
     known = json.loads((path / "state.json").read_text())
     known.pop("sha256", None)
     if isinstance(known.get("files"), dict):
@@ -142,10 +143,13 @@ def reseal(path: Path) -> None:
 
 
 def forged(damage: Damage) -> Damage:
+    """Damage a checkpoint and update its checksums."""
     return lambda path: (damage(path), reseal(path))
 
 
 def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    """Change the tensors of a file of a checkpoint."""
+
     def damage(path: Path) -> None:
         found = load_file(path / name)
         change(found)
@@ -185,14 +189,14 @@ TENSORS = {
     "a scalar for a weight": weight(lambda found: found.sum()),
     "a weight of NaN": weight(lambda found: found * float("nan")),
     "whole numbers for a weight": weight(lambda found: found.long()),
-    "a weight more": tensors("model.safetensors", lambda found: found.update(more=torch.ones(1))),
-    "a weight less": tensors("model.safetensors", lambda found: found.pop("0.bias")),
+    "another weight": tensors("model.safetensors", lambda found: found.update(more=torch.ones(1))),
+    "a missing weight": tensors("model.safetensors", lambda found: found.pop("0.bias")),
     "moments of another shape": moment("exp_avg/0.weight", lambda found: found[:3].contiguous()),
     "moments of another type": moment("exp_avg_sq/0.weight", lambda found: found.half()),
     "moments of NaN": moment("exp_avg_sq/0.bias", lambda found: found * float("nan")),
     "a step with a shape": moment("step/0.bias", lambda found: found[None]),
     "moments of whole numbers": moment("exp_avg/0.bias", lambda found: found.int()),
-    "a moment less": tensors("optimizer.safetensors", lambda found: found.pop("exp_avg_sq/0.weight")),
+    "a missing moment": tensors("optimizer.safetensors", lambda found: found.pop("exp_avg_sq/0.weight")),
     "moments of another parameter": tensors(
         "optimizer.safetensors", lambda found: found.update({"exp_avg/1.other": torch.ones(1)})
     ),
@@ -214,19 +218,20 @@ def saved(tmp_path: Path) -> Checkpoints:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RECORDS)
-def test_checkpoints_whose_record_is_wrong_are_passed_over(
+def test_checkpoints_with_an_invalid_record_are_skipped(
     case: str, saved: Checkpoints, caplog: pytest.LogCaptureFixture
 ) -> None:
     RECORDS[case](saved.paths()[-1])
     assert saved.restore(*trained_module()).step == 1
-    (warning,) = caplog.messages
-    assert "step-00000002: damaged (" in warning
+    assert len(caplog.records) == 1
+    (warning,) = notices(caplog, "damaged-checkpoint")
+    assert f"{saved.paths()[-1]}: " in warning
     assert "\n" not in warning
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", TENSORS)
-def test_checkpoints_with_the_right_checksums(case: str, saved: Checkpoints) -> None:
+def test_invalid_tensors_with_valid_checksums_are_rejected(case: str, saved: Checkpoints) -> None:
     path = saved.paths()[-1]
     TENSORS[case](path)
     before = contents(path)
@@ -234,12 +239,12 @@ def test_checkpoints_with_the_right_checksums(case: str, saved: Checkpoints) -> 
     weights = {name: parameter.clone() for name, parameter in module.named_parameters()}
     with pytest.raises(RunError) as raised:
         saved.restore(module, optimizer)
-    refused(raised.value, str(path))
+    check_short_error(raised.value, str(path))
     assert contents(path) == before
     assert all(torch.equal(weights[name], parameter) for name, parameter in module.named_parameters())
 
 
-def test_sums_of_another_shape(finished: Path, text: Path, tmp_path: Path) -> None:
+def test_sums_of_another_shape_are_rejected(finished: Path, text: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     for name in ("summary.json", "checkpoints/step-00000012"):
         shutil.rmtree(run / name, ignore_errors=True)
@@ -249,7 +254,7 @@ def test_sums_of_another_shape(finished: Path, text: Path, tmp_path: Path) -> No
         "optimizer.safetensors", lambda found: found.update({"sums/gradient_norm": torch.ones(3, dtype=torch.float64)})
     )
     change(path)
-    with pytest.raises(RunError, match=r"gradient_norm.* has the shape \(3,\), expected \(\)"):
+    with raises(RunError, "wrong-shape", "'gradient_norm'", " (3,),", " ();"):
         electra.pretrain(str(text), out=str(run), **TINY_RUN)
 
 
@@ -282,7 +287,7 @@ RESULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RESULTS)
-def test_results(case: str, tuned: Path, tmp_path: Path) -> None:
+def test_invalid_results_are_rejected(case: str, tuned: Path, tmp_path: Path) -> None:
     out = shutil.copytree(tuned / "out", tmp_path / "out")
     RESULTS[case](out)
     before = contents(out)
@@ -291,7 +296,7 @@ def test_results(case: str, tuned: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(RunError) as raised:
         finetune(config, out)
-    refused(raised.value, str(out) if "inputs.json {}" in case else "seed-0/")
+    check_short_error(raised.value, str(out) if "inputs.json {}" in case else "seed-0/")
     assert contents(out) == before
 
 
@@ -300,7 +305,7 @@ def save_pickled(path: Path) -> None:
 
 
 def save_header(path: Path) -> None:
-    """A header that asks for 8 TB, and no numbers."""
+    """Write the header of an array of 8 TB, and no numbers."""
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)})
 
@@ -308,7 +313,7 @@ def save_header(path: Path) -> None:
 ARRAYS: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: None,
     "empty": lambda path: path.write_bytes(b""),
-    "no array": lambda path: path.write_bytes(b"x" * 200),
+    "not an array": lambda path: path.write_bytes(b"x" * 200),
     "pickled": save_pickled,
     "text": lambda path: np.save(path, np.array([["a", "b"]] * 4)),
     "one dimension": lambda path: np.save(path, np.zeros(4)),
@@ -319,12 +324,12 @@ ARRAYS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("case", ARRAYS)
-def test_logits(case: str, tmp_path: Path) -> None:
+def test_invalid_logits_are_rejected(case: str, tmp_path: Path) -> None:
     path = tmp_path / "logits-dev.npy"
     ARRAYS[case](path)
     with pytest.raises(RunError) as raised:
         read_logits(path, 4)
-    refused(raised.value, str(path))
+    check_short_error(raised.value, str(path))
 
 
 BEST: dict[str, Damage] = {
@@ -341,14 +346,14 @@ BEST: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("case", BEST)
-def test_the_best_epoch(case: str, tmp_path: Path) -> None:
+def test_an_invalid_best_epoch_is_rejected(case: str, tmp_path: Path) -> None:
     best = BestEpoch(tmp_path, torch.nn.Linear(2, 2), lambda: 1.0, steps=3, steps_per_epoch=3)
     best.on_step_end(TrainingState(3))
     assert best.restore() == 3
     BEST[case](tmp_path)
     with pytest.raises(RunError) as raised:
         best.restore()
-    refused(raised.value, str(tmp_path / "best.safetensors"))
+    check_short_error(raised.value, str(tmp_path / "best.safetensors"))
 
 
 SCORES = {"metric": "accuracy", "median": 50.0, "values": [50.0]}
@@ -374,19 +379,19 @@ CELLS = {
     "no scores": edit("cell.json", finetuned__rte__values=[]),
     "a probe without a layer": edit("cell.json", probed__rte__layer=...),
     "probes that are a list": edit("cell.json", probed=[]),
-    "tags of a layer that is not there": edit("cell.json", tags__layer=2),
+    "tags of a missing layer": edit("cell.json", tags__layer=2),
 }
 
 
 @pytest.mark.parametrize("case", CELLS)
-def test_records_of_studies(case: str, tmp_path: Path) -> None:
+def test_invalid_records_of_studies_are_rejected(case: str, tmp_path: Path) -> None:
     file = tmp_path / "cell.json"
     file.write_text(json.dumps(CELL))
     assert read_record(file) == CELL
     CELLS[case](tmp_path)
     with pytest.raises(RunError) as raised:
         read_record(file)
-    refused(raised.value, str(file))
+    check_short_error(raised.value, str(file))
 
 
 STUDIES = {
@@ -400,24 +405,23 @@ STUDIES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", STUDIES)
-def test_studies(
-    case: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_studies_are_rejected(case: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("electra.studies.run.check_tasks", lambda tasks, glue: {})
     out = tmp_path / "study"
     out.mkdir()
     (out / "study.json").write_text("{}")
     STUDIES[case](out)
     before = contents(out)
-    line = error(
-        capsys, "study", "objectives", "--data", str(text), "--glue", str(text), "--out", str(out), "--scale", "tiny"
-    )
-    assert str(out) in line
+    with pytest.raises(SystemExit) as stop:
+        cli.main(f"study objectives --data {text} --glue {text} --out {out} --scale tiny".split())
+    assert stop.value.code == 2
+    assert isinstance(stop.value.__cause__, RunError)
+    check_short_error(stop.value.__cause__, str(out))
     assert contents(out) == before
 
 
 def test_checksum_of_a_seal_does_not_depend_on_how_numbers_are_read() -> None:
-    """A checkpoint of an earlier version has tokens as a whole number: its seal was made of that."""
+    """Checkpoints of an earlier version have an integer number of tokens, which must not be hashed as a float."""
     known = {"tokens": 5, "seconds": 0.1 + 0.2}
     assert (
         seal(json.loads(json.dumps(known)))

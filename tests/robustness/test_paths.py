@@ -1,4 +1,4 @@
-"""Every public function takes path objects of any class where it takes paths; other tests give strings."""
+"""Every public function accepts path objects of any class; other tests pass strings."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import electra
 
 @dataclass(frozen=True)
 class Place(os.PathLike):
-    """A path object that is no `pathlib.Path`."""
+    """A path object that is not a `pathlib.Path`."""
 
     path: Path
 

@@ -1,11 +1,13 @@
-"""The same run in other micro-batches: what is read, and the losses, are the same; a resumed run keeps its arrangement."""
+"""Runs with other micro-batch sizes: data and losses are the same, and a resumed run keeps its micro-batch size."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from support.errors import notices, raises
 from support.toy import TINY_RUN
 
 import electra
@@ -23,6 +25,7 @@ LOSSES = ("loss", "generator_loss", "discriminator_loss", "sampled_accuracy", "g
 
 
 def without_dropout(**training: int) -> dict:
+    """Return the options of a tiny run without dropout, with other options of `training`."""
     model = TINY_RUN["model"] | {"dropout": 0.0, "attention_dropout": 0.0}
     return TINY_RUN | {"model": model, "training": TINY_RUN["training"] | training}
 
@@ -43,7 +46,7 @@ def test_micro_batches_do_not_change_a_run(warmup: int, text: Path, tmp_path: Pa
 
 
 def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[MaskedPositions]:
-    """The positions of all training batches from here on."""
+    """Record the masked positions of all training batches."""
     seen: list[MaskedPositions] = []
     run = PretrainingModel.run
 
@@ -58,7 +61,7 @@ def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[MaskedPositions]:
 
 
 @pytest.mark.slow
-def test_the_second_stage_draws_other_masks_than_the_first(
+def test_the_second_stage_masks_other_positions_than_the_first(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = read_tokens(monkeypatch)
@@ -72,15 +75,17 @@ def test_the_second_stage_draws_other_masks_than_the_first(
 
 @pytest.mark.slow
 def test_a_resumed_run_keeps_its_micro_batches(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Although another machine would take others: dropout is drawn for a micro-batch."""
+    """The size is kept on another machine, whose default differs, because dropout is sampled per micro-batch."""
     training = {name: value for name, value in TINY_RUN["training"].items() if name != "micro_batch_size"}
     options = TINY_RUN | {"training": training}
     electra.pretrain(str(text), out=str(tmp_path / "whole"), **options)
     out = tmp_path / "resumed"
+    caplog.clear()
     electra.pretrain(str(text), out=str(out), **options)
-    assert "in micro-batches of 8" in capsys.readouterr().out
+    (notice,) = notices(caplog, "micro-batches")
+    assert re.findall(r"\d+", notice) == ["8", "8"], "batch size and micro-batch size"
     newest = max((out / "checkpoints").iterdir())
     assert json.loads((newest / "state.json").read_text())["settings"] == {"micro_batch_size": 8}
     (out / "summary.json").unlink()
@@ -88,9 +93,11 @@ def test_a_resumed_run_keeps_its_micro_batches(
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    monkeypatch.setattr(execution, "CPU_MICRO_BATCH", 2)  # what this machine would take for another run
+    monkeypatch.setattr(execution, "CPU_MICRO_BATCH", 2)  # the default for new runs
+    caplog.clear()
     electra.pretrain(str(text), out=str(out), **options)
-    assert "in micro-batches of 8" in capsys.readouterr().out
+    (notice,) = notices(caplog, "micro-batches")
+    assert re.findall(r"\d+", notice) == ["8", "8"]
     weights = [(run / "discriminator/model.safetensors").read_bytes() for run in (tmp_path / "whole", out)]
     assert weights[0] == weights[1]
 
@@ -98,26 +105,29 @@ def test_a_resumed_run_keeps_its_micro_batches(
 @pytest.mark.parametrize(
     ("recorded", "world_size", "expected"), [(0, 1, 64), (16, 1, 16), (16, 4, 16), (64, 4, 32), (48, 1, 64)]
 )
-def test_the_recorded_size_is_kept_where_it_can_be(
-    recorded: int, world_size: int, expected: int, capsys: pytest.CaptureFixture
+def test_the_recorded_size_is_kept_if_it_is_possible(
+    recorded: int, world_size: int, expected: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128))
     runtime = Runtime(torch.device("cpu"), torch.float32, world_size=world_size)
     assert resolve_micro_batch_size(config, runtime, recorded) == expected
-    assert ("dropout differs" in capsys.readouterr().out) == (recorded not in (0, expected))
+    found = notices(caplog, "other-micro-batches")
+    assert [re.findall(r"\d+", notice) for notice in found] == (
+        [[str(expected), str(recorded)]] if recorded not in (0, expected) else []
+    )
 
 
-def test_other_micro_batch_size_is_a_warning(capsys: pytest.CaptureFixture) -> None:
+def test_another_micro_batch_size_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, micro_batch_size=32))
     runtime = Runtime(torch.device("cpu"), torch.float32)
     for recorded in (0, 32, 64):
         assert resolve_micro_batch_size(config, runtime, recorded) == 32
-        assert ("dropout differs" in capsys.readouterr().out) == (recorded == 64)
+        assert bool(notices(caplog, "other-micro-batches")) == (recorded == 64)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Path, tmp_path: Path) -> None:
-    """It would go on as silently another run."""
+def test_a_checkpoint_of_a_version_with_other_random_numbers_is_rejected(text: Path, tmp_path: Path) -> None:
+    """The resumed run would differ from an uninterrupted one without a warning."""
     out = tmp_path / "run"
     electra.pretrain(str(text), out=str(out), **TINY_RUN)
     (out / "summary.json").unlink()
@@ -126,18 +136,18 @@ def test_a_checkpoint_of_a_version_with_other_random_numbers_is_refused(text: Pa
         for name in ("sha256", "format", "settings"):
             del state[name]
         (path / "state.json").write_text(json.dumps(state | {"sha256": seal(state)}))
-    with pytest.raises(RunError, match=r"format 1, expected 2: another version of electra"):
+    with raises(RunError, "other-version", f"{out}/checkpoints/", " 1,", " 2:", "--out"):
         electra.pretrain(str(text), out=str(out), **TINY_RUN)
 
 
 def test_local_means_need_the_recorded_micro_batch_size() -> None:
     config = replace(tiny(), training=replace(tiny().training, batch_size=128, means="local"))
-    with pytest.raises(UsageError, match=r"depends on its micro-batches of 64 sequences; 4 processes"):
+    with raises(UsageError, "uneven-batch", "training.means", " 64 ", " 4 ", " 128 "):
         resolve_micro_batch_size(config, Runtime(torch.device("cpu"), torch.float32, world_size=4), 64)
 
 
 def test_settings_of_damaged_checkpoints_are_ignored(tmp_path: Path) -> None:
-    for name, content in (("step-00000001", "{}"), ("step-00000002", "no json")):
+    for name, content in (("step-00000001", "{}"), ("step-00000002", "not json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.json").write_text(content)
     assert Checkpoints(tmp_path, 3).recorded_settings() == {}

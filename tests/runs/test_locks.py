@@ -1,4 +1,4 @@
-"""Two processes and one --out: the second ends with one line that names the first, and writes nothing."""
+"""Two processes with the same --out: the error of the second names the first, and it writes nothing."""
 
 import os
 import signal
@@ -6,7 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.command_line import commands, error
+from support.command_line import commands
+from support.errors import check_error, fails, notices, raises
 from support.processes import Holder
 
 import electra
@@ -16,20 +17,20 @@ from electra.storage import LOCK, lock_output
 
 
 def files(folder: Path) -> dict[str, bytes | None]:
+    """Read all files of a folder; the content of a directory is None."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pretrain", "finetune", "glue", "study", "predict", "prepare", "tokenizer"])
-def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_second_process_is_rejected(verb: str, inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     lock = tmp_path / ".out.lock" if verb == "predict" else out / LOCK
     holder = Holder(out, lock)
     try:
         before = files(tmp_path)
-        line = error(capsys, *commands(inputs, out)[verb])
-        who = f"process {holder.process.pid} on {socket.gethostname()}"
-        assert line.startswith(f"{out}: in use by {who} (-c {out} {lock}); wait until that has ended, or choose")
+        process = f"process {holder.process.pid} on {socket.gethostname()} (-c {out} {lock})"
+        fails(commands(inputs, out)[verb], "in-use", f"{out}: ", process, "--out")
         assert files(tmp_path) == before
     finally:
         holder.end()
@@ -39,7 +40,7 @@ def test_a_second_process_is_refused(verb: str, inputs: Path, tmp_path: Path, ca
 def test_a_run_is_locked_until_it_is_finished(
     inputs: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Evaluation, models and report are written after the last step, and are as much in a second process's way."""
+    """The lock is also held while evaluation, models and report are written after the last step."""
     seen = []
     finish = run_module.finish
     monkeypatch.setattr(
@@ -53,8 +54,8 @@ def test_a_run_is_locked_until_it_is_finished(
     assert seen == [True]
 
 
-def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
-    """Also if its process id is in use again, as that of this process is."""
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    """The lock is free even if the recorded process id belongs to another process (here: this one)."""
     holder = Holder(tmp_path / "out", tmp_path / "out" / LOCK)
     holder.end(signal.SIGKILL)
     lock = tmp_path / "out" / LOCK
@@ -73,18 +74,18 @@ def test_lock_file_is_removed(tmp_path: Path) -> None:
 
 
 def test_lock_of_a_recreated_directory_is_kept(tmp_path: Path) -> None:
-    """One process removes its directory; another one makes it again before the first has let go of its lock."""
+    """One process removes its directory, and another one creates it again before the first releases its lock."""
     out, aside = tmp_path / "out", tmp_path / "aside"
     with lock_output(out, out / LOCK):
         out.rename(aside)
         holder = Holder(out, out / LOCK)
     assert (out / LOCK).exists()
-    with pytest.raises(RunError, match="in use"), lock_output(out, out / LOCK):
+    with raises(RunError, "in-use", f"{out}: ", f"process {holder.process.pid} "), lock_output(out, out / LOCK):
         pass
     holder.end()
 
 
-def test_a_holder_whose_description_is_unreadable(tmp_path: Path) -> None:
+def test_invalid_descriptions_of_the_process_with_the_lock(tmp_path: Path) -> None:
     lock = tmp_path / LOCK
     for description, shown in (
         ("", "another process"),
@@ -94,9 +95,9 @@ def test_a_holder_whose_description_is_unreadable(tmp_path: Path) -> None:
     ):
         with lock_output(tmp_path, lock):
             lock.write_text(description)
-            with pytest.raises(RunError) as refused, lock_output(tmp_path, lock):
+            with pytest.raises(RunError) as raised, lock_output(tmp_path, lock):
                 pass
-        assert str(refused.value).startswith(f"{tmp_path}: in use by {shown}; wait until")
+        check_error(raised.value, RunError, "in-use", f"{tmp_path}: ", f" {shown};")
 
 
 def test_a_file_system_without_locks(
@@ -108,6 +109,6 @@ def test_a_file_system_without_locks(
     monkeypatch.setattr("electra.storage.fcntl.flock", unsupported)
     with lock_output(tmp_path, tmp_path / LOCK):
         pass
-    assert caplog.messages == [
-        f"{tmp_path}: the file system has no locks (Operation not supported); do not start a second run there"
-    ]
+    (warning,) = notices(caplog, "no-locks")
+    assert warning.startswith(f"{tmp_path}: ")
+    assert "(Operation not supported)" in warning

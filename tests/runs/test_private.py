@@ -1,4 +1,4 @@
-"""Who may read what is written: whom the umask lets, and with --private the owner alone."""
+"""Permissions of the output: those of the umask, and with --private those of the owner only."""
 
 import os
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ VERBS = ["pretrain", "finetune", "glue", "predict", "prepare", "tokenizer"]
 
 @pytest.fixture(autouse=True)
 def _umask() -> Iterator[None]:
-    """Others may read nothing, the group may read."""
+    """Set a umask that lets the group read, and check that it is restored."""
     before = os.umask(0o027)
     yield
-    assert os.umask(before) == 0o027, "as it was"
+    assert os.umask(before) == 0o027, "the umask is restored"
 
 
 def modes(folder: Path) -> set[tuple[str, str]]:
-    """The kinds and permissions of all that is in a folder, hidden files included."""
+    """Return the kinds and permissions of all files and directories in a folder, including hidden ones."""
     return {
         ("directory" if path.is_dir() else "file", oct(path.stat().st_mode & 0o777))
         for path in folder.rglob("*")
@@ -31,21 +31,21 @@ def modes(folder: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-def test_by_default_the_umask_decides(verb: str, inputs: Path, tmp_path: Path) -> None:
+def test_default_permissions_are_those_of_the_umask(verb: str, inputs: Path, tmp_path: Path) -> None:
     electra.cli.main(commands(inputs, tmp_path / "new/out")[verb])
     assert modes(tmp_path) == {("directory", "0o750"), ("file", "0o640")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-def test_private_is_for_the_owner_alone(verb: str, inputs: Path, tmp_path: Path) -> None:
+def test_private_output_is_for_the_owner_only(verb: str, inputs: Path, tmp_path: Path) -> None:
     electra.cli.main([*commands(inputs, tmp_path / "new/out")[verb], "--private"])
     assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}
 
 
 @pytest.mark.slow
 def test_private_in_python(inputs: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """The umask is changed while a command works, and for predictions, which are an iterator, not between them."""
+    """The umask is changed during a command; while predictions are iterated over, it is not changed between them."""
     text, tuned = str(inputs / "text"), str(inputs / "tuned/seed-0/model")
     electra.tokenizer(text, out=str(tmp_path / "tokenizer"), vocab_size=160, private=True)
     prepared = electra.prepare(text, tokenizer=str(tmp_path / "tokenizer"), out=str(tmp_path / "data"), private=True)
@@ -54,8 +54,10 @@ def test_private_in_python(inputs: Path, tmp_path: Path, tiny_run: dict) -> None
     task = {"model": str(inputs / "model"), "data": str(inputs / "glue"), "epochs": 1.0, "seeds": 1}
     electra.finetune("sst2", out=str(tmp_path / "sst2"), private=True, **task)
     electra.glue(tasks="sst2", out=str(tmp_path / "glue"), private=True, **task)
-    said = electra.predict(tuned, inputs / "lines.txt", out=str(tmp_path / "said/it.jsonl"), private=True)
-    for _ in said:
-        (tmp_path.parent / f"{tmp_path.name}-mine").touch()
+    predictions = electra.predict(
+        tuned, inputs / "lines.txt", out=str(tmp_path / "predictions/out.jsonl"), private=True
+    )
+    for _ in predictions:
+        (tmp_path.parent / f"{tmp_path.name}-other").touch()
     assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}
-    assert (tmp_path.parent / f"{tmp_path.name}-mine").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path.parent / f"{tmp_path.name}-other").stat().st_mode & 0o777 == 0o640

@@ -1,4 +1,4 @@
-"""The main job as a user runs it: all that a run leaves, in one go or in steps."""
+"""Pre-training as a user runs it: files of a run, separate commands, evaluation, budgets, precision, warm start."""
 
 import json
 import statistics
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.errors import notices, raises
 from support.toy import trace, weights
 from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
@@ -59,7 +60,7 @@ def test_files_of_a_run(finished: Path) -> None:
     }
 
 
-def test_the_report_holds_pictures_metrics_and_sentences(finished: Path) -> None:
+def test_the_report_contains_pictures_metrics_and_sentences(finished: Path) -> None:
     page = (finished / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 3
     assert {path.name for path in (finished / "pictures").iterdir()} == {
@@ -73,7 +74,7 @@ def test_the_report_holds_pictures_metrics_and_sentences(finished: Path) -> None
 
 
 @torch.no_grad()
-def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) -> None:
+def test_hugging_face_loads_the_models_with_the_same_outputs(finished: Path, text: Path) -> None:
     from electra.data.shards import PreparedData
     from electra.pretraining.build import build_model
     from electra.pretraining.config import saved_config
@@ -100,12 +101,12 @@ def test_hugging_face_loads_the_result_and_agrees(finished: Path, text: Path) ->
         torch.testing.assert_close(model.generator(ids, types, mask, everywhere)[mask], logits[mask], atol=1e-5, rtol=0)
 
 
-def test_the_saved_tokenizer_knows_how_much_the_model_takes(finished: Path) -> None:
+def test_the_saved_tokenizer_has_the_maximum_length_of_the_model(finished: Path) -> None:
     for name in ("discriminator", "generator"):
         assert AutoTokenizer.from_pretrained(finished / name).model_max_length == 32
 
 
-def test_the_report_says_what_was_run(finished: Path) -> None:
+def test_the_report_lists_the_settings(finished: Path) -> None:
     page = (finished / "report.html").read_text()
     summary = json.loads((finished / "summary.json").read_text())
     for fact in (
@@ -124,13 +125,15 @@ def test_fill_mask(finished: Path) -> None:
     assert all(guess["sequence"].startswith("the cat") for guess in guesses)
 
 
-def test_a_finished_run_says_so_and_does_nothing(finished: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_finished_run_is_reported_and_not_changed(finished: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = (finished / "summary.json").stat().st_mtime_ns
     summary = electra.pretrain(out=str(finished))
-    said = capsys.readouterr().out
-    assert "is finished: step 12" in said
-    assert f"checkpoint: {finished / 'discriminator'}, {finished / 'generator'}\n" in said
-    assert f"report: {finished / 'report.html'}\n" in said
+    (notice,) = notices(caplog, "finished")
+    assert notice.startswith(f"{finished} ")
+    assert " 12 " in notice
+    checkpoint, report = notices(caplog, "saved")
+    assert f" {finished / 'discriminator'}, {finished / 'generator'}" in checkpoint
+    assert f" {finished / 'report.html'}" in report
     assert summary == json.loads((finished / "summary.json").read_text())
     assert (finished / "summary.json").stat().st_mtime_ns == before
 
@@ -144,7 +147,7 @@ def test_the_saved_configuration_repeats_the_run(finished: Path, tmp_path: Path)
 
 @pytest.mark.slow
 def test_separate_commands_give_the_same_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """tokenizer, prepare, pretrain --data: the parts give what the whole does."""
+    """tokenizer, prepare and pretrain --data give the same weights as one command."""
     tokenizer = electra.tokenizer([str(text)], out=str(tmp_path / "t"), vocab_size=160)
     data = electra.prepare([str(text)], tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24)
     electra.pretrain(data=str(data), out=str(tmp_path / "run"), **tiny_run)
@@ -152,15 +155,18 @@ def test_separate_commands_give_the_same_run(finished: Path, text: Path, tmp_pat
     assert not (tmp_path / "run/data").exists()
 
 
-def test_a_string_is_one_source_and_not_its_letters(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_string_is_one_source(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = electra.tokenizer(str(text), out=str(tmp_path / "t"), vocab_size=160)
     data = electra.prepare(
         str(text / "a.txt"), tokenizer=str(tokenizer), out=str(tmp_path / "d"), seq_len=24, workers=1
     )
-    said = capsys.readouterr().out
-    assert "1 source)" in said
-    assert f"tokenizer in {tokenizer} (electra prepare" in said
-    assert f"prepared data in {data} (electra pretrain" in said
+    _, source = notices(caplog, "text")
+    assert f" {text / 'a.txt'} (" in source
+    assert source.endswith(", 1 source)")
+    (notice,) = notices(caplog, "tokenizer")
+    assert f" --tokenizer {tokenizer} " in notice
+    (notice,) = notices(caplog, "prepared")
+    assert f"electra pretrain --data {data} " in notice
 
 
 def test_evaluate(finished: Path, tmp_path: Path, text: Path) -> None:
@@ -171,7 +177,7 @@ def test_evaluate(finished: Path, tmp_path: Path, text: Path) -> None:
     )
     elsewhere = electra.evaluate(str(finished), data=str(other))
     assert elsewhere["evaluated_tokens"] != metrics["evaluated_tokens"]
-    with pytest.raises(RunError, match="not a run directory"):
+    with raises(RunError, "not-run", f"{tmp_path}: ", "config.yaml"):
         electra.evaluate(str(tmp_path))
 
 
@@ -182,11 +188,11 @@ def test_a_budget_in_flops(finished: Path, text: Path, tmp_path: Path, tiny_run:
     summary = electra.pretrain(str(text), out=str(tmp_path / "run"), flops=spent, **tiny_run)
     assert (summary["step"], summary["flops"]) == (12, spent)
     rates = [row["learning_rate"] for row in read_metrics(tmp_path / "run/metrics.jsonl")]
-    assert min(rates) > 0, "no update is wasted"
+    assert min(rates) > 0, "no update has a learning rate of 0"
 
 
 @pytest.mark.parametrize(("has_it", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_is_bfloat16_where_a_gpu_multiplies_it_itself(
+def test_auto_is_bfloat16_on_gpus_that_support_it_natively(
     has_it: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: has_it or including_emulation)
@@ -200,7 +206,7 @@ def test_auto_is_bfloat16_where_a_gpu_multiplies_it_itself(
 def test_bfloat16_is_close_to_float32(
     device: str, steps: int, close: float, text: Path, tmp_path: Path, tiny_run: dict
 ) -> None:
-    """From one seed losses end alike; the weights stay in float32."""
+    """With the same seed the final losses are close; the weights stay in float32."""
     tiny_run |= {"steps": steps}
     losses = []
     for name in ("float32", "bfloat16"):
@@ -216,7 +222,7 @@ def test_bfloat16_is_close_to_float32(
 
 @pytest.mark.slow
 def test_domain_adaptation_continues_from_a_run(finished: Path, text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """--init takes both networks and the tokenizer; the first loss is where the other run ended, not an untrained one."""
+    """--init loads both networks and the tokenizer, so the first loss is close to the last one of the other run."""
     electra.pretrain(str(text / "b.txt"), out=str(tmp_path / "run"), init=str(finished), **tiny_run)
     first = next(read_metrics(tmp_path / "run/metrics.jsonl"))
     untrained, trained = (row["loss"] for row in (trace(finished)[0], trace(finished)[-1]))
@@ -226,19 +232,20 @@ def test_domain_adaptation_continues_from_a_run(finished: Path, text: Path, tmp_
 
 @pytest.mark.slow
 def test_domain_adaptation_from_a_discriminator_alone(
-    finished: Path, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+    finished: Path, text: Path, tmp_path: Path, tiny_run: dict, caplog: pytest.LogCaptureFixture
 ) -> None:
     electra.pretrain(str(text), out=str(tmp_path / "run"), init=str(finished / "discriminator"), **tiny_run)
-    assert "has no generator/: the generator starts from random weights" in capsys.readouterr().out
+    (notice,) = notices(caplog, "no-generator")
+    assert str(finished / "discriminator") in notice
 
 
 @pytest.mark.slow
 def test_reference_runs(text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """The quirks of the original code, all at once, through the whole chain."""
+    """A run with all settings of the original code."""
     from electra.presets import reference
 
     config = reference(resolve(tiny(), {}, tiny_run | {"text": [str(text)], "hours": None}))
     assert "with_replacement: true" in to_yaml(config)
     run_module.pretrain(config, tmp_path / "run")
     first, *_ = read_metrics(tmp_path / "run/metrics.jsonl")
-    assert first["learning_rate"] == 0.0, "the original's first update"
+    assert first["learning_rate"] == 0.0, "the first update of the original code has a learning rate of 0"

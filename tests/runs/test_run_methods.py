@@ -1,6 +1,7 @@
-"""Every method of the paper as a user runs it, from text to checkpoint; training in two stages."""
+"""Every method of the paper from text to checkpoint; training in two stages; runs without enough memory."""
 
 import json
+import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from support.errors import notices, raises
 from support.toy import trace, weights
 from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining, pipeline
 
@@ -18,7 +20,7 @@ from electra.train.metrics_log import read_metrics
 
 
 @pytest.mark.slow
-def test_a_bert(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_masked_language_modeling(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     summary = electra.pretrain(str(text), out=str(tmp_path / "run"), objective="mlm", **tiny_run)
     assert "mlm_accuracy" in summary["heldout"]
     assert summary["heldout"]["loss"] == summary["heldout"]["mlm_loss"], "the preset's loss weight is a generator's"
@@ -52,13 +54,14 @@ METHODS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_from_text_to_checkpoint(
-    name: str, text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture
+    name: str, text: Path, tmp_path: Path, tiny_run: dict, caplog: pytest.LogCaptureFixture
 ) -> None:
     options, metric, networks = METHODS[name]
     out = tmp_path / "run"
     summary = electra.pretrain(str(text), out=str(out), **options, **tiny_run)
-    note = f"objective {name} trains the discriminator on"
-    assert (note in capsys.readouterr().out) == (name in ("electra-15", "electra-other-15"))
+    assert [f"objective {name} " in notice for notice in notices(caplog, "part-of-tokens")] == (
+        [True] if name in ("electra-15", "electra-other-15") else []
+    )
     assert metric in summary["heldout"]
     assert summary["step"] == 12
     assert summary["flops"] > 0
@@ -70,14 +73,14 @@ def test_every_method_from_text_to_checkpoint(
 
 @pytest.mark.slow
 def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """The generator ends as its own stage left it; interrupted between the stages, the run ends the same."""
+    """The generator has the weights of the first stage; a run interrupted between the stages ends with the same weights."""
     warmup = {"length_warmup": {"steps": 4, "length": 8}}
     options = tiny_run | {"procedure": "two-stage", "generator.size": 1.0} | warmup
     whole = electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     first = json.loads((tmp_path / "run/first-stage/summary.json").read_text())
     assert first["step"] == 6
     saved = yaml.safe_load((tmp_path / "run/first-stage/config.yaml").read_text())
-    assert saved["length_warmup"] == {"steps": 2, "length": 8}, "each stage has its part"
+    assert saved["length_warmup"] == {"steps": 2, "length": 8}, "the length warm-up is divided between the stages"
     ours = ElectraForMaskedLM.from_pretrained(tmp_path / "run/generator").state_dict()
     theirs = ElectraForMaskedLM.from_pretrained(tmp_path / "run/first-stage/masked_lm").state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -88,7 +91,7 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
 
     odd = electra.pretrain(str(text), out=str(tmp_path / "odd"), **options | {"steps": 3})
     assert odd["step"] == 3
-    with pytest.raises(UsageError, match="needs a step for each stage"):
+    with raises(UsageError, "out-of-range", "--procedure two-stage ", "--steps is 1"):
         electra.pretrain(str(text), out=str(tmp_path / "one"), **options | {"steps": 1})
 
     broken = tmp_path / "broken"
@@ -103,8 +106,8 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("procedure", ["two-stage", "two-stage-scratch"])
-def test_what_the_discriminator_starts_from(procedure: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
-    """At a rate of next to nothing it ends where it started: at the generator's weights, or at its own."""
+def test_initial_weights_of_the_discriminator(procedure: str, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """With a learning rate near 0 it keeps its initial weights: those of the generator, or random ones."""
     options = {"procedure": procedure, "generator.size": 1.0, "optimizer.learning_rate": 1e-12}
     electra.pretrain(str(text), out=str(tmp_path / "run"), **options, **tiny_run)
     ours = ElectraForPreTraining.from_pretrained(tmp_path / "run/discriminator").electra.state_dict()
@@ -114,7 +117,7 @@ def test_what_the_discriminator_starts_from(procedure: str, text: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
+def test_out_of_memory_in_the_second_stage_keeps_the_first(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = tiny_run | {"procedure": "two-stage-scratch"}
@@ -126,14 +129,14 @@ def test_no_memory_in_the_second_stage_loses_nothing_of_the_first(
         return train_model(config, *arguments)
 
     monkeypatch.setattr(run_module, "train_model", too_little)
-    with pytest.raises(UsageError, match="do not fit this GPU's memory"):
+    with raises(DeviceError, "out-of-memory", "--training.micro-batch-size"):
         electra.pretrain(str(text), out=str(tmp_path / "run"), **options)
     assert (tmp_path / "run/first-stage/summary.json").exists()
     assert (tmp_path / "run/config.yaml").exists()
 
 
 @pytest.mark.slow
-def test_no_memory_leaves_what_was_prepared_and_smaller_micro_batches_go_on(
+def test_run_out_of_memory_is_resumed_with_smaller_micro_batches(
     text: Path, tmp_path: Path, tiny_run: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_little(*arguments):
@@ -141,7 +144,7 @@ def test_no_memory_leaves_what_was_prepared_and_smaller_micro_batches_go_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(run_module, "train_model", too_little)
-        with pytest.raises(DeviceError, match=r"do not fit this GPU's memory; lower --training.micro-batch-size"):
+        with raises(DeviceError, "out-of-memory", "--training.micro-batch-size"):
             electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
     assert (tmp_path / "run/data/manifest.json").exists()
     tiny_run["training"]["micro_batch_size"] = 2
@@ -149,25 +152,31 @@ def test_no_memory_leaves_what_was_prepared_and_smaller_micro_batches_go_on(
 
 
 @pytest.mark.slow
-def test_micro_batches_stay_where_losses_are_means_over_them(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_micro_batch_size_cannot_change_when_losses_are_means_over_micro_batches(
+    text: Path, tmp_path: Path, tiny_run: dict
+) -> None:
     tiny_run["training"]["means"] = "local"
     electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
     tiny_run["training"]["micro_batch_size"] = 2
-    with pytest.raises(RunError, match=r"--training.micro-batch-size is 4 there, 2 here"):
+    with raises(RunError, "other-configuration", "--training.micro-batch-size is 4 ", " 2 "):
         electra.pretrain(str(text), out=str(tmp_path / "run"), **tiny_run)
 
 
 @pytest.mark.slow
-def test_short_sequences_first(text: Path, tmp_path: Path, tiny_run: dict, capsys: pytest.CaptureFixture) -> None:
+def test_length_warmup(text: Path, tmp_path: Path, tiny_run: dict, caplog: pytest.LogCaptureFixture) -> None:
     runs = {"warm": {"length_warmup": {"steps": 5, "length": 8}}, "plain": {}}
     for name, options in runs.items():
         electra.pretrain(str(text), out=str(tmp_path / name), **options, **tiny_run)
-    assert "the first 5 steps read sequences of 8, those after them of 24" in capsys.readouterr().out
+    (notice,) = notices(caplog, "length-warmup")
+    assert re.findall(r"\d+", notice) == ["5", "8", "24"]
     warm, plain = (list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in runs)
     assert [row["tokens"] for row in warm] == [row["tokens"] for row in plain]
     spent = [[b["flops"] - a["flops"] for a, b in pairwise(rows)] for rows in (warm, plain)]
     assert spent[0][4:] == spent[1][4:]
-    assert all(short < whole for short, whole in zip(spent[0][:4], spent[1][:4], strict=True)), "attention is quadratic"
+    assert all(short < whole for short, whole in zip(spent[0][:4], spent[1][:4], strict=True)), (
+        "the cost of attention is quadratic in the length"
+    )
     only_short = tiny_run | {"steps": 2, "length_warmup": {"steps": 2, "length": 8}}
     electra.pretrain(str(text), out=str(tmp_path / "short"), **only_short)
-    assert "the run ends before it reads sequences of 24" in " ".join(capsys.readouterr().out.split())
+    (notice,) = notices(caplog, "length-warmup-over-run")
+    assert re.findall(r"\d+", notice) == ["2", "2", "24"]

@@ -1,4 +1,4 @@
-"""Commands in this process, and the line that they end with."""
+"""Command lines that tests run in this process."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ RUN = [
 
 
 def error(capsys: pytest.CaptureFixture, *words: str) -> str:
-    """The one line that a command ends with."""
+    """Run a command that fails, and return its error message."""
     with pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 2
@@ -37,7 +37,7 @@ def error(capsys: pytest.CaptureFixture, *words: str) -> str:
 
 
 def commands(inputs: Path, out: Path) -> dict[str, list[str]]:
-    """A command line of each verb that writes, whose --out is `out`."""
+    """Return a command line of each command that writes files; their --out is `out`."""
     tuned = ["--model", f"{inputs}/model", "--data", f"{inputs}/glue", "--seeds", "1", "--epochs", "1"]
     study = ["--data", f"{inputs}/text", "--glue", f"{inputs}/glue", "--scale", "tiny"]
     words = {

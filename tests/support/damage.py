@@ -1,7 +1,8 @@
-"""Ways to damage a file, and what every refusal of one looks like."""
+"""Ways to damage a file, and a check of the errors that damaged files cause."""
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 from electra.errors import ElectraError
 
 Damage = Callable[[Path], object]
-"""Done to a directory."""
+"""Function that damages a file of a directory."""
 
 
 def write(name: str, content: bytes | str) -> Damage:
+    """Replace the content of a file."""
     return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def edit(name: str, **changes: Any) -> Damage:
-    """Set keys of a JSON file, nested ones by `__`; `...` removes one."""
+    """Set keys of a JSON file; `__` separates nested keys, and the value `...` removes a key."""
 
     def damage(folder: Path) -> None:
         content = json.loads((folder / name).read_text())
@@ -34,10 +36,13 @@ def edit(name: str, **changes: Any) -> Damage:
 
 
 def cut(name: str, size: int) -> Damage:
+    """Truncate a file."""
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
 
 
 def instead(name: str, make: Callable[[Path], object]) -> Damage:
+    """Replace a file by something else, which `make` creates."""
+
     def damage(folder: Path) -> None:
         (folder / name).unlink()
         make(folder / name)
@@ -46,9 +51,11 @@ def instead(name: str, make: Callable[[Path], object]) -> Damage:
 
 
 def oversized(name: str) -> Damage:
+    """Extend a file to 1 TB (sparse)."""
+
     def damage(folder: Path) -> None:
         with (folder / name).open("r+b") as file:
-            file.truncate(1 << 40)  # sparse
+            file.truncate(1 << 40)
 
     return damage
 
@@ -74,7 +81,7 @@ NOT_FILES: dict[str, Callable[[str], Damage]] = {
 
 
 def broken_json(name: str) -> dict[str, Damage]:
-    """A file that is not JSON, not an object, no file at all, or absurdly large."""
+    """Damage a JSON file: not JSON, not an object, not a regular file, or much too large."""
     return {
         **{f"{name} {case}": write(name, content) for case, content in NOT_JSON.items()},
         f"{name} {{}}": write(name, "{}"),
@@ -83,16 +90,17 @@ def broken_json(name: str) -> dict[str, Damage]:
     }
 
 
-def refused(error: ElectraError, name: str) -> None:
-    """One line, not endless, that names the file."""
+def check_short_error(error: ElectraError, name: str) -> None:
+    """Check that an error has a code, and a message of one line, of limited length, that names a file or an option."""
     text = str(error)
+    assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", error.code), repr(error)
     assert name in text, text
     assert "\n" not in text
     assert len(text) < 900, text
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a directory, to see that nothing was written."""
+    """Read all files of a directory, to check that nothing was written."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -23,6 +23,14 @@ TEXT = "tag:yaml.org,2002:str"
 NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
+class UnsupportedYamlError(yaml.YAMLError):
+    """YAML that config files do not support; its code becomes that of the `UsageError`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class PlainLoader(yaml.SafeLoader):
     """PyYAML loader of null, booleans, numbers, strings, lists and mappings, without aliases, tags and duplicate names.
 
@@ -39,11 +47,11 @@ class PlainLoader(yaml.SafeLoader):
         """Compose the next node, and check it before values are built from it."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise make_yaml_error(f"an alias (*{event.anchor}); write out its value", event)
+            raise make_yaml_error("yaml-alias", f"an alias (*{event.anchor}); write out its value", event)
         if getattr(event, "tag", None) is not None:
-            raise make_yaml_error(f"a tag ({event.tag}); remove it", event)
+            raise make_yaml_error("yaml-tag", f"a tag ({event.tag}); remove it", event)
         if self.depth == MAX_DEPTH:
-            raise make_yaml_error(f"values nested more than {MAX_DEPTH} deep", event)
+            raise make_yaml_error("too-deep", f"values nested more than {MAX_DEPTH} deep", event)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -55,30 +63,32 @@ class PlainLoader(yaml.SafeLoader):
 def check_node(node: yaml.Node) -> None:
     """Raise a `yaml.YAMLError` for a node that config files do not support."""
     if node.tag not in TAGS:
-        raise make_yaml_error(f"{node.value!r}, which has a special meaning in YAML; quote it", node)
+        raise make_yaml_error("special-value", f"{node.value!r}, which has a special meaning in YAML; quote it", node)
     if isinstance(node, yaml.ScalarNode):
         if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
-            raise make_yaml_error(f"a number of {len(node.value):,} characters", node)
+            raise make_yaml_error("too-many-digits", f"a number of {len(node.value):,} characters", node)
         if node.tag in NUMBERS and ":" in node.value:
-            raise make_yaml_error(f"{node.value}, which YAML reads as a base-60 number; quote it", node)
+            raise make_yaml_error("base-60", f"{node.value}, which YAML reads as a base-60 number; quote it", node)
         if "\0" in node.value or not is_unicode(node.value):
-            raise make_yaml_error("a NUL character or half a surrogate pair", node)
+            raise make_yaml_error("unprintable", "a NUL character or half a surrogate pair", node)
     if isinstance(node, yaml.MappingNode):
         names = set()
         for key, _ in node.value:
             if key.tag != TEXT:
                 name = repr(key.value) if isinstance(key, yaml.ScalarNode) else "of several values"
                 raise make_yaml_error(
-                    f"the name {name}, which is not text; names are those of options, like seq_len", key
+                    "name-not-text",
+                    f"the name {name}, which is not text; names are those of options, like seq_len",
+                    key,
                 )
             if key.value in names:
-                raise make_yaml_error(f"the name {key.value!r} a second time", key)
+                raise make_yaml_error("repeated-name", f"the name {key.value!r} a second time", key)
             names.add(key.value)
 
 
-def make_yaml_error(found: str, node: Any) -> yaml.YAMLError:
+def make_yaml_error(code: str, found: str, node: Any) -> UnsupportedYamlError:
     """Build an error that names the line."""
-    return yaml.YAMLError(f"line {node.start_mark.line + 1} has {found}")
+    return UnsupportedYamlError(code, f"line {node.start_mark.line + 1} has {found}")
 
 
 def load_yaml(path: Path) -> Any:
@@ -101,7 +111,15 @@ def load_yaml(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise UsageError("not-utf8", f"{path}: not a config file (not UTF-8 at byte {error.start:,})") from None
     except (ValueError, yaml.YAMLError) as error:  # ValueError: a number like 0x_
-        raise UsageError("not-config", f"{path}: not a config file ({one_line(error)})") from None
+        code = error.code if isinstance(error, UnsupportedYamlError) else "not-yaml"
+        raise UsageError(code, f"{path}: not a config file ({describe_yaml_error(error)})") from None
+
+
+def describe_yaml_error(error: Exception) -> str:
+    """Return the line and the problem of an error, without an excerpt of the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return one_line(error)
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -121,7 +139,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     values = load_yaml(path)
     if not isinstance(values, dict):
-        raise UsageError("not-config", f"{path}: not a config file (expected names and values)")
+        raise UsageError("not-mapping", f"{path}: not a config file (expected names and values)")
     return flatten(values)
 
 

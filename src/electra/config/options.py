@@ -45,8 +45,11 @@ class Option:
 
     @property
     def type_name(self) -> str:
-        """`int or null`, or the allowed values."""
-        kinds = [self.type.__name__] if self.choices is None else list(self.choices())
+        """Names of the allowed types or values: `int or null`, `true or false`, `file or line`."""
+        if self.choices is not None:
+            kinds = list(self.choices())
+        else:
+            kinds = ["true", "false"] if self.type is bool else [self.type.__name__]
         return join_choices([*kinds, "null"] if self.optional else kinds)
 
     def parse(self, text: str) -> Any:
@@ -100,8 +103,8 @@ class Option:
         """Raise a `UsageError` if a value is not among the choices."""
         assert self.choices is not None
         allowed = [*self.choices(), *(["null"] if self.optional else [])]
-        if value not in allowed and (hint := suggest_value(self.name, value)):
-            raise UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {shorten(value)}{hint}")
+        if value not in allowed and (hint := suggest_value(self.name, shorten(value), self.many)):
+            raise UsageError("unknown-choice", f"{self.flag}: expected {self.type_name}, got {shorten(value)}{hint}")
         check_choice(self.flag, value, allowed)
 
     def error(self, value: Any) -> UsageError:

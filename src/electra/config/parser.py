@@ -79,7 +79,11 @@ class Parser:
             return self.options[name]
         if name in self.sections:
             raise make_section_error(name, names)
-        hint = suggest_option(name, names, self.command)
+        negated = self.options.get(name.removeprefix("no_"))
+        if negated is not None and negated.type is bool:
+            hint = f"use {negated.flag} false"
+        else:
+            hint = suggest_option(name, names, self.command)
         raise UsageError("unknown-option", f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
 
     def parse_positional(self, words: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +176,11 @@ def format_option(option: Option, default: Any, width: int) -> list[str]:
         facts.append("required")
     elif default not in ((), [], ""):
         facts.append(f"default: {'null' if default is None else format_value(default)}")
-    flag = option.flag if option.positional or option.type is bool else f"{option.flag} {format_metavar(option)}"
+    flag = option.flag
+    if option.type is bool:
+        flag += " [true|false]"
+    elif not option.positional:
+        flag += f" {format_metavar(option)}"
     return format_entry(flag, f"{option.help} ({', '.join(facts)})", width)
 
 

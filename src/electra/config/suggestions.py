@@ -168,10 +168,19 @@ def get_initials(name: str) -> str | None:
     return "".join(word[:1] for word in words) if len(words) > 1 else None
 
 
-def suggest_value(name: str, value: str) -> str:
-    """Return a hint for the message about a wrong value, or an empty string."""
+def suggest_value(name: str, value: str, many: bool = False) -> str:
+    """Return a hint for the message about a wrong value, or an empty string.
+
+    Args:
+        name: Option, with underscores.
+        value: Its value, or one of its values.
+        many: Whether the option has several values.
+    """
     if name.rpartition(".")[2] == "device" and value.startswith("cuda:"):
         return f"; to select a GPU, set CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')} and use cuda"
+    if many and "," in value:
+        values = " ".join(value.replace(",", " ").split())
+        return f"; separate the values by spaces: {format_flag(name)} {values}" if values else ""
     return ""
 
 

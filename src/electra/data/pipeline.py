@@ -81,7 +81,7 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
                 f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)", extra={"code": "tokenizer"}
             )
         elif existing.fingerprint == tokenizer.fingerprint:
-            log.info(f"{out} already contains the same tokenizer", extra={"code": "reused"})
+            log.info(f"{out} already contains the same tokenizer", extra={"code": "reused-tokenizer"})
         else:
             raise TokenizerError(
                 "other-tokenizer", f"{out}: contains another tokenizer; choose another --out, or delete the directory"
@@ -141,7 +141,7 @@ def prepare_with_progress(
             on_progress=on_progress,
         )
     if last is None:
-        log.info(f"{out} already contains this text prepared; it is reused", extra={"code": "reused"})
+        log.info(f"{out} already contains this text prepared; it is reused", extra={"code": "reused-data"})
     elif last.found_chunks:
         log.info(
             f"resumed preparation: {last.found_chunks:,} of {last.chunks:,} chunks were finished before",
@@ -154,7 +154,7 @@ def prepare_with_progress(
         extra={"code": "examples"},
     )
     if hint := suggest_documents_file(data, corpus):
-        log.info(hint, extra={"code": "next-command"})
+        log.info(hint, extra={"code": "short-documents"})
     log_coverage(data, ", ".join(corpus.sources))
     return data
 

@@ -119,9 +119,10 @@ def _open_finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedDat
             extra={"code": "text-may-have-changed"},
         )
         if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
+            changed = files[0] if len(files) == 1 else f"one of {len(files):,} files (such as {files[0]})"
             raise DataError(
-                "other-text",
-                f"{out}: prepared from other text: {files[0]} has the same size but other content; "
+                "other-content",
+                f"{out}: prepared from other text: {changed} has the same size but other content; "
                 "restore the original text to continue, or choose another --out for the new text",
             )
         with suppress(StorageError):  # for example data of another user: the text is read again next time
@@ -145,7 +146,7 @@ def _prepare(
     if (out / SETTINGS).exists() and (files := list_changed_files(out, corpus.stamps())):
         log.warning(
             f"{files[0]} may have changed since preparation started: parts of the text that differ are prepared again",
-            extra={"code": "text-may-have-changed"},
+            extra={"code": "text-may-have-changed-meanwhile"},
         )
     write_settings(out, settings, corpus.stamps(), tokenizer)
     try:

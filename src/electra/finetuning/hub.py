@@ -51,7 +51,10 @@ def find_model_directory(model: str) -> Path:
         log.info(f"model: {seeds[0].parent}{others}", extra={"code": "first-seed"})
         return seeds[0].parent
     if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
-        raise ModelError("not-model", f"{model}: not a model directory, it has no config.json")
+        raise ModelError(
+            "not-model",
+            f"{model}: not a model directory, it has no config.json; name a run of electra or a Hugging Face model",
+        )
     require_hub(model)
     import huggingface_hub
 

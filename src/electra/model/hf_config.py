@@ -58,7 +58,10 @@ def load_config(directory: Path) -> EncoderConfig:
     """
     file = directory / "config.json"
     if not file.exists():
-        raise ModelError("not-model", f"{directory}: not a model directory, it has no config.json")
+        raise ModelError(
+            "not-model",
+            f"{directory}: not a model directory, it has no config.json; name a run of electra or a Hugging Face model",
+        )
     found = read_json(file, HuggingFaceConfig, ModelError, CONFIG_BYTES)
     name = next((name for name, each in ARCHITECTURES.items() if each.model_type == found.model_type), None)
     if name is None:

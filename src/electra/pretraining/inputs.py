@@ -41,7 +41,8 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
     if bool(config.text) == (config.data is not None):
         given = f"; got the text {' '.join(config.text)} and --data {config.data}" if config.text else ""
         raise UsageError(
-            "no-text", f"give either text to train on (files, folders, hf://owner/name or builtin) or --data DIR{given}"
+            "text-and-data" if config.text else "no-text",
+            f"give either text to train on (files, folders, hf://owner/name or builtin) or --data DIR{given}",
         )
     if config.data is not None:
         data, tokenizer = open_data(config, Path(config.data))
@@ -128,7 +129,7 @@ def load_or_train_tokenizer(config: PretrainConfig, corpus: Corpus, directory: R
         tokenizer.save(directory.tokenizer)
         return tokenizer
     if (directory.tokenizer / "tokenizer.json").exists():
-        log.info("reusing the tokenizer trained for this run", extra={"code": "reused"})
+        log.info("reusing the tokenizer trained for this run", extra={"code": "reused-tokenizer"})
         return load_tokenizer(directory.tokenizer)
     tokenizer = train_tokenizer_with_progress(corpus, config.model.vocab_size, config.cased, config.keep_accents)
     tokenizer.save(directory.tokenizer)

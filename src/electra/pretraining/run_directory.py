@@ -115,7 +115,10 @@ class RunDirectory:
             RunError: not a run directory.
         """
         if not self.config.exists():
-            raise RunError("not-run", f"{self.path}: not a run directory, it has no {self.config.name}")
+            raise RunError(
+                "not-run",
+                f"{self.path}: not a run directory, it has no {self.config.name}; name the --out of electra pretrain",
+            )
         return saved_config(self.config)
 
     def list_networks(self) -> list[Path]:
@@ -129,7 +132,7 @@ class RunDirectory:
             RunError: it is a run of another configuration, or has other files.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise RunError("not-directory", f"{self.path}: not a directory")
+            raise RunError("not-directory", f"{self.path}: not a directory; choose another --out")
         if not self.config.exists():
             if holds_files(self.path):
                 raise RunError("not-run", f"{self.path}: not empty and not a run; choose another --out")

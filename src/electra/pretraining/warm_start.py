@@ -58,7 +58,7 @@ def check_exists(model: Path) -> None:
     """Raise a `ModelError` with the command for a download, if there is no such file or directory."""
     if not model.exists():
         raise ModelError(
-            "not-model",
+            "missing",
             f"{model}: not a model directory (no such file or directory); download a model of the Hugging Face hub first: "
             "hf download OWNER/NAME --local-dir FOLDER",
         )

@@ -144,20 +144,20 @@ def read_launch_variables() -> tuple[int, int, int]:
     local_rank = read_launch_variable("LOCAL_RANK", 0)
     if not rank < world_size <= MAX_PROCESSES:
         raise UsageError(
-            "bad-environment",
+            "wrong-rank",
             f"RANK is {rank} and WORLD_SIZE is {world_size}, expected RANK < WORLD_SIZE <= {MAX_PROCESSES:,}; torchrun sets "
             "both: unset them to run one process",
         )
     needed = ("RANK", "MASTER_ADDR", "MASTER_PORT") if world_size > 1 else ()
     if missing := [name for name in needed if not os.environ.get(name)]:
         raise UsageError(
-            "bad-environment",
+            "missing-variable",
             f"WORLD_SIZE is {world_size}, but {missing[0]} is not set; start several processes with torchrun, or unset "
             "WORLD_SIZE to run one",
         )
     if needed and not 0 < read_launch_variable("MASTER_PORT", 0) < 1 << 16:
         raise UsageError(
-            "bad-environment", f"MASTER_PORT is {os.environ['MASTER_PORT']}, expected 1 to 65535; torchrun sets it"
+            "wrong-port", f"MASTER_PORT is {os.environ['MASTER_PORT']}, expected 1 to 65535; torchrun sets it"
         )
     return rank, world_size, local_rank
 
@@ -167,8 +167,8 @@ def read_launch_variable(name: str, default: int) -> int:
     value = os.environ.get(name, "").strip() or str(default)
     if not re.fullmatch(r"[0-9]{1,9}", value):
         raise UsageError(
-            "bad-environment",
-            f"the environment has {name}={value[:60]!r}, expected an integer; torchrun sets it, or unset it",
+            "not-integer",
+            f"environment variable {name}={value[:60]!r}: expected an integer; torchrun sets it; unset it to run one process",
         )
     return int(value)
 

@@ -60,7 +60,7 @@ class Corpus:
             raise UsageError("no-text", "no text given: give files, folders, hf://owner/name, or builtin")
         if not all(source.strip() for source in self.sources):
             raise UsageError(
-                "no-text", "an empty name among the text; give files, folders, hf://owner/name, or builtin"
+                "empty-name", "an empty name among the text; give files, folders, hf://owner/name, or builtin"
             )
         for name, value, known in (
             ("documents", self.documents, get_args(Documents)),

@@ -198,7 +198,7 @@ def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -
 
 def _decode(path: Path, block: LineBlock, errors: Encoding) -> str:
     if block.offset == 0 and block.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise TextError("not-utf8", f"{path}: UTF-16, expected UTF-8: convert the file (iconv -f UTF-16 -t UTF-8)")
+        raise TextError("utf16", f"{path}: UTF-16, expected UTF-8: convert the file (iconv -f UTF-16 -t UTF-8)")
     try:
         return block.data.decode("utf-8", errors)
     except UnicodeDecodeError as error:

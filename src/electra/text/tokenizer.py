@@ -186,7 +186,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     candidates = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
-        raise TokenizerError("no-tokenizer", f"{path}: no tokenizer, neither tokenizer.json nor vocab.txt")
+        raise TokenizerError(
+            "no-tokenizer", f"{path}: no tokenizer, neither tokenizer.json nor vocab.txt; electra tokenizer trains one"
+        )
     tokenizer = _from_json(file) if file.suffix == ".json" else _from_vocabulary(file)
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer._ids]
     if missing:

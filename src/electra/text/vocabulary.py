@@ -60,7 +60,7 @@ def train_tokenizer(
     starts, continuations = build_alphabet(sample, normalization, limit=vocab_size // 3)
     if not starts:
         raise TextError(
-            "no-text",
+            "only-control-characters",
             f"no text to train a tokenizer on in {', '.join(corpus.sources)}: only control characters, "
             "which BERT's tokenizers remove",
         )

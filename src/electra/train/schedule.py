@@ -55,7 +55,7 @@ class Budget:
             raise UsageError("wrong-budget", "exactly one of --steps, --hours and --flops is needed")
         for name, value in given.items():
             if not value > 0:
-                raise UsageError("out-of-range", f"--{name} must be more than 0")
+                raise UsageError("out-of-range", f"--{name} is {value:g}; it must be more than 0")
         check_limits(self, "--", steps=10**12, hours=10**6, flops=10**30)
 
     def __str__(self) -> str:

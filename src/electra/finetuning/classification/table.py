@@ -252,7 +252,9 @@ def encode_label(names: Cell, labels: LabelSpec, place: str) -> Any:
     for name in names:
         if name not in labels.names:
             raise DataError(
-                "unknown-label", f"{place}: the label is {name!r}; the training rows have {', '.join(labels.names[:8])}"
+                "unknown-label",
+                f"{place}: the label is {name!r}; the training rows have {', '.join(labels.names[:8])}; correct the row, or "
+                "remove it",
             )
     if labels.kind == "classification":
         return labels.names.index(names[0])

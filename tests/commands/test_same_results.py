@@ -96,12 +96,12 @@ def test_command_line_and_python_give_the_same_results(
     result = getattr(electra, function)(**arguments, **({} if name in WITHOUT_OUT else {"out": python_out}))
     result = [*result] if name == "predict" else result
     assert messages(caplog, python_out) == records
-    assert normalized(result, python_out) == normalized(results[0], cli_out)
+    assert normalize(result, python_out) == normalize(results[0], cli_out)
     assert files(python_out) == files(cli_out)
 
 
 def recording(function: Callable[..., Any], results: list[Any]) -> Callable[..., Any]:
-    """The function, which appends what it returns to a list."""
+    """Wrap a function so that it appends its results to a list."""
 
     @functools.wraps(function)
     def call(*positional: Any, **named: Any) -> Any:
@@ -113,7 +113,7 @@ def recording(function: Callable[..., Any], results: list[Any]) -> Callable[...,
 
 
 def messages(log: pytest.LogCaptureFixture, out: Path) -> list[tuple[str, str, str]]:
-    """The log records: logger, level, message without the output's path and without numbers."""
+    """List the log records: logger, level, message without the output's path and without numbers."""
     return [
         (record.name, record.levelname, TIMES.sub("#", record.getMessage().replace(str(out), "OUT")))
         for record in log.records
@@ -121,8 +121,8 @@ def messages(log: pytest.LogCaptureFixture, out: Path) -> list[tuple[str, str, s
     ]
 
 
-def normalized(result: Any, out: Path) -> str:
-    """A result as JSON without paths and times."""
+def normalize(result: Any, out: Path) -> str:
+    """Format a result as JSON without paths and times."""
     if isinstance(result, dict) and "summary" in result:  # a table of texts, with times
         result = result | {"summary": TIMES.sub("#", str(result["summary"]))}
     text = json.dumps(result, default=str, indent=1).replace(str(out), "OUT")
@@ -130,7 +130,7 @@ def normalized(result: Any, out: Path) -> str:
 
 
 def files(out: Path) -> dict[str, bytes]:
-    """The files of an output, with the content of those that do not depend on the time."""
+    """Read the files of an output; the content of files that depend on the time is left out."""
     found = sorted(path for path in out.rglob("*") if path.is_file()) if out.is_dir() else [out] if out.exists() else []
     return {
         re.sub(r"tfevents.*", "tfevents", str(path.relative_to(out))): path.read_bytes().replace(
@@ -151,13 +151,13 @@ def test_quiet_and_verbose(flag: str, shown: bool, inputs: Path, tmp_path: Path,
         assert ("electra." in out) == shown
         assert shown or out == ""
         cli.main([flag, "flops"])
-        assert "FLOPs of a sequence" in capsys.readouterr().out, "results are always shown"
+        assert "FLOPs" in capsys.readouterr().out, "results are always shown"
     finally:
         electra.console.show_log()
 
 
 def test_commands_whose_output_is_their_result() -> None:
-    """The others continue when their output cannot be written."""
+    """Other commands continue when their output cannot be written."""
     for flags in ([], ["-v"], ["--quiet"]):
         assert not cli.is_result([*flags, "pretrain", "text", "--out", "run"])
         assert cli.is_result([*flags, "flops"])
