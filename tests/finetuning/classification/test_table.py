@@ -7,7 +7,8 @@ from support.errors import check_message, notices, raises
 from support.toy_tasks import toy_tokenizer, write_jsonl
 
 from electra.errors import DataError, UsageError
-from electra.finetuning.classification.table import Columns, check_columns, infer_kind, load_table_task, parse_cell
+from electra.finetuning.classification.labels import infer_kind, parse_cell
+from electra.finetuning.classification.table import Columns, check_columns, load_table_task
 from electra.finetuning.classification.task import TextClassification
 
 
