@@ -16,7 +16,7 @@ import torch
 from support.errors import notices, raises
 from support.toy_tasks import TINY, save_model, toy_tokenizer, write_conll, write_glue, write_jsonl, write_questions
 from support.toy_tasks import finetune_settings as settings
-from transformers import ElectraConfig, ElectraForSequenceClassification
+from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForSequenceClassification
 
 import electra
 from electra import cli
@@ -129,6 +129,20 @@ def test_answers(runs: Path, tmp_path: Path, head: str) -> None:
         assert [(row["id"], row["answer"]) for row in predictions] == [(row["id"], row["answer"]) for row in expected]
         assert predictions[0]["null_odds"] == pytest.approx(expected[0]["null_odds"], abs=1e-3)
         assert len(predictions[0]["n_best"]) == len(expected[0]["n_best"])
+
+
+@pytest.mark.parametrize("positions", [32, 512])
+def test_span_model_of_transformers(positions: int, tmp_path: Path) -> None:
+    """Also one with fewer positions than the default question length needs."""
+    config = ElectraConfig(
+        vocab_size=TINY.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=positions,
+    )  # fmt: skip
+    ElectraForQuestionAnswering(config).save_pretrained(tmp_path / "model")
+    toy_tokenizer().save(tmp_path / "model")
+    context = "the cat sees mice . " * 20
+    (answer,) = electra.predict(tmp_path / "model", {"question": "who sees mice ?", "context": context})
+    assert answer["answer"] in context
 
 
 @pytest.mark.parametrize("labels", [2, 3])

@@ -13,8 +13,8 @@ from support.squad_toys import TOKENIZER, build_question, draw_questions, write_
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import BatchLoader
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.qa.config import SpanConfig
-from electra.finetuning.qa.task import QuestionAnswering, find_files, fit_to_length, read_questions
+from electra.finetuning.qa.config import SpanConfig, fit_to_length
+from electra.finetuning.qa.task import QuestionAnswering, find_files, read_questions
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.runtime.setup import Runtime
 

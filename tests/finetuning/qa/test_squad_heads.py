@@ -59,7 +59,7 @@ def literal_end(head: JointSpanHead, vectors: torch.Tensor, row: int, start: int
     logits = {}
     for token in allowed(row):
         both = torch.cat([vectors[row, start], vectors[row, token]])
-        logits[token] = float(head.end(F.gelu(head.end_dense(both))))
+        logits[token] = float(head.end(F.gelu(F.linear(both, head.end_dense.weight, head.end_dense.bias))))
     return log_softmax(logits)
 
 

@@ -1,7 +1,7 @@
 """The options of question answering."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from electra.config.checks import check_limits
@@ -68,3 +68,18 @@ class SpanConfig:
     def threshold(self) -> float:
         """`null_threshold`, or the default of the head."""
         return DEFAULT_NULL_THRESHOLDS[self.head] if self.null_threshold is None else self.null_threshold
+
+
+def fit_to_length(span: SpanConfig, max_length: int) -> SpanConfig:
+    """Return the options for windows of `max_length` tokens.
+
+    The original code's stride of 128 and question length of 64 are for windows of 512 tokens. For shorter windows, their
+    defaults are reduced to a quarter of `max_length`.
+    """
+    defaults = SpanConfig()
+    shorter = {
+        name: min(getattr(defaults, name), max_length // 4)
+        for name in ("doc_stride", "max_query_length")
+        if getattr(span, name) == getattr(defaults, name)
+    }
+    return replace(span, max_length=max_length, **shorter)

@@ -49,6 +49,19 @@ def init_glorot(module: nn.Module) -> None:
             nn.init.xavier_uniform_(parameter)
 
 
+class PairLinear(nn.Linear):
+    """A linear layer of two concatenated vectors that returns the product of each half, so that one can be used many times.
+
+    Their sum is the layer's output.
+    """
+
+    def forward(  # type: ignore[override]
+        self, first: Float[Tensor, "*rows H"], second: Float[Tensor, "*others H"]
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*others D"]]:
+        first_weight, second_weight = self.weight.chunk(2, dim=1)
+        return F.linear(first, first_weight), F.linear(second, second_weight, self.bias)
+
+
 class JointSpanHead(nn.Module):
     """The paper's head: p(start), p(end | start), and a classifier of impossible questions."""
 
@@ -59,7 +72,7 @@ class JointSpanHead(nn.Module):
         self.beam_size = config.beam_size
         self.answerable_weight = config.answerable_weight
         self.start = nn.Linear(hidden_size, 1)
-        self.end_dense = nn.Linear(2 * hidden_size, HEAD_SIZE)
+        self.end_dense = PairLinear(2 * hidden_size, HEAD_SIZE)
         self.end = nn.Linear(HEAD_SIZE, 1)
         self.impossible_dense = nn.Linear(2 * hidden_size, HEAD_SIZE)
         self.impossible = nn.Linear(HEAD_SIZE, 1)
@@ -106,12 +119,10 @@ class JointSpanHead(nn.Module):
     ) -> Float[Tensor, "B K L"]:
         """Compute the logit of each token as the end of an answer, for each position of its start in `starts`.
 
-        The hidden layer reads the concatenated hidden states of start and token. The product with its weight is the sum of the
-        products of the two halves, so that the product of the tokens is computed once for all starts.
+        The hidden layer reads the concatenated hidden states of start and token; the part of the tokens is computed once for
+        all starts.
         """
-        start_weight, token_weight = self.end_dense.weight.chunk(2, dim=1)
-        start_part = F.linear(gather_positions(hidden, starts), start_weight)  # B K D
-        token_part = F.linear(hidden, token_weight, self.end_dense.bias)  # B L D
+        start_part, token_part = self.end_dense(gather_positions(hidden, starts), hidden)  # B K D, B L D
         # One start at a time, because a tensor B K L D would have gigabytes.
         logits = [self.end(F.gelu(token_part + part[:, None])).squeeze(-1) for part in start_part.unbind(1)]
         return mask_logits(torch.stack(logits, dim=1), mask[:, None])

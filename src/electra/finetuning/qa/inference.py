@@ -12,7 +12,7 @@ from electra.errors import DataError
 from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.qa.answers import answer_questions
-from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.config import SpanConfig, fit_to_length
 from electra.finetuning.qa.data import Question, read_squad
 from electra.finetuning.qa.heads import PlainSpanHead, build_span_head
 from electra.finetuning.qa.windows import build_windows
@@ -94,5 +94,5 @@ def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead
 
 def from_hugging_face(labels: list[str], problem_type: str | None, positions: int) -> SavedQuestionAnswering:
     """Build the task of an `ElectraForQuestionAnswering` without `task.json`; questions can have no answer."""
-    span = SpanConfig(head="plain", max_length=min(QUESTIONS.max_length, positions))
+    span = fit_to_length(SpanConfig(head="plain"), min(QUESTIONS.max_length, positions))
     return SavedQuestionAnswering(WITH_IMPOSSIBLE, span)

@@ -14,7 +14,7 @@ from electra.errors import DataError, UsageError
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.qa.answers import QuestionPrediction, answer_questions
-from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.qa.config import SpanConfig, fit_to_length
 from electra.finetuning.qa.data import Question, check_answered, read_mrqa, read_squad
 from electra.finetuning.qa.heads import build_span_head
 from electra.finetuning.qa.inference import (
@@ -189,21 +189,6 @@ def build_question_answering(
         contexts = [question.context for question in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], contexts, config, "questions")
     return QuestionAnswering(config.task, splits, tokenizer, fit_to_length(config.span, max_length))
-
-
-def fit_to_length(span: SpanConfig, max_length: int) -> SpanConfig:
-    """Return the options for windows of `max_length` tokens.
-
-    The original code's stride of 128 and question length of 64 are for windows of 512 tokens. For shorter windows, their
-    defaults are reduced to a quarter of `max_length`.
-    """
-    defaults = SpanConfig()
-    shorter = {
-        name: min(getattr(defaults, name), max_length // 4)
-        for name in ("doc_stride", "max_query_length")
-        if getattr(span, name) == getattr(defaults, name)
-    }
-    return replace(span, max_length=max_length, **shorter)
 
 
 SQUAD1 = MRQA = TaskSpec(
