@@ -166,6 +166,18 @@ def format_count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+@contextmanager
+def hide_log() -> Iterator[None]:
+    """Log nothing in the block, to any handler."""
+    logger = logging.getLogger("electra")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def show_rows(rows: Sequence[Sequence[str]]) -> None:
     """Print a table with one line per row at any terminal width; the first row is the header, the first column labels."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

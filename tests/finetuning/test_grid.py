@@ -159,15 +159,14 @@ def test_wnli_needs_the_head_of_the_discriminator(settings, tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_warnings_are_printed_once(settings, tmp_path, capsys, caplog) -> None:
+def test_warnings_are_logged_once(settings, tmp_path, caplog) -> None:
     """The files are read twice: all of them before the first run, to find missing ones, and those of each run."""
     data = write_glue(tmp_path / "glue", rows=32)
     with (data / "SST-2" / "train.tsv").open("a") as file:
         file.write("half a row\n")
     glue(replace(settings, data=str(data), skip_bad_rows=True), tmp_path / "out", tasks=["sst2"], seeds=1)
-    [message] = set(notices(caplog, "skipped-rows"))
+    [message] = notices(caplog, "skipped-rows")
     check_message(message, "train.tsv", 1)
-    assert capsys.readouterr().out.count(message) == 1
 
 
 @pytest.mark.slow

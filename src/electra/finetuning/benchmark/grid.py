@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from electra.console import console, show_rows
+from electra.console import console, hide_log, show_rows
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning.benchmark.ensemble import score_ensemble, select_best_runs
 from electra.finetuning.benchmark.submission import write_submission
@@ -185,7 +185,7 @@ def load_tasks(
         for name in dict.fromkeys([*names, *first])
     }
     try:
-        with console.capture():  # the runs log the same
+        with hide_log():  # the runs log the same
             for task in tasks.values():
                 for split in ("train", *task.scored_splits, *task.predicted_splits):
                     task.read(split)
