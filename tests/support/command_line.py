@@ -2,10 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from electra import cli
-
 RUN = [
     "--preset",
     "tiny",
@@ -23,17 +19,6 @@ RUN = [
     "160",
 ]
 """Options of a run of a second on the toy language."""
-
-
-def error(capsys: pytest.CaptureFixture, *words: str) -> str:
-    """Run a command that fails, and return its error message."""
-    with pytest.raises(SystemExit) as stop:
-        cli.main(words)
-    assert stop.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("electra: error: ")
-    return lines[0].removeprefix("electra: error: ")
 
 
 def commands(inputs: Path, out: Path) -> dict[str, list[str]]:
