@@ -37,6 +37,8 @@ class Command:
     """Module and name of the dataclass whose fields are options too."""
     is_result: bool = False
     """What it prints is its result; the other commands continue when their output cannot be written."""
+    writes_json: bool = False
+    """Its result are JSON lines on standard output, so that log records and progress go to standard error."""
     shows: bool = True
     """There is a function in `electra.display` for what it returns."""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -58,6 +60,7 @@ COMMANDS = {
     "score": Command(
         "Score sentences by a pre-trained model, as JSON lines.",
         is_result=True,
+        writes_json=True,
         changes={"methods": {"choices": lookup("electra.pretraining.evaluation.sentence_scores.METHODS")}},
     ),
     "finetune": Command(
@@ -68,6 +71,7 @@ COMMANDS = {
         "Predict labels, tags or answers with a fine-tuned model, as JSON lines.",
         "electra.inference.config.PredictConfig",
         is_result=True,
+        writes_json=True,
         changes={
             "model": {"positional": False},
             "input": {
@@ -143,7 +147,7 @@ def run(words: list[str]) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding than UTF-8 has no "·"
     console.required = is_result(words)
-    console.stderr = name == "predict" and "--help" not in flags  # the standard output is for predictions alone
+    console.stderr = COMMANDS[name].writes_json and "--help" not in flags
     try:
         if "--help" in flags:
             sys.stdout.write(format_help(name, rest))
@@ -162,11 +166,12 @@ def run_command(name: str, words: Sequence[str]) -> None:
     given = build_parser(name).parse(words)
     arguments = dict(given)
     if name == "predict":
+        arguments["input"] = Path(given["input"])  # a string is a text
+    if COMMANDS[name].writes_json and sys.stdout is None and given.get("out") is None:
         from electra.errors import UsageError
 
-        arguments["input"] = Path(given["input"])  # a string is a text
-        if sys.stdout is None and given.get("out") is None:
-            raise UsageError("stdout-closed", "standard output is closed; name a file for the predictions by --out")
+        hint = "; name a file for the predictions by --out" if name == "predict" else ""
+        raise UsageError("stdout-closed", f"standard output is closed{hint}")
     result = getattr(commands, name.replace("-", "_"))(**arguments)
     if COMMANDS[name].shows:
         from electra import display

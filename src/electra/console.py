@@ -168,7 +168,7 @@ def format_count(number: int, thing: str) -> str:
 
 @contextmanager
 def hide_log() -> Iterator[None]:
-    """Log nothing in the block, to any handler."""
+    """Log nothing in the block by the loggers `electra.*`, to any handler; those with a level of their own still log."""
     logger = logging.getLogger("electra")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

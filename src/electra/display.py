@@ -89,7 +89,7 @@ def show_glue(results: dict[str, Any], options: Mapping[str, Any]) -> None:
 
 
 def show_predict(predictions: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
-    """Write JSON lines to standard output if no file is options."""
+    """Write JSON lines to standard output if no file is given in the options."""
     if options.get("out") is None:
         write_json_lines(predictions)
     else:

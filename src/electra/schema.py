@@ -92,7 +92,7 @@ def validate_json(
             data, strict=True, extra="allow" if is_typeddict(schema) else "ignore"
         )
     except ValidationError as problem:
-        raise error(code_of(problem), describe_error(problem, place, line)) from None
+        raise error(find_code(problem), describe_error(problem, place, line)) from None
 
 
 def validate(value: Any, schema: type[T], place: str, error: type[ElectraError]) -> T:
@@ -100,7 +100,7 @@ def validate(value: Any, schema: type[T], place: str, error: type[ElectraError])
     try:
         return build_validator(cast(Any, schema)).validate_python(value, strict=True)
     except ValidationError as problem:
-        raise error(code_of(problem), describe_error(problem, place)) from None
+        raise error(find_code(problem), describe_error(problem, place)) from None
 
 
 @cache
@@ -109,10 +109,14 @@ def build_validator(schema: Any) -> Any:
     return TypeAdapter(schema)
 
 
-def code_of(problem: ValidationError) -> str:
-    """The code of an error about the first problem."""
+def find_code(problem: ValidationError) -> str:
+    """Find the code of an error about the first problem."""
     kind = problem.errors(include_url=False, include_context=False)[0]["type"]
-    return {"json_invalid": "not-json", "missing": "missing-field"}.get(kind, "wrong-value")
+    if kind.endswith("_type"):
+        return "wrong-type"
+    return {"json_invalid": "not-json", "missing": "missing-field", "finite_number": "not-finite"}.get(
+        kind, "wrong-value"
+    )
 
 
 def describe_error(problem: ValidationError, place: str, line: int | None = None) -> str:

@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -15,7 +18,7 @@ from support.errors import fails, raises
 from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining
 
 import electra
-from electra import cli
+from electra import cli, console
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.evaluation import sentence_scores
 from electra.pretraining.evaluation.minimal_pairs import build_rows, read_minimal_pairs, summarize
@@ -122,8 +125,10 @@ def test_inputs_are_arguments_lines_records_and_pairs(
     ("given", "code", "values"),
     [
         ({}, "no-text", ["--input"]),
-        ({"text": "a", "input": "b.txt"}, "no-text", ["--input"]),
-        ({"text": " "}, "no-text", []),
+        ({"text": "a", "input": "b.txt"}, "conflicting-options", ["--input"]),
+        ({"text": " "}, "no-tokens", []),
+        ({"text": [5]}, "wrong-type", ["5"]),
+        ({"text": "a", "pair_field": "b"}, "meaningless-option", ["--pair-field"]),
         ({"text": "the " * 40}, "longer-than-model", [42, 32]),
         ({"text": "a\tb\tc"}, "wrong-type", []),
         ({"text": "a", "methods": "plain"}, "unknown-choice", ["--methods", "masked-lm"]),
@@ -138,19 +143,48 @@ def test_impossible_files_and_models_are_refused(finished: Path, tmp_path: Path)
     (tmp_path / "columns.txt").write_text("a\tb\n a\tb\tc\n")
     (tmp_path / "field.jsonl").write_text('{"text": "a"}\n{"text": 1}\n')
     (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "blank.jsonl").write_text('{"text": "a"}\n{"text": " "}\n')
+    (tmp_path / "a.csv").write_text("id,text\n")
     for name, code, place in (
+        ("blank.jsonl", "no-tokens", "blank.jsonl:2"),
+        ("a.csv", "unknown-format", ".jsonl"),
         ("columns.txt", "wrong-columns", "columns.txt:2"),
         ("field.jsonl", "missing-field", "field.jsonl:2"),
         ("empty.txt", "no-rows", "empty.txt"),
     ):
         with raises(DataError, code, place):
             electra.score(model=finished, input=tmp_path / name)
-    with raises(ModelError, "not-model", "nosuch"):
+    with raises(ModelError, "missing", "nosuch"):
         electra.score("a", model=tmp_path / "nosuch")
+    with raises(UsageError, "meaningless-option", "--mask-fraction"):
+        electra.score("a", model=finished / "discriminator", mask_fraction=0.15)
     with raises(UsageError, "no-method", "generator", "masked-lm"):
         electra.score("a", model=finished / "generator", methods="both")
     with raises(UsageError, "meaningless-option", "--mask-fraction"):
         electra.score("a", model=finished / "generator", mask_fraction=0.15)
+
+
+def test_log_records_are_not_in_the_results(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The percentages of progress go up to 100 and are logged; standard output has JSON lines only."""
+    seen = []
+
+    @contextmanager
+    def record_progress(description: str, total: int) -> Iterator[Callable[[int, str], None]]:
+        def record(done: int, detail: str) -> None:
+            seen.append(done)
+            logging.getLogger("electra.test").warning(f"{description}: {done} of {total}")
+
+        yield record
+
+    monkeypatch.setattr(console, "reading_progress", record_progress)
+    cli.main(["score", *SENTENCES, "--model", str(finished)])
+    assert seen == sorted(seen)
+    assert seen[-1] == 100
+    captured = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in captured.out.splitlines()] == SENTENCES
+    assert "100 of 100" in captured.err
 
 
 def write_pairs(path: Path) -> list[tuple[str, str]]:
@@ -203,4 +237,5 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
         electra.evaluate(finished, minimal_pairs=tmp_path / "empty.jsonl")
     pairs = ["--minimal-pairs", tmp_path / "empty.jsonl"]
     fails(["evaluate", finished, *pairs, "--data", "d"], "conflicting-options", "--data", "--minimal-pairs")
+    fails(["evaluate", finished, *pairs, "--out", ""], "empty-option", "--out")
     fails(["evaluate", finished, "--threads", "2"], "meaningless-option", "--threads", "--minimal-pairs")

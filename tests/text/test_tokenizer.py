@@ -339,7 +339,7 @@ def test_invalid_tokenizer_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{\n"do_lower_case": flase}')
     check(file, "not-json", tmp_path / "tokenizer_config.json:2")
     (tmp_path / "tokenizer.json").write_text("[]")
-    check(tmp_path, "wrong-value", tmp_path / "tokenizer.json")
+    check(tmp_path, "wrong-type", tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").write_text("{\n\n")
     check(tmp_path, "not-json", tmp_path / "tokenizer.json:3")
 

@@ -253,7 +253,7 @@ def evaluate(
     if files:
         if data is not None:
             raise UsageError("conflicting-options", "--data is for held-out metrics; leave it or --minimal-pairs out")
-        return evaluate_pairs(Path(run), files, Path(out) if out is not None else None, device, threads)
+        return evaluate_pairs(Path(run), files, out, device, threads)
     if out is not None or device != "auto" or threads is not None:
         raise UsageError(
             "meaningless-option", "--out, --device and --threads apply to --minimal-pairs; give these files"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from electra.commands.masked_lm import read_standard_input
 from electra.config.checks import check_local
 from electra.errors import DataError, UsageError
-from electra.external import check_output_path
+from electra.external import check_output_path, shorten
 from electra.storage import PathLike, check_writable
 
 
@@ -45,6 +45,11 @@ def score(
         A dictionary for each sentence: `text`, `tokens`, and for each method `total` and `mean` (per token), in nats. For a
         pair these are lists of two, and each method has `preferred`: the index of the sentence with the higher total, or
         None for a tie.
+
+    Raises:
+        DataError: `input` cannot be read, has no sentences, or a line is neither a sentence nor two.
+        ModelError: `model` is no pre-trained model.
+        UsageError: no sentence is given, one is empty or too long for the model, or the model has no network for a method.
     """
     from electra.console import reading_progress
     from electra.pretraining.evaluation.sentence_scores import check_methods, load_scorer, score_sentences
@@ -53,14 +58,17 @@ def score(
     check_local({"--model": model, "--input": input})
     given = [text] if isinstance(text, str) else list(text)
     if bool(given) == (input is not None):
-        raise UsageError("no-text", "give either sentences (- for the standard input) or a file with --input")
+        code = "conflicting-options" if given else "no-text"
+        raise UsageError(code, "give either sentences (- for the standard input) or a file with --input")
+    if input is None and (text_field != "text" or pair_field):
+        raise UsageError("meaningless-option", "--text-field and --pair-field apply to an --input file of JSON lines")
     items = read_items(Path(input), text_field, pair_field) if input is not None else split_pairs(given)
     sentences = [sentence for item in items for sentence in item]
     with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
         scorer = load_scorer(Path(model), mask_fraction)
-        chosen = check_methods(scorer, [methods] if isinstance(methods, str) else list(methods), str(model))
-        with reading_progress("scoring", len(set(sentences)) * len(chosen)) as progress:
-            scores = score_sentences(scorer, sentences, chosen, runtime, progress)
+        selected = check_methods(scorer, [methods] if isinstance(methods, str) else list(methods), str(model))
+        with reading_progress("scoring", 100) as progress:
+            scores = score_sentences(scorer, sentences, selected, runtime, progress)
     rows, start = [], 0
     for item in items:
         rows.append(build_row(item, {name: each[start : start + len(item)] for name, each in scores.items()}))
@@ -91,10 +99,15 @@ def split_pairs(given: Sequence[Any]) -> list[tuple[str, ...]]:
         UsageError: an argument is neither a sentence nor two.
     """
     lines = [line for each in given for line in (read_standard_input() if each == "-" else [each])]
-    items = [tuple(line.split("\t")) if isinstance(line, str) else tuple(line) for line in lines]
-    for item in items:
-        if len(item) not in (1, 2) or not all(isinstance(each, str) for each in item):
-            raise UsageError("wrong-type", f"{str(item)[:60]}: expected a sentence, or two with a tab between")
+    if not lines:
+        raise UsageError("no-text", "standard input: no sentences")
+    items = []
+    for line in lines:
+        item = tuple(line.split("\t")) if isinstance(line, str) else line
+        is_series = isinstance(item, list | tuple) and len(item) in (1, 2)
+        if not is_series or not all(isinstance(each, str) for each in item):
+            raise UsageError("wrong-type", f"{shorten(str(line))}: expected a sentence, or two with a tab between")
+        items.append(tuple(item))
     return items
 
 
@@ -102,39 +115,53 @@ def read_items(path: Path, text_field: str, pair_field: str | None) -> list[tupl
     """Read sentences and pairs of them from a file; blank lines are skipped.
 
     Raises:
-        DataError: the file cannot be read, or a line is neither a sentence nor two.
+        DataError: the file cannot be read, has no sentences, or a line is neither a sentence nor two.
     """
-    items = [item for item in iterate_items(path, text_field, pair_field) if any(each.strip() for each in item)]
+    items = []
+    for place, item in iterate_items(path, text_field, pair_field):
+        if not all(sentence.strip() for sentence in item):
+            raise DataError("no-tokens", f"{place}: a sentence is empty")
+        items.append(item)
     if not items:
         raise DataError("no-rows", f"{path}: no sentences")
     return items
 
 
-def iterate_items(path: Path, text_field: str, pair_field: str | None) -> Iterator[tuple[str, ...]]:
-    """Yield the sentences of each line."""
+def iterate_items(path: Path, text_field: str, pair_field: str | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the place and the sentences of each line that is not blank."""
     from electra.text.files import split_compression
     from electra.text.lines import read_json_records, read_numbered_lines
 
-    if split_compression(path)[0].endswith(".jsonl"):
+    suffix = Path(split_compression(path)[0]).suffix.lower()
+    if suffix not in (".txt", ".tsv", ".jsonl"):
+        raise DataError("unknown-format", f"{path}: expected .txt, .tsv or .jsonl (standard input: electra score -)")
+    if suffix == ".jsonl":
         names = [text_field, *([pair_field] if pair_field else [])]
         for number, record in read_json_records(path):
             values = [record.get(name) for name in names]
             for name, value in zip(names, values, strict=True):
                 if not isinstance(value, str):
                     raise DataError("missing-field", f"{path}:{number}: {name!r} is missing or not a text")
-            yield tuple(str(value) for value in values)
+            yield f"{path}:{number}", tuple(str(value) for value in values)
         return
+    if text_field != "text" or pair_field:
+        raise UsageError("meaningless-option", f"--text-field and --pair-field apply to .jsonl files, not to {path}")
     for number, line in read_numbered_lines(path):
         item = tuple(line.split("\t"))
         if len(item) > 2:
             raise DataError("wrong-columns", f"{path}:{number}: {len(item)} columns, expected a sentence, or two")
-        yield item
+        if line.strip():
+            yield f"{path}:{number}", item
 
 
 def evaluate_pairs(
-    model: Path, files: Sequence[Path], out: Path | None, device: Literal["auto", "cpu", "cuda"], threads: int | None
+    model: Path,
+    files: Sequence[Path],
+    out: PathLike | None,
+    device: Literal["auto", "cpu", "cuda"],
+    threads: int | None,
 ) -> dict[str, Any]:
-    """Compute the accuracies of a model on files of minimal pairs; write a table and a picture to `out`."""
+    """Compute the accuracies of a model on files of minimal pairs; write a table and a figure to `out`."""
     from electra.console import reading_progress
     from electra.pretraining.evaluation.minimal_pairs import (
         evaluate_minimal_pairs,
@@ -144,14 +171,14 @@ def evaluate_pairs(
     from electra.pretraining.evaluation.sentence_scores import load_scorer
     from electra.runtime.setup import RuntimeConfig, start_runtime
 
-    if out is not None:
-        check_writable(check_output_path(out))
+    directory = None if out is None else check_output_path(out)
+    if directory is not None:
+        check_writable(directory)
     pairs = read_minimal_pairs(files)
     with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
         scorer = load_scorer(model)
-        total = len({sentence for pair in pairs for sentence in (pair.good, pair.bad)}) * len(scorer.methods)
-        with reading_progress("scoring", total) as progress:
+        with reading_progress("scoring", 100) as progress:
             results = evaluate_minimal_pairs(scorer, pairs, runtime, progress)
-    if out is not None:
-        write_minimal_pairs(results, out)
+    if directory is not None:
+        write_minimal_pairs(results, directory)
     return results

@@ -124,7 +124,7 @@ def parse_number(text: str) -> int | float | None:
 
 
 def lookup(path: str) -> Callable[[], Any]:
-    """A function that imports a value by its module and name, when it is called."""
+    """Return a function that imports a value by its module and name when it is called."""
     module, _, name = path.rpartition(".")
     return lambda: getattr(import_module(module), name)
 

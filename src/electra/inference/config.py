@@ -27,7 +27,7 @@ class PredictConfig:
 
     def __post_init__(self) -> None:
         if self.null_threshold is not None and math.isnan(self.null_threshold):
-            raise UsageError("not-a-number", "--null-threshold is NaN; it must be a number")
+            raise UsageError("not-finite", "--null-threshold is NaN; it must be a number")
 
 
 def build_predict_config(given: Mapping[str, Any]) -> PredictConfig:

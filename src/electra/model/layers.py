@@ -61,6 +61,7 @@ class SelfAttention(nn.Module):
     ) -> Float[Tensor, "*queries H"]:
         """Attend from each token of `x`, which is in `layout`, or only from those at `positions`, to its sequence."""
         dropout = self.dropout if self.training else 0.0
+        # Queries of all tokens, also for a few positions: a part of the weight alone would bypass the hooks of the layer.
         qkv = self.qkv(x)
         if positions is None:
             return self.output(self.attend(qkv, layout, self.head_size, dropout))

@@ -57,7 +57,7 @@ class SpanConfig:
             )
         check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))
         if self.null_threshold is not None and math.isnan(self.null_threshold):
-            raise UsageError("not-a-number", "--span.null-threshold is NaN; it must be a number")
+            raise UsageError("not-finite", "--span.null-threshold is NaN; it must be a number")
         check_limits(self, "--span.", answerable_weight=10**6)
         if self.answerable_weight < 0:
             raise UsageError(

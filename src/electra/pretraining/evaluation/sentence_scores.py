@@ -8,7 +8,7 @@ The score of a sentence is the sum over its tokens, [CLS] and [SEP] left out, of
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -88,7 +88,7 @@ def load_scorer(model: Path, mask_fraction: float | None = None) -> Scorer:
     Raises:
         ModelError: none of these, a network without a pre-training head, or two networks with different tokenizers.
         RunError: the run is not finished.
-        UsageError: p_mask is given for a model without a discriminator.
+        UsageError: p_mask is given for a model that lacks one of the two networks.
     """
     found = find_networks(model)
     tokenizer = load_tokenizer(found.main)
@@ -98,6 +98,10 @@ def load_scorer(model: Path, mask_fraction: float | None = None) -> Scorer:
     discriminator = load_network(found.main, Discriminator, "replaced-token", tokenizer).eval()
     generator = load_generator(found, tokenizer)
     if generator is None:
+        if mask_fraction is not None:
+            raise UsageError(
+                "meaningless-option", f"--mask-fraction applies to both networks; {model} has no generator"
+            )
         return Scorer(tokenizer, None, discriminator, None)
     known = found.config is not None or mask_fraction is not None
     formula = Formula(*resolve_sampling(found, mask_fraction)) if known else None
@@ -122,7 +126,7 @@ def check_methods(scorer: Scorer, methods: Sequence[str], model: str) -> tuple[s
 def score_sentences(
     scorer: Scorer,
     sentences: Sequence[str],
-    methods: Iterable[str],
+    methods: Sequence[str],
     runtime: Runtime,
     progress: Callable[[int, str], None] = lambda number, detail: None,
 ) -> dict[str, list[SentenceScore]]:
@@ -133,24 +137,25 @@ def score_sentences(
         sentences: Any number of texts.
         methods: Names of `scorer.methods`.
         runtime: Device; its precision is float32.
-        progress: Called with the number of sentences scored so far, over all methods.
+        progress: Called with the percentage of the work that is done, and the method.
 
     Raises:
         UsageError: a sentence has no tokens, or more than the model has positions.
     """
     unique = list(dict.fromkeys(sentences))
     encoded = encode_sentences(unique, scorer)
+    total = len(methods) * sum(len(ids) - 2 for ids in encoded)
     by_method = {}
     done = 0
     for method in methods:
         totals = torch.zeros(len(unique), dtype=torch.float64)
         for rows, log_p in METHODS[method](scorer, encoded, runtime):
             totals.index_add_(0, rows, log_p.double().cpu())
-            progress(done + int(rows[-1]) + 1, method)
-        done += len(unique)
+            done += len(rows)
+            progress(100 * done // total, method)
         scores = {
-            text: SentenceScore(float(total), len(ids) - 2)
-            for text, ids, total in zip(unique, encoded, totals, strict=True)
+            text: SentenceScore(float(score), len(ids) - 2)
+            for text, ids, score in zip(unique, encoded, totals, strict=True)
         }
         by_method[method] = [scores[text] for text in sentences]
     return by_method
@@ -162,7 +167,7 @@ def encode_sentences(sentences: Sequence[str], scorer: Scorer) -> list[list[int]
     encoded = [[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in tokenizer.encode_lines(list(sentences))]
     for text, ids in zip(sentences, encoded, strict=True):
         if len(ids) == 2:
-            raise UsageError("no-text", f"{text[:60]!r}: has no tokens to score")
+            raise UsageError("no-tokens", f"{text[:60]!r}: has no tokens to score")
         if len(ids) > limit:
             raise UsageError(
                 "longer-than-model",
@@ -171,18 +176,18 @@ def encode_sentences(sentences: Sequence[str], scorer: Scorer) -> list[list[int]
     return encoded
 
 
-Scores = Iterator[tuple[Int64[Tensor, " R"], Float[Tensor, " R"]]]
+TokenScoreBatches = Iterator[tuple[Int64[Tensor, " R"], Float[Tensor, " R"]]]
 """Numbers of sentences, each as often as it has tokens in a batch, and the log-probability of each token."""
 
 
-def score_by_discriminator(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> Scores:
+def score_by_discriminator(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> TokenScoreBatches:
     """Yield log P(original) of each token of the untouched sentences."""
     for rows, batch in iterate_sentences(encoded, scorer.tokenizer.pad_id):
         rows_of_tokens, logits = compute_replaced_logits(scorer, rows, batch, runtime)
         yield rows_of_tokens, F.logsigmoid(-logits)
 
 
-def score_by_masked_lm(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> Scores:
+def score_by_masked_lm(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> TokenScoreBatches:
     """Yield log p of each token, with this token masked."""
     assert scorer.masked_lm is not None
     network = scorer.masked_lm.to(runtime.device)
@@ -199,7 +204,7 @@ def score_by_masked_lm(scorer: Scorer, encoded: Sequence[list[int]], runtime: Ru
         yield rows, -output.scores.nll[:, 0]
 
 
-def score_by_both(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> Scores:
+def score_by_both(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> TokenScoreBatches:
     """Yield the formula's log p_data of each token.
 
     p_G excludes [MASK] and has the temperature of sampling in pre-training; D is that of the untouched sentence, which has
@@ -259,7 +264,7 @@ def iterate_masked(
 ) -> Iterator[tuple[Int64[Tensor, " B"], Batch, Int64[Tensor, "B 1"], Int64[Tensor, "B 1"]]]:
     """Yield every sentence once for each of its tokens, with this token masked, in batches of one length.
 
-    Returns the numbers of the sentences, the batch, the masked positions, and the tokens that were there.
+    A batch comes with the numbers of the sentences, the masked positions, and the tokens that were there.
     """
     order = sorted(range(len(encoded)), key=lambda row: len(encoded[row]))
     for length, group in groupby(order, key=lambda row: len(encoded[row])):
@@ -278,7 +283,7 @@ def iterate_masked(
             yield numbers[row], pad_batch(list(masked.numpy()), [length] * len(masked), tokenizer.pad_id), at, targets
 
 
-METHODS: dict[str, Callable[[Scorer, Sequence[list[int]], Runtime], Scores]] = {
+METHODS: dict[str, Callable[[Scorer, Sequence[list[int]], Runtime], TokenScoreBatches]] = {
     "discriminator": score_by_discriminator,
     "masked-lm": score_by_masked_lm,
     "both": score_by_both,
