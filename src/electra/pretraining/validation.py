@@ -106,6 +106,11 @@ def check_task(
                 f"masking.strategy hard is trained on the losses of a masked language model, and generator.kind "
                 f"{generator.kind} has none; use --generator.kind masked-lm, or --masking.strategy rare",
             ),
+            (
+                masking.strategy == "hard" and not has_generator and row.scored == "tokens",
+                "masking.strategy hard is trained on the losses at the masked positions, and the loss of "
+                f"--objective {objective} is at all tokens; use --masking.strategy rare",
+            ),
         ]
     )
 

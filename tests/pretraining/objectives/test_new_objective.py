@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.errors import raises
 from support.tiny_models import batch, model
 from support.toy import TINY_RUN, sentences
 
 import electra
 from electra.data.loader import Batch
+from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.losses import LossTerm
@@ -161,6 +163,12 @@ def test_objective_from_outside_the_package_is_trained_and_reported(
     assert (tmp_path / "run/discriminator").is_dir(), "the target has a discriminator's head"
     more = {**given, "init": str(tmp_path / "run"), "steps": 2}
     assert electra.pretrain(str(tmp_path / "text.txt"), out=str(tmp_path / "more"), **more)["step"] == 2
+
+
+def test_hard_masking_needs_losses_at_the_masked_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+    with raises(UsageError, "conflicting-options", "masking.strategy hard", "--objective repetition"):
+        electra.pretrain("builtin", out=tmp_path / "run", objective="repetition", **{"masking.strategy": "hard"})
 
 
 @pytest.mark.slow
