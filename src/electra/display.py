@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from electra.console import Output, console, show_rows
+from electra.console import Output, console, format_count, show_rows
 
 
 def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -36,7 +36,8 @@ def show_evaluate(metrics: Mapping[str, Any], options: Mapping[str, Any]) -> Non
     ]
     ties = [str(metrics["methods"][method]["ties"]) for method in methods]
     show_rows([["accuracy in % (chance 50)", *methods], *rows, ["ties", *ties]])
-    console.print(f"{metrics['pairs']:,} minimal pairs of {metrics['paradigms']} paradigms", markup=False)
+    paradigms = format_count(metrics["paradigms"], "paradigm")
+    console.print(f"{metrics['pairs']:,} minimal pairs of {paradigms}", markup=False)
 
 
 def show_score(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:

@@ -154,6 +154,9 @@ def test_impossible_files_and_models_are_refused(finished: Path, tmp_path: Path)
     ):
         with raises(DataError, code, place):
             electra.score(model=finished, input=tmp_path / name)
+    (tmp_path / "long.txt").write_text("the cat\n" + "the " * 40)
+    with raises(UsageError, "longer-than-model", "long.txt:2", 42, 32):
+        electra.score(model=finished, input=tmp_path / "long.txt")
     with raises(ModelError, "missing", "nosuch"):
         electra.score("a", model=tmp_path / "nosuch")
     with raises(UsageError, "meaningless-option", "--mask-fraction"):

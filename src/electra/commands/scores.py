@@ -62,13 +62,19 @@ def score(
         raise UsageError(code, "give either sentences (- for the standard input) or a file with --input")
     if input is None and (text_field != "text" or pair_field):
         raise UsageError("meaningless-option", "--text-field and --pair-field apply to an --input file of JSON lines")
-    items = read_items(Path(input), text_field, pair_field) if input is not None else split_pairs(given)
+    places: dict[str, str] = {}
+    if input is None:
+        items = split_pairs(given)
+    else:
+        found = read_items(Path(input), text_field, pair_field)
+        items = [item for _, item in found]
+        places = {sentence: place for place, item in reversed(found) for sentence in item}
     sentences = [sentence for item in items for sentence in item]
     with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
         scorer = load_scorer(Path(model), mask_fraction)
         selected = check_methods(scorer, [methods] if isinstance(methods, str) else list(methods), str(model))
         with reading_progress("scoring", 100) as progress:
-            scores = score_sentences(scorer, sentences, selected, runtime, progress)
+            scores = score_sentences(scorer, sentences, selected, runtime, progress, places)
     rows, start = [], 0
     for item in items:
         rows.append(build_row(item, {name: each[start : start + len(item)] for name, each in scores.items()}))
@@ -111,8 +117,8 @@ def split_pairs(given: Sequence[Any]) -> list[tuple[str, ...]]:
     return items
 
 
-def read_items(path: Path, text_field: str, pair_field: str | None) -> list[tuple[str, ...]]:
-    """Read sentences and pairs of them from a file; blank lines are skipped.
+def read_items(path: Path, text_field: str, pair_field: str | None) -> list[tuple[str, tuple[str, ...]]]:
+    """Read sentences and pairs of them from a file, with their places; blank lines are skipped.
 
     Raises:
         DataError: the file cannot be read, has no sentences, or a line is neither a sentence nor two.
@@ -121,7 +127,7 @@ def read_items(path: Path, text_field: str, pair_field: str | None) -> list[tupl
     for place, item in iterate_items(path, text_field, pair_field):
         if not all(sentence.strip() for sentence in item):
             raise DataError("no-tokens", f"{place}: a sentence is empty")
-        items.append(item)
+        items.append((place, item))
     if not items:
         raise DataError("no-rows", f"{path}: no sentences")
     return items

@@ -111,7 +111,8 @@ class Option:
         """Build the error for a value of another type."""
         if isinstance(value, float) and value - value != 0:
             return UsageError("not-finite", f"{self.flag}: expected a finite number, got {value}")
-        return UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {shorten(str(value))}")
+        found = shorten(str(value)) or "an empty text"
+        return UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {found}")
 
 
 def parse_number(text: str) -> int | float | None:

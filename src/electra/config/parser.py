@@ -95,7 +95,8 @@ class Parser:
             raise UsageError("not-option", f"{shorten(words[0])!r} is not an option; --help lists all options")
         if option.name in given:
             raise UsageError(
-                "scattered-values", f"{shorten(words[0])!r} follows other options; name all of {option.flag} together"
+                "scattered-values",
+                f"{shorten(words[0])!r} follows an option that has its one value; name all of {option.flag} together",
             )
         if len(words) > 1 and not option.many:
             raise UsageError("extra-argument", f"extra argument {shorten(words[1])!r}; expected one {option.flag}")
@@ -165,8 +166,8 @@ def take_values(rest: list[str]) -> list[str]:
 
 
 def format_metavar(option: Option) -> str:
-    """Format the name of an option's value in the usage line: the last part of the option's name."""
-    return option.name.rpartition(".")[2].upper().replace("_", "-")
+    """Format the name of an option's value, the last part of the option's name; `...` means several values."""
+    return option.name.rpartition(".")[2].upper().replace("_", "-") + " ..." * option.many
 
 
 def format_option(option: Option, default: Any, width: int) -> list[str]:

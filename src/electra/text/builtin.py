@@ -43,7 +43,12 @@ def get_builtin_text() -> Path:
     path = get_cache_directory() / f"builtin-{compute_fingerprint()}.txt"
     if path.is_file():
         return path
-    text = extract_prose(list(find_documentation_files()))
+    files = list(find_documentation_files())
+    log.info(
+        f"builtin: extracting the documentation of installed packages from {len(files):,} files (once, some minutes at most)",
+        extra={"code": "extracting"},
+    )
+    text = extract_prose(files)
     if not text:
         raise TextError(
             "no-documentation",

@@ -152,6 +152,7 @@ def draw_accuracies(results: Mapping[str, Any]) -> bytes:
         values = [*(each["phenomenon"][name] for name in names), each["overall"]]
         offset = 0.16 * (number - (len(methods) - 1) / 2)
         axes.plot(values, [place - offset for place in range(len(labels))], "os^"[number % 3], label=method)
+    axes.set_ylim(-0.6, len(labels) - 0.4)
     axes.axvline(100 * CHANCE, color="#777777", linewidth=1, linestyle="--", label="chance")
     axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
     axes.set_xlabel("minimal pairs, accuracy in %")

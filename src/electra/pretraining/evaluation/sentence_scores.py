@@ -8,10 +8,11 @@ The score of a sentence is the sum over its tokens, [CLS] and [SEP] left out, of
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -129,6 +130,7 @@ def score_sentences(
     methods: Sequence[str],
     runtime: Runtime,
     progress: Callable[[int, str], None] = lambda number, detail: None,
+    places: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, list[SentenceScore]]:
     """Score sentences by each of the methods; equal sentences are scored once.
 
@@ -138,12 +140,13 @@ def score_sentences(
         methods: Names of `scorer.methods`.
         runtime: Device; its precision is float32.
         progress: Called with the percentage of the work that is done, and the method.
+        places: Sentence -> file and line, for messages.
 
     Raises:
         UsageError: a sentence has no tokens, or more than the model has positions.
     """
     unique = list(dict.fromkeys(sentences))
-    encoded = encode_sentences(unique, scorer)
+    encoded = encode_sentences(unique, scorer, places)
     total = len(methods) * sum(len(ids) - 2 for ids in encoded)
     by_method = {}
     done = 0
@@ -161,17 +164,18 @@ def score_sentences(
     return by_method
 
 
-def encode_sentences(sentences: Sequence[str], scorer: Scorer) -> list[list[int]]:
+def encode_sentences(sentences: Sequence[str], scorer: Scorer, places: Mapping[str, str]) -> list[list[int]]:
     """Tokenize to [CLS] tokens [SEP]. Raises a `UsageError` for a sentence that is empty or too long."""
     tokenizer, limit = scorer.tokenizer, scorer.max_positions
     encoded = [[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in tokenizer.encode_lines(list(sentences))]
     for text, ids in zip(sentences, encoded, strict=True):
+        where = places.get(text) or repr(text[:60])
         if len(ids) == 2:
-            raise UsageError("no-tokens", f"{text[:60]!r}: has no tokens to score")
+            raise UsageError("no-tokens", f"{where}: the sentence has no tokens to score")
         if len(ids) > limit:
             raise UsageError(
                 "longer-than-model",
-                f"{text[:60]!r}: {len(ids):,} tokens with [CLS] and [SEP], but the model has {limit:,} positions",
+                f"{where}: {len(ids):,} tokens with [CLS] and [SEP], but the model has {limit:,} positions; shorten it",
             )
     return encoded
 
