@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from support.tiny_models import MASK, PAD, batch, model, redraw
 
+from electra.model.heads import MaskedLMHead
 from electra.model.layers import Embeddings
-from electra.pretraining.objectives import corruption, targets
+from electra.pretraining.objectives import corruption, networks, targets
 from electra.pretraining.objectives import model as objectives
-from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.generators import GeneratorSamples
 from electra.pretraining.objectives.masking import count_masked, sample_positions, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
@@ -55,12 +55,12 @@ def check_a_correct_sample_is_original() -> None:
     """With a generator that always samples the original token, nothing is replaced."""
     electra, inputs = model(), batch()
     right = pytest.MonkeyPatch()
-    original = MaskedLM.score
+    original = networks.score_tokens
 
-    def score_tokens(network, hidden, targets, sampling, u):
-        return original(network, hidden, targets, sampling, u)._replace(sampled=targets)
+    def score_tokens(features, word, bias, targets, **options):
+        return original(features, word, bias, targets, **options)._replace(sampled=targets)
 
-    right.setattr(MaskedLM, "score", score_tokens)
+    right.setattr(networks, "score_tokens", score_tokens)
     scores: list[torch.Tensor] = []
     electra.target.network.head.register_forward_hook(lambda *arguments: scores.append(arguments[2].detach()))
     try:
@@ -126,15 +126,17 @@ def check_the_vocabulary_head_runs_at_masked_positions_only() -> None:
 
 
 def mutant_logits_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = MaskedLM.score
+    original = MaskedLMHead.forward
 
-    def score_tokens(network, hidden, targets, sampling, u):
-        """Compute seven times as many logits as there are masked positions."""
-        hidden, targets, u = (each.repeat_interleave(7, dim=1) for each in (hidden, targets, u))
-        scores = original(network, hidden, targets, sampling, u)
-        return TokenScores(*(each[:, ::7] for each in scores))
+    def forward(head, hidden, word_embeddings, compute):
+        """Compute seven times as many features as there are masked positions."""
 
-    monkeypatch.setattr(MaskedLM, "score", score_tokens)
+        def compute_some(features, word, bias):
+            return compute(features[:, ::7], word, bias)
+
+        return original(head, hidden.repeat_interleave(7, dim=1), word_embeddings, compute_some)
+
+    monkeypatch.setattr(MaskedLMHead, "forward", forward)
 
 
 def check_the_embedding_block_is_tied() -> None:

@@ -66,7 +66,7 @@ class SelfAttention(nn.Module):
         if positions is None:
             return self.output(self.attend(qkv, layout, self.head_size, dropout))
         q, k, v = layout.split_heads(qkv, 3, self.head_size).unbind()
-        q = q.take_along_dim(positions[:, None, :, None], dim=2)
+        q = q.gather(2, positions[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[3]))
         return self.output(merge_heads(F.scaled_dot_product_attention(q, k, v, build_key_mask(layout), dropout)))
 
 
