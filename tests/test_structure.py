@@ -15,7 +15,8 @@ PACKAGE = Path(electra.__file__).parent
 LAYERS = [
     {"errors"},
     {"external"},
-    {"config", "runtime", "console", "storage", "seeding", "schema", "plotting"},
+    {"config"},
+    {"runtime", "console", "storage", "seeding", "schema", "plotting"},
     {"text", "model", "train"},
     {"execution"},
     {"data"},

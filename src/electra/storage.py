@@ -22,6 +22,14 @@ log = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 """Type of paths in the public API."""
+STORAGE_CODES = {
+    errno.ENOSPC: "disk-full",
+    errno.EDQUOT: "disk-full",
+    errno.EACCES: "no-permission",
+    errno.EPERM: "no-permission",
+    errno.EROFS: "no-permission",
+}
+"""Codes of a `StorageError` by the system's error number; any other is "unwritable"."""
 LOCK = ".lock"
 """Name of the lock file in an output directory."""
 MAX_COMMAND = 200
@@ -34,8 +42,9 @@ def convert_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "; make room and run the same command again" if error.errno == errno.ENOSPC else ""
-        raise StorageError("unwritable", f"{path}: cannot be written: {error.strerror or error}{advice}") from error
+        code = STORAGE_CODES.get(error.errno or 0, "unwritable")
+        advice = "; make room and run the same command again" if code == "disk-full" else ""
+        raise StorageError(code, f"{path}: cannot be written: {error.strerror or error}{advice}") from error
 
 
 def check_writable(directory: Path) -> None:

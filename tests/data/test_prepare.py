@@ -326,10 +326,10 @@ def test_directories_with_other_files_are_rejected(text: Path, out: Path, tokeni
 def test_settings_out_of_range_are_rejected(text: Path, out: Path, tokenizer: Tokenizer) -> None:
     corpus = Corpus((str(text),))
     for options, values in (
-        ({"seq_len": 4}, ["--seq-len 4", 5]),
-        ({"workers": 0}, ["--workers 0", 1]),
-        ({"heldout": 0.0}, ["heldout=0.0"]),
-        ({"heldout": 1.0}, ["heldout=1.0"]),
+        ({"seq_len": 4}, ["--seq-len is 4", 5]),
+        ({"workers": 0}, ["--workers is 0", 1]),
+        ({"heldout": 0.0}, ["heldout is 0.0", 0]),
+        ({"heldout": 1.0}, ["heldout is 1.0", 1]),
     ):
         with raises(UsageError, "out-of-range", *values):
             prepare(corpus, tokenizer, out, **options)
@@ -353,7 +353,7 @@ def test_text_without_tokens_is_rejected(text: Path, out: Path, tokenizer: Token
 
 
 def test_missing_text_is_rejected(tmp_path: Path, out: Path, tokenizer: Tokenizer) -> None:
-    with raises(TextError, "unreadable", tmp_path / "no.txt", os.strerror(errno.ENOENT)):
+    with raises(TextError, "missing", tmp_path / "no.txt", os.strerror(errno.ENOENT)):
         prepare(Corpus((str(tmp_path / "no.txt"),)), tokenizer, out)
     assert not out.exists()
 
@@ -381,7 +381,7 @@ def test_full_disk_is_reported(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
-        with raises(StorageError, "unwritable", out / "train/00003.arrow", os.strerror(errno.ENOSPC)):
+        with raises(StorageError, "disk-full", out / "train/00003.arrow", os.strerror(errno.ENOSPC)):
             prepare(corpus, tokenizer, out, workers=1)
     left = content(out)
     assert not [name for name in left if "partial" in name or "00003" in name or name == "manifest.json"]

@@ -40,10 +40,10 @@ def test_unknown_tokens_are_reported(model: Path, tmp_path: Path, caplog: pytest
     prepare_inputs(
         finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "the dog is good"])), model
     )
-    [message] = notices(caplog, "unknown-tokens")
+    [message] = notices(caplog, "coverage")
     check_message(message, "table", "[UNK]")
     assert message.count("0.0%") == 2
-    assert get_levels(caplog, "unknown-tokens") == ["INFO"]
+    assert get_levels(caplog, "coverage") == ["INFO"]
     caplog.clear()
     prepare_inputs(
         finetune_settings(model, "table", **table(tmp_path, ["the cat sees mice", "고양이 개 여우", "the dog"])), model

@@ -299,7 +299,7 @@ def test_invalid_inputs_are_rejected(
 def test_invalid_models_and_files_are_rejected(runs: Path, tmp_path: Path) -> None:
     with raises(ModelError, "not-finetuned", runs / "model", "ElectraForPreTraining"):
         list(electra.predict(model=str(runs / "model"), input=Path("-")))
-    with raises(DataError, "unreadable", tmp_path / "nosuch", os.strerror(errno.ENOENT)):
+    with raises(DataError, "missing", tmp_path / "nosuch", os.strerror(errno.ENOENT)):
         list(electra.predict(model=str(runs / "sst2"), input=tmp_path / "nosuch"))
 
 

@@ -124,7 +124,7 @@ def test_model_is_loaded_once(runs: Path, tmp_path: Path, monkeypatch: pytest.Mo
         ("squad1", ["who is it"], "wrong-type", ["input 0:", " str;", "'question'", "'context'"]),
         ("squad1", [{"question": "who"}], "missing-field", ["input 0:", "'context'", " question"]),
         ("squad1", [QUESTION, {**QUESTION, "context": "\ud800"}], "half-surrogate", ["input 1:"]),
-        ("sst2", Path("nosuch.txt"), "unreadable", ["nosuch.txt", os.strerror(errno.ENOENT)]),
+        ("sst2", Path("nosuch.txt"), "missing", ["nosuch.txt", os.strerror(errno.ENOENT)]),
         ("sst2", Path("nosuch.csv"), "missing", ["nosuch.csv"]),
     ],
 )

@@ -103,7 +103,7 @@ def test_initial_values(network, stds) -> None:
 def test_invalid_sizes_are_rejected() -> None:
     with raises(UsageError, "indivisible", "model.hidden_size", 30, "model.num_heads", 4):
         EncoderConfig(hidden_size=30, num_heads=4)
-    with raises(UsageError, "out-of-range", "model.num_layers", 0):
+    with raises(UsageError, "out-of-range", "--model.num-layers", 0):
         EncoderConfig(num_layers=0)
-    with raises(UsageError, "out-of-range", "model.embedding_initializer_range", -1.0, 0):
+    with raises(UsageError, "out-of-range", "--model.embedding-initializer-range", -1.0, 0):
         EncoderConfig(embedding_initializer_range=-1.0)

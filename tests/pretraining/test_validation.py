@@ -93,8 +93,8 @@ INVALID: dict[str, tuple[str, ...]] = {
         "--seq-len 16",
         "--length-warmup.steps",
     ),
-    "--length-warmup.steps -1": ("out-of-range", "length_warmup.steps", "-1"),
-    "--length-warmup.length 4": ("out-of-range", "length_warmup.length", "4", "5"),
+    "--length-warmup.steps -1": ("out-of-range", "--length-warmup.steps", "-1"),
+    "--length-warmup.length 4": ("out-of-range", "--length-warmup.length", "4", "5"),
     "--flops 1e12 --steps 5": ("wrong-budget", "--steps", "--hours", "--flops"),
 }
 """Code, and values."""

@@ -27,7 +27,7 @@ def write(folder: Path, name: str, content: bytes) -> Path:
 
 
 BAD_TEXT: dict[str, tuple[Callable[[Path], Path], str, list[str]]] = {
-    "no such path": (lambda d: d / "nowhere.txt", "unreadable", [os.strerror(errno.ENOENT)]),
+    "no such path": (lambda d: d / "nowhere.txt", "missing", [os.strerror(errno.ENOENT)]),
     "unknown format": (lambda d: write(d, "a.pdf", b"%PDF"), "unknown-format", [".txt"]),
     "prepared data": (
         lambda d: write(d, "settings.json", b'{"seq_len": 24}').parent,

@@ -64,7 +64,7 @@ def test_text_that_is_missing_before_it_is_prepared_is_rejected(source: Path, tm
     (run / "summary.json").unlink()
     (run / "data/manifest.json").unlink()
     source.rename(tmp_path / "elsewhere")
-    with raises(electra.errors.TextError, "unreadable", f"{source}: "):
+    with raises(electra.errors.TextError, "missing", f"{source}: "):
         electra.pretrain(str(source), out=str(run), **tiny_run)
     assert (run / "checkpoints").exists()
 

@@ -131,7 +131,7 @@ def test_a_finished_run_is_reported_and_not_changed(finished: Path, caplog: pyte
     (notice,) = notices(caplog, "finished")
     assert notice.startswith(f"{finished} ")
     assert " 12 " in notice
-    checkpoint, report = notices(caplog, "saved")
+    [checkpoint], [report] = notices(caplog, "saved"), notices(caplog, "report")
     assert f" {finished / 'discriminator'}, {finished / 'generator'}" in checkpoint
     assert f" {finished / 'report.html'}" in report
     assert summary == json.loads((finished / "summary.json").read_text())
@@ -163,7 +163,7 @@ def test_a_string_is_one_source(text: Path, tmp_path: Path, caplog: pytest.LogCa
     _, source = notices(caplog, "text")
     assert f" {text / 'a.txt'} (" in source
     assert source.endswith(", 1 source)")
-    (notice,) = notices(caplog, "tokenizer")
+    (notice,) = notices(caplog, "trained-tokenizer")
     assert f" --tokenizer {tokenizer} " in notice
     (notice,) = notices(caplog, "prepared")
     assert f"electra pretrain --data {data} " in notice

@@ -91,7 +91,7 @@ def test_two_stages_share_the_budget_and_the_weights(text: Path, tmp_path: Path,
 
     odd = electra.pretrain(str(text), out=str(tmp_path / "odd"), **options | {"steps": 3})
     assert odd["step"] == 3
-    with raises(UsageError, "out-of-range", "--procedure two-stage ", "--steps is 1"):
+    with raises(UsageError, "too-few-steps", "--procedure two-stage ", "--steps is 1"):
         electra.pretrain(str(text), out=str(tmp_path / "one"), **options | {"steps": 1})
 
     broken = tmp_path / "broken"

@@ -111,11 +111,11 @@ def read_error(file: Path) -> ElectraError | None:
         ("over", errors.RunError, "processes-differ", ["--out", "True", "False"]),
         ("broken", errors.RunError, "processes-differ", ["step", " 12 ", " 8 "]),
         ("data", errors.RunError, "processes-differ", ["prepared data"]),
-        ("text", errors.TextError, "unreadable", ["text: ", os.strerror(errno.ENOENT)]),
+        ("text", errors.TextError, "missing", ["text: ", os.strerror(errno.ENOENT)]),
         ("options", errors.RunError, "processes-differ", ["--seed", " 70 ", " 71 "]),
         ("damaged", errors.RunError, "not-json", ["damaged/summary.json:1"]),
         ("used", errors.RunError, "in-use", ["used: "]),
-        ("absent", errors.TextError, "unreadable", ["absent: ", os.strerror(errno.ENOENT)]),
+        ("absent", errors.TextError, "missing", ["absent: ", os.strerror(errno.ENOENT)]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

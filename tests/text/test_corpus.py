@@ -264,7 +264,7 @@ def test_missing_sources_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "notes.md").touch()
     (tmp_path / "empty").mkdir()
     for source, code, values in (
-        ("absent.txt", "unreadable", [os.strerror(errno.ENOENT)]),
+        ("absent.txt", "missing", [os.strerror(errno.ENOENT)]),
         ("notes.md", "unknown-format", [".txt ", ".jsonl "]),
         ("empty", "no-text", [0]),
         ("", "no-text", [1]),
@@ -327,7 +327,7 @@ def test_missing_permission_is_reported(tmp_path: Path, request: pytest.FixtureR
         for use in (Corpus.check, list):
             with raises(TextError, "unreadable", tmp_path / name, os.strerror(errno.EACCES)):
                 use(Corpus((str(tmp_path / name),)))
-    with raises(StorageError, "unwritable", tmp_path / "vocab", os.strerror(errno.EACCES)):
+    with raises(StorageError, "no-permission", tmp_path / "vocab", os.strerror(errno.EACCES)):
         storage.write_atomically(tmp_path / "vocab", b"")
 
 
@@ -339,7 +339,7 @@ def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(storage.os, "fsync", full)
-    with raises(StorageError, "unwritable", path, os.strerror(errno.ENOSPC)):
+    with raises(StorageError, "disk-full", path, os.strerror(errno.ENOSPC)):
         storage.write_atomically(path, b"new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == b"old"

@@ -71,7 +71,7 @@ def test_poor_coverage_is_a_warning(coverage: Coverage, poor: bool, caplog: pyte
     if not coverage.tokens:
         assert not caplog.records
         return
-    (line,) = notices(caplog, "unknown-tokens")
+    (line,) = notices(caplog, "unknown-tokens" if poor else "coverage")
     assert caplog.records[0].levelno == (logging.WARNING if poor else logging.INFO)
     assert line.startswith("the text: ")
     assert f"{coverage.unknown_share:.1%}" in line

@@ -203,7 +203,7 @@ def test_full_disk_is_detected_before_writing(tmp_path: Path, monkeypatch: pytes
     kept = checkpoints_in(tmp_path)
     kept.save(*trained_module(), TrainingState(1))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
-    with raises(StorageError, "unwritable", os.strerror(errno.ENOSPC), "0 MB"):
+    with raises(StorageError, "disk-full", os.strerror(errno.ENOSPC), "0 MB"):
         kept.save(*trained_module(), TrainingState(2))
     assert [path.name for path in kept.directory.iterdir()] == ["step-00000001"]
 
@@ -212,7 +212,7 @@ def test_full_disk_is_detected_before_writing(tmp_path: Path, monkeypatch: pytes
 def test_missing_write_permission(tmp_path: Path) -> None:
     kept = checkpoints_in(tmp_path)
     tmp_path.chmod(0o500)
-    with raises(StorageError, "unwritable", os.strerror(errno.EACCES)):
+    with raises(StorageError, "no-permission", os.strerror(errno.EACCES)):
         kept.save(*trained_module(), TrainingState(1))
 
 

@@ -90,7 +90,7 @@ def test_invalid_budgets_are_rejected(given: dict, code: str, values: list[objec
 
 
 def test_warmup_share_out_of_range_is_rejected() -> None:
-    with raises(UsageError, "out-of-range", "schedule.max_warmup", 1.5):
+    with raises(UsageError, "out-of-range", "--schedule.max-warmup", 1.5):
         ScheduleConfig(max_warmup=1.5)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from operator import ge, gt, le, lt
 from typing import Any
 
 from electra.config.suggestions import format_flag, suggest_choice
@@ -22,11 +23,11 @@ def check_value(name: str, value: Any) -> None:
     """
     for each in value if isinstance(value, (list, tuple)) else [value]:
         if isinstance(each, str):
-            problem = "a NUL character" if "\0" in each else "" if is_unicode(each) else "bytes that are not UTF-8"
-            if problem:
-                raise UsageError(
-                    "unprintable", f"{format_flag(name)}: {shorten(escape_unprintable(each))} holds {problem}"
-                )
+            shown = f"{format_flag(name)}: {shorten(escape_unprintable(each))}"
+            if "\0" in each:
+                raise UsageError("nul-character", f"{shown} has a NUL character")
+            if not is_unicode(each):  # Python decodes bytes of the command line that are not UTF-8 to half surrogates
+                raise UsageError("not-utf8", f"{shown} has bytes that are not UTF-8")
         elif isinstance(each, float) and not math.isfinite(each):
             if math.isnan(each) or name.rpartition(".")[2] not in UNBOUNDED:
                 raise UsageError("not-finite", f"{format_flag(name)}: expected a finite number, got {each}")
@@ -37,20 +38,52 @@ def check_value(name: str, value: Any) -> None:
             )
 
 
-def check_limits(config: Any, prefix: str, **limits: int | float) -> None:
-    """Raise a `UsageError` if a field of a configuration is greater than its limit, or NaN; None passes.
+def check_range(
+    config: object,
+    section: str,
+    *names: str,
+    at_least: int | float | None = None,
+    above: int | float | None = None,
+    below: int | float | None = None,
+    at_most: int | float | None = None,
+) -> None:
+    """Check that fields of a configuration are in a range; None passes, NaN does not.
 
-    The limits are far above useful values; they keep computations finite.
+    Upper bounds that are far above useful values keep computations finite.
+
+    Args:
+        config: The dataclass.
+        section: Where its options are, such as `training` for `--training.batch-size`; empty at the top level.
+        names: Its fields.
+        at_least, above: The lower bound, allowed itself or not.
+        below, at_most: The upper bound, not allowed itself or allowed.
+
+    Raises:
+        UsageError: a value is outside; the message has the option, the value and the range.
     """
-    for name, limit in limits.items():
-        value = getattr(config, name)
-        if value is not None and not value <= limit:
-            option = prefix + (name.replace("_", "-") if prefix.startswith("--") else name)
-            shown = "a number of many digits" if isinstance(value, int) and value >= 10**30 else value
-            raise UsageError(
-                "out-of-range",
-                f"{option} is {shown}; it must be at most {f'{limit:,}' if limit < 1e15 else f'{limit:g}'}",
-            )
+    for name in names:
+        option = format_flag(f"{section}.{name}" if section else name)
+        check_number(option, getattr(config, name), at_least, above, below, at_most)
+
+
+def check_number(
+    option: str,
+    value: int | float | None,
+    at_least: int | float | None = None,
+    above: int | float | None = None,
+    below: int | float | None = None,
+    at_most: int | float | None = None,
+) -> None:
+    """Check one value as `check_range` does."""
+    if value is None:
+        return
+    bounds = (("at least", at_least, ge), ("more than", above, gt), ("less than", below, lt), ("at most", at_most, le))
+    broken = [(words, bound) for words, bound, holds in bounds if bound is not None and not holds(value, bound)]
+    if not broken:
+        return
+    shown = "a number of many digits" if isinstance(value, int) and abs(value) >= 10**30 else value
+    expected = " and ".join(f"{words} {f'{bound:,}' if abs(bound) < 1e15 else f'{bound:g}'}" for words, bound in broken)
+    raise UsageError("out-of-range", f"{option} is {shown}; it must be {expected}")
 
 
 def check_choice(flag: str, value: str, choices: Iterable[str]) -> None:

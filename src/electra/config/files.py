@@ -69,8 +69,10 @@ def check_node(node: yaml.Node) -> None:
             raise make_yaml_error("too-many-digits", f"a number of {len(node.value):,} characters", node)
         if node.tag in NUMBERS and ":" in node.value:
             raise make_yaml_error("base-60", f"{node.value}, which YAML reads as a base-60 number; quote it", node)
-        if "\0" in node.value or not is_unicode(node.value):
-            raise make_yaml_error("unprintable", "a NUL character or half a surrogate pair", node)
+        if "\0" in node.value:
+            raise make_yaml_error("nul-character", "a NUL character", node)
+        if not is_unicode(node.value):
+            raise make_yaml_error("half-surrogate", "half a surrogate pair, which is not a character", node)
     if isinstance(node, yaml.MappingNode):
         names = set()
         for key, _ in node.value:

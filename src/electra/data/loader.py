@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_range
 from electra.data.examples import MIN_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
@@ -71,13 +71,8 @@ class LengthWarmup:
     """Tokens of the longest piece."""
 
     def __post_init__(self) -> None:
-        if self.steps < 0:
-            raise UsageError("out-of-range", f"length_warmup.steps is {self.steps}; it must not be negative")
-        check_limits(self, "length_warmup.", steps=10**12, length=10**7)
-        if self.length < MIN_SEQ_LEN:
-            raise UsageError(
-                "out-of-range", f"length_warmup.length is {self.length}; it must be at least {MIN_SEQ_LEN}"
-            )
+        check_range(self, "length_warmup", "steps", at_least=0, at_most=10**12)
+        check_range(self, "length_warmup", "length", at_least=MIN_SEQ_LEN, at_most=10**7)
 
     def scaled(self, share: float) -> "LengthWarmup":
         """Return the warm-up for a share of a run."""

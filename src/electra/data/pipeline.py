@@ -78,7 +78,8 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
         if existing is None:
             tokenizer.save(out)
             log.info(
-                f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)", extra={"code": "tokenizer"}
+                f"tokenizer in {out} (electra prepare TEXT --tokenizer {out} --out DATA)",
+                extra={"code": "trained-tokenizer"},
             )
         elif existing.fingerprint == tokenizer.fingerprint:
             log.info(f"{out} already contains the same tokenizer", extra={"code": "reused-tokenizer"})

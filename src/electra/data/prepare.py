@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from electra.config.checks import check_number
 from electra.data.chunks import Chunk, read_chunks
 from electra.data.directory import (
     is_finished,
@@ -25,7 +26,7 @@ from electra.data.examples import MIN_SEQ_LEN
 from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
 from electra.data.shards import PreparedData, write_unigrams
 from electra.data.tokenization import ChunkRecord, ChunkWriter, format_record_name, is_made_of, load_finished_record
-from electra.errors import DataError, StorageError, TextError, UsageError
+from electra.errors import DataError, StorageError, TextError
 from electra.runtime.workers import available_cores, map_unordered
 from electra.storage import LOCK, lock_output
 from electra.text.cached_encoder import LineEncoder
@@ -167,16 +168,9 @@ def _prepare(
 
 def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> None:
     """Raise a UsageError for a setting out of range; a run calls this before it trains a tokenizer."""
-    if seq_len < MIN_SEQ_LEN:
-        raise UsageError("out-of-range", f"--seq-len {seq_len}: at least {MIN_SEQ_LEN} tokens, [CLS] a [SEP] b [SEP]")
-    if seq_len > MAX_SEQ_LEN:
-        raise UsageError("out-of-range", f"--seq-len {seq_len}: at most {MAX_SEQ_LEN:,} tokens")
-    if workers is not None and workers > MAX_WORKERS:
-        raise UsageError("out-of-range", f"--workers {workers}: at most {MAX_WORKERS:,}")
-    if workers is not None and workers < 1:
-        raise UsageError("out-of-range", f"--workers {workers}: at least 1, or omit it for one per core")
-    if not 0 < heldout < 1:
-        raise UsageError("out-of-range", f"heldout={heldout}: a share of the documents, above 0 and below 1")
+    check_number("--seq-len", seq_len, at_least=MIN_SEQ_LEN, at_most=MAX_SEQ_LEN)
+    check_number("--workers", workers, at_least=1, at_most=MAX_WORKERS)
+    check_number("heldout", heldout, above=0, below=1)
 
 
 def _write_chunks(

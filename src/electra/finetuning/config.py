@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from electra.config.checks import check_limits, check_local
+from electra.config.checks import check_local, check_range
 from electra.config.options import choice_field, fixed_field
 from electra.config.resolve import resolve
-from electra.errors import UsageError
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.runtime.setup import RuntimeConfig
@@ -84,31 +83,17 @@ class FinetuneConfig:
     """Device and precision."""
 
     def __post_init__(self) -> None:
-        for name, bound in (("epochs", 0.0), ("learning_rate", 0.0), ("layerwise_decay", 0.0), ("batch_size", 0)):
-            if (value := getattr(self, name)) is not None and not value > bound:
-                raise UsageError(
-                    "out-of-range", f"--{name.replace('_', '-')} is {value}; it must be more than {bound:g}"
-                )
-        for name in ("warmup", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(
-                    "out-of-range", f"--{name} is {getattr(self, name)}; it must be at least 0 and less than 1"
-                )
-        if not 0 < self.dev_share < 1:
-            raise UsageError("out-of-range", f"--dev-share is {self.dev_share}; it must be between 0 and 1")
-        for name in ("seed", "split_seed", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(
-                    "out-of-range", f"--{name.replace('_', '-')} is {getattr(self, name)}; it must not be negative"
-                )
+        check_range(self, "", "epochs", above=0, at_most=10**6)
+        check_range(self, "", "learning_rate", above=0, at_most=100)
+        check_range(self, "", "layerwise_decay", above=0, at_most=1)
+        check_range(self, "", "batch_size", at_least=1, at_most=10**7)
+        check_range(self, "", "warmup", "dropout", at_least=0, below=1)
+        check_range(self, "", "dev_share", above=0, below=1)
+        check_range(self, "", "seed", "split_seed", at_least=0, at_most=2**63 - 1)
+        check_range(self, "", "weight_decay", at_least=0, at_most=1000)
+        check_range(self, "", "max_length", at_least=MIN_LENGTH, at_most=10**7)
         check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
-        check_limits(
-            self, "--", epochs=10**6, learning_rate=100, layerwise_decay=1, batch_size=10**7, weight_decay=1000
-        )
-        check_limits(self, "--", seed=2**63 - 1, split_seed=2**63 - 1, max_length=10**7)
         check_trackers(self.log_to)
-        if self.max_length is not None and self.max_length < MIN_LENGTH:
-            raise UsageError("out-of-range", f"--max-length is {self.max_length}; it must be at least {MIN_LENGTH}")
 
 
 def build_finetune_config(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import electra
+from electra.config.checks import check_number
 from electra.config.files import flatten, to_yaml
 from electra.console import format_count
 from electra.errors import DivergedError, RunError, UsageError
@@ -88,8 +89,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
     """
     check_options(config)
     require_trackers(config.log_to)
-    if seeds < 1:
-        raise UsageError("out-of-range", f"--seeds is {seeds}; it must be at least 1")
+    check_number("--seeds", seeds, at_least=1)
     with lock_output(out, out / LOCK):
         summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds), callbacks))
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config.checks import check_choice, check_limits
+from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
 from electra.errors import UsageError
 from electra.model.architecture import ARCHITECTURES
@@ -53,25 +53,14 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         check_choice("model.architecture", self.architecture, ARCHITECTURES)
-        least = dict.fromkeys(("vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "ffn_size"), 1)
-        for name, minimum in (least | {"max_positions": 1, "type_vocab_size": 2}).items():
-            if getattr(self, name) < minimum:
-                raise UsageError(
-                    "out-of-range", f"model.{name} is {getattr(self, name)}; it must be at least {minimum}"
-                )
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(
-                    "out-of-range", f"model.{name} is {getattr(self, name)}; it must be at least 0 and less than 1"
-                )
-        for name in ("initializer_range", "embedding_initializer_range"):
-            if (value := getattr(self, name)) is not None and not value > 0:
-                raise UsageError("out-of-range", f"model.{name} is {value}; it must be more than 0")
-        if not self.layer_norm_eps >= 0:
-            raise UsageError("out-of-range", f"model.layer_norm_eps is {self.layer_norm_eps}; it must not be negative")
-        check_limits(self, "model.", vocab_size=10**7, embedding_size=10**9, hidden_size=10**9, num_layers=10**4)
-        check_limits(self, "model.", num_heads=10**9, ffn_size=10**10, max_positions=10**7, type_vocab_size=10**4)
-        check_limits(self, "model.", layer_norm_eps=1, initializer_range=1000, embedding_initializer_range=1000)
+        check_range(self, "model", "vocab_size", "max_positions", at_least=1, at_most=10**7)
+        check_range(self, "model", "embedding_size", "hidden_size", "num_heads", at_least=1, at_most=10**9)
+        check_range(self, "model", "ffn_size", at_least=1, at_most=10**10)
+        check_range(self, "model", "num_layers", at_least=1, at_most=10**4)
+        check_range(self, "model", "type_vocab_size", at_least=2, at_most=10**4)
+        check_range(self, "model", "dropout", "attention_dropout", at_least=0, below=1)
+        check_range(self, "model", "initializer_range", "embedding_initializer_range", above=0, at_most=1000)
+        check_range(self, "model", "layer_norm_eps", at_least=0, at_most=1)
         if self.hidden_size % self.num_heads:
             raise UsageError(
                 "indivisible",

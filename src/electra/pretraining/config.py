@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from electra.config.checks import check_choice, check_limits, check_local
+from electra.config.checks import check_choice, check_local, check_range
 from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
 from electra.data.loader import LengthWarmup
@@ -98,9 +98,8 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
         check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
-        if self.seed < 0:
-            raise UsageError("out-of-range", f"--seed is {self.seed}; it must not be negative")
-        check_limits(self, "--", seed=2**63 - 1, loss_weight=10**6)
+        check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
+        check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
         check_choice("--objective", self.objective, OBJECTIVES)
         check_trackers(self.log_to)
@@ -122,8 +121,6 @@ class PretrainConfig:
                 "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
                 "whose number varies by batch; leave one of them out",
             )
-        if self.loss_weight is not None and not self.loss_weight >= 0:
-            raise UsageError("out-of-range", f"--loss-weight is {self.loss_weight}; it must not be negative")
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, bool(self.copy))
         if self.procedure != "joint":

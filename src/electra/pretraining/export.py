@@ -105,7 +105,7 @@ def finish(
 def log_results(directory: RunDirectory) -> None:
     """Log the paths of a finished run's models and report."""
     log.info(f"checkpoint: {', '.join(map(str, directory.list_networks()))}", extra={"code": "saved"})
-    log.info(f"report: {directory.report}", extra={"code": "saved"})
+    log.info(f"report: {directory.report}", extra={"code": "report"})
 
 
 def evaluate_heldout(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:

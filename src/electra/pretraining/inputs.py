@@ -82,7 +82,7 @@ def require_enough_data(data: PreparedData, config: PretrainConfig) -> PreparedD
             "add text, or lower --training.batch-size or --seq-len",
         )
     if not len(data.heldout):
-        raise DataError("too-little-text", f"{data.path}: too little text to hold any out for evaluation; add text")
+        raise DataError("no-heldout-text", f"{data.path}: too little text to hold any out for evaluation; add text")
     if data.heldout.tokens < FEW_TOKENS:
         log.warning(
             f"only {data.heldout.tokens:,} held-out tokens: the held-out metrics will be imprecise; add text",

@@ -49,7 +49,7 @@ def configure_stages(
     alone = masked_lm_step_flops(sizes, length, count_masked_in_row(length, config.masking.fraction))
     share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
     if config.steps == 1:
-        raise UsageError("out-of-range", f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
+        raise UsageError("too-few-steps", f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
     first = replace(
         configure_stage_one(scale_budget(config, share)), text=(), data=str(data.path), tokenizer=None, copy=None
     )

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from electra.errors import UsageError
+from electra.config.checks import check_range
+from electra.errors import DeviceError, UsageError
 from electra.external import one_line
 
 MAX_PROCESSES = 1 << 20
@@ -39,9 +40,7 @@ class RuntimeConfig:
                 "unknown-choice",
                 f"device {self.device!r}: expected auto, cpu or cuda; select a GPU with CUDA_VISIBLE_DEVICES",
             )
-        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
-            bound = "at least 1" if self.threads < 1 else f"at most {MAX_THREADS:,}"
-            raise UsageError("out-of-range", f"runtime.threads is {self.threads}; it must be {bound}")
+        check_range(self, "runtime", "threads", at_least=1, at_most=MAX_THREADS)
 
 
 @dataclass(frozen=True)
@@ -99,19 +98,20 @@ def start_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     """Resolve a configuration; with several processes of `torchrun`, join the process group and leave it at the end.
 
     Raises:
-        UsageError: a GPU is requested but not available, the launch variables are invalid, or the processes cannot connect.
+        DeviceError: a GPU is requested but not available.
+        UsageError: the launch variables are invalid, or the processes cannot connect.
     """
     rank, world_size, local_rank = read_launch_variables()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     has_gpu = torch.cuda.is_available()
     if config.device == "cuda" and not has_gpu:
-        raise UsageError("no-gpu", "runtime.device is cuda, but PyTorch finds no GPU; use auto or cpu")
+        raise DeviceError("no-gpu", "--runtime.device is cuda, but PyTorch finds no GPU; use auto or cpu")
     use_gpu = has_gpu and config.device != "cpu"
     device = torch.device("cuda", local_rank) if use_gpu else torch.device("cpu")
     if use_gpu and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(
-            "no-gpu",
+        raise DeviceError(
+            "too-few-gpus",
             f"process {rank} needs GPU {device.index}, but there are {torch.cuda.device_count()}; start fewer processes",
         )
     if use_gpu:

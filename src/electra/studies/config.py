@@ -11,8 +11,8 @@ import torch
 from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
-from electra.config.checks import check_choice, check_limits
-from electra.errors import RunError, UsageError
+from electra.config.checks import check_choice, check_range
+from electra.errors import DeviceError, RunError
 from electra.runtime.setup import RuntimeConfig
 from electra.schema import read_json
 from electra.storage import holds_files, write_atomically
@@ -53,17 +53,11 @@ class StudyConfig:
     def __post_init__(self) -> None:
         check_choice("NAME", self.name, STUDIES)
         check_choice("--scale", self.scale, SCALES)
-        for name, minimum in {"seeds": 1, "finetune_seeds": 0, "workers": 1}.items():
-            if getattr(self, name) < minimum:
-                raise UsageError(
-                    "out-of-range",
-                    f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}",
-                )
-        check_limits(self, "--", seeds=10**4, finetune_seeds=10**4, workers=10**4, hours=10**6)
-        if self.hours is not None and not self.hours > 0:
-            raise UsageError("out-of-range", f"--hours is {self.hours:g}; it must be more than 0")
+        check_range(self, "", "seeds", "workers", at_least=1, at_most=10**4)
+        check_range(self, "", "finetune_seeds", at_least=0, at_most=10**4)
+        check_range(self, "", "hours", above=0, at_most=10**6)
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise UsageError("no-gpu", "--device is cuda, but PyTorch finds no GPU; use auto or cpu")
+            raise DeviceError("no-gpu", "--device is cuda, but PyTorch finds no GPU; use auto or cpu")
 
     @cached_property  # because timing a step changes the number of threads of this process to that of a trial
     def runtime(self) -> RuntimeConfig:

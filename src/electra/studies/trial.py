@@ -201,7 +201,7 @@ def run_trial(trial: Trial) -> None:
     finetuned, probes = before.get("finetuned", {}), before.get("probed", {})
     record = {
         **{name: summary[name] for name in FACTS},
-        "findings": [finding["problem"] for finding in summary["findings"]],
+        "findings": [finding["code"] for finding in summary["findings"]],
         "finetuned": finetuned,
         "probed": probes,
         **({"tags": before["tags"]} if "tags" in before else {}),

@@ -120,7 +120,7 @@ def report_coverage(coverage: Coverage, text: str, advice: str) -> None:
             f"{text}: {coverage}: the vocabulary does not fit this text; {advice}", extra={"code": "unknown-tokens"}
         )
     elif coverage.tokens:
-        log.info(f"{text}: {coverage}", extra={"code": "unknown-tokens"})
+        log.info(f"{text}: {coverage}", extra={"code": "coverage"})
 
 
 class CoverageMonitor:

@@ -63,7 +63,8 @@ def list_files(folder: Path) -> Iterator[Path]:
 def make_read_error(path: Path, error: OSError) -> TextError:
     """Convert an error of the operating system, such as no such file or no permission."""
     # Arrow's errors contain the number and a text of several lines.
-    return TextError("unreadable", f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
+    code = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
+    return TextError(code, f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}")
 
 
 def read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:

@@ -11,7 +11,8 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from electra.errors import TextError, UsageError
+from electra.config.checks import check_number
+from electra.errors import TextError
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
@@ -44,15 +45,8 @@ def train_tokenizer(
         UsageError: `vocab_size` is under MIN_VOCAB_SIZE or over MAX_VOCAB_SIZE.
         TextError: the corpus is empty, or cannot be read.
     """
-    if vocab_size < MIN_VOCAB_SIZE:
-        raise UsageError(
-            "out-of-range", f"a vocabulary of {vocab_size} is too small; expected at least {MIN_VOCAB_SIZE}"
-        )
     # The trainer first allocates about 500 bytes per token, and aborts the process if it cannot.
-    if vocab_size > MAX_VOCAB_SIZE:
-        raise UsageError(
-            "out-of-range", f"a vocabulary of {vocab_size:,} is too large; expected at most {MAX_VOCAB_SIZE:,}"
-        )
+    check_number("--vocab-size", vocab_size, at_least=MIN_VOCAB_SIZE, at_most=MAX_VOCAB_SIZE)
     sample = sample_corpus(corpus, on_progress=on_progress)
     if not sample:
         raise TextError("no-text", f"no text to train a tokenizer on in {', '.join(corpus.sources)}")

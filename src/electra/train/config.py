@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from electra.config.checks import check_limits
-from electra.errors import UsageError
+from electra.config.checks import check_range
 from electra.train.optimizer import OptimizerConfig, same_rate
 from electra.train.schedule import Budget, ScheduleConfig
 
@@ -37,15 +36,10 @@ class TrainingConfig:
     lengths. Several GPUs exchange gradients after the passes, not during them. Not measured yet."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "micro_batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UsageError("out-of-range", f"training.{name} is {getattr(self, name)}; it must be at least 1")
-        if not self.checkpoint_minutes > 0:
-            raise UsageError(
-                "out-of-range", f"training.checkpoint_minutes is {self.checkpoint_minutes:g}; it must be more than 0"
-            )
-        check_limits(self, "training.", batch_size=10**7, micro_batch_size=10**7, log_every=10**12)
-        check_limits(self, "training.", checkpoint_every=10**12, checkpoint_minutes=10**9, keep_checkpoints=10**9)
+        check_range(self, "training", "batch_size", "micro_batch_size", at_least=1, at_most=10**7)
+        check_range(self, "training", "log_every", "checkpoint_every", at_least=1, at_most=10**12)
+        check_range(self, "training", "keep_checkpoints", at_least=1, at_most=10**9)
+        check_range(self, "training", "checkpoint_minutes", above=0, at_most=10**9)
 
 
 @dataclass(frozen=True)

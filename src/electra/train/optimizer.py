@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from electra.config.checks import check_choice, check_limits
+from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
-from electra.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,11 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_choice("optimizer.kind", self.kind, OPTIMIZERS)
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(
-                    "out-of-range", f"optimizer.{name} is {getattr(self, name)}; it must be at least 0 and less than 1"
-                )
-        for name in ("learning_rate", "eps", "clip_norm"):
-            if not getattr(self, name) > 0:
-                raise UsageError("out-of-range", f"optimizer.{name} is {getattr(self, name)}; it must be more than 0")
-        if not self.weight_decay >= 0:
-            raise UsageError("out-of-range", f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
-        check_limits(self, "optimizer.", learning_rate=100, eps=1, weight_decay=1000)
+        check_range(self, "optimizer", "beta1", "beta2", at_least=0, below=1)
+        check_range(self, "optimizer", "learning_rate", above=0, at_most=100)
+        check_range(self, "optimizer", "eps", above=0, at_most=1)
+        check_range(self, "optimizer", "weight_decay", at_least=0, at_most=1000)
+        check_range(self, "optimizer", "clip_norm", above=0)
 
 
 def has_decay(parameter: nn.Parameter) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from electra.config.checks import check_choice, check_limits
+from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
 from electra.console import format_count
 from electra.errors import UsageError
@@ -24,11 +24,8 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)
-        if self.warmup_steps < 0:
-            raise UsageError("out-of-range", f"schedule.warmup_steps is {self.warmup_steps}; it must not be negative")
-        check_limits(self, "schedule.", warmup_steps=10**12)
-        if not 0 < self.max_warmup < 1:
-            raise UsageError("out-of-range", f"schedule.max_warmup is {self.max_warmup}; it must lie between 0 and 1")
+        check_range(self, "schedule", "warmup_steps", at_least=0, at_most=10**12)
+        check_range(self, "schedule", "max_warmup", above=0, below=1)
 
     def warmup(self, steps: int | None) -> float:
         """The warm-up of a run of `steps` updates (None: a run by the clock or by FLOPs) as a share of the run.
@@ -53,10 +50,9 @@ class Budget:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
             raise UsageError("wrong-budget", "exactly one of --steps, --hours and --flops is needed")
-        for name, value in given.items():
-            if not value > 0:
-                raise UsageError("out-of-range", f"--{name} is {value:g}; it must be more than 0")
-        check_limits(self, "--", steps=10**12, hours=10**6, flops=10**30)
+        check_range(self, "", "steps", above=0, at_most=10**12)
+        check_range(self, "", "hours", above=0, at_most=10**6)
+        check_range(self, "", "flops", above=0, at_most=10**30)
 
     def __str__(self) -> str:
         if self.steps is not None:

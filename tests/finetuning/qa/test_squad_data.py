@@ -95,7 +95,7 @@ def test_two_questions_of_one_id(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with raises(DataError, "unreadable", "none.json", os.strerror(errno.ENOENT)):
+    with raises(DataError, "missing", "none.json", os.strerror(errno.ENOENT)):
         read_squad(tmp_path / "none.json")
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(squad().encode())[:-9])

@@ -305,7 +305,7 @@ def test_errors() -> None:
         build("ner", {}).build_head(ENCODER)
     with raises(UsageError, "longer-than-model", "max_length", 256, 64):
         toy().build_head(ENCODER)
-    with raises(UsageError, "out-of-range", "max_length", 3, 4):
+    with raises(UsageError, "out-of-range", "--max-length", 3, 4):
         toy(max_length=3)
     with raises(DataError, "missing-split", "ner", "test", "train, dev"):
         toy().encode("test")

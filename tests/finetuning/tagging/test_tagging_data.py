@@ -110,7 +110,7 @@ def test_invalid_files_are_rejected(tmp_path: Path, case: str) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with raises(DataError, "unreadable", "a.txt", os.strerror(errno.ENOENT)):
+    with raises(DataError, "missing", "a.txt", os.strerror(errno.ENOENT)):
         read_sentences(tmp_path / "a.txt")
 
 

@@ -144,6 +144,8 @@ def test_bert_input_has_80_10_10_percent(mask: float, random: float) -> None:
     ids=str,
 )
 def test_invalid_shares_raise(options: dict[str, float]) -> None:
-    values = [f"masking.{name}" for name in options] + list(options.values())
+    values = [f"masking.{name}".replace("_", "-" if len(options) == 1 else "_") for name in options] + list(
+        options.values()
+    )
     with raises(UsageError, "out-of-range", *values):
         MaskingConfig(**options)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_number, check_range
 from electra.config.options import fixed_field
 from electra.errors import UsageError
 from electra.finetuning.recipe import QUESTIONS
@@ -42,27 +42,18 @@ class SpanConfig:
     """squad2: null odds above which the prediction is "no answer"; by default -2.75 for the joint head, 0 for the plain."""
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size"), 1)
-        for name, minimum in least.items():
-            if getattr(self, name) < minimum:
-                raise UsageError(
-                    "out-of-range",
-                    f"--span.{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {minimum}",
-                )
+        counts = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size")
+        check_range(self, "span", *counts, at_least=1, at_most=10**6)
+        check_range(self, "span", "answerable_weight", at_least=0, at_most=10**6)
+        check_number("--max-length", self.max_length, at_most=10**7)
         if self.max_length < self.max_query_length + 4:
             raise UsageError(
                 "too-short",
                 f"--max-length {self.max_length} is too small for a question of --span.max-query-length "
                 f"{self.max_query_length}, [CLS], two [SEP] and a token of the context",
             )
-        check_limits(self, "--span.", max_length=10**7, **dict.fromkeys(least, 10**6))
         if self.null_threshold is not None and math.isnan(self.null_threshold):
             raise UsageError("not-finite", "--span.null-threshold is NaN; it must be a number")
-        check_limits(self, "--span.", answerable_weight=10**6)
-        if self.answerable_weight < 0:
-            raise UsageError(
-                "out-of-range", f"--span.answerable-weight is {self.answerable_weight}; it must not be negative"
-            )
 
     @property
     def threshold(self) -> float:

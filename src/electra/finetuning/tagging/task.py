@@ -13,6 +13,7 @@ from typing import Any
 from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 from torch import nn
 
+from electra.config.checks import check_number
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, EncodedExamples
 from electra.finetuning.config import FinetuneConfig
@@ -60,8 +61,7 @@ class Tagging:
         max_length: int = TAGS.max_length,
         labels: Sequence[str] | None = None,
     ) -> None:
-        if max_length < 4:
-            raise UsageError("out-of-range", f"max_length is {max_length}; a window has at least 4 tokens")
+        check_number("--max-length", max_length, at_least=4)
         self.name = name
         self.max_length = max_length
         self._tokenizer = tokenizer

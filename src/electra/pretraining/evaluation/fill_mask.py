@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from electra.config.checks import check_number
 from electra.data.loader import pad_batch
 from electra.errors import UsageError
 from electra.pretraining.build import build_vocabulary
@@ -140,9 +141,8 @@ def fill_mask(
 
 def check_numbers(top: int, candidates: int) -> None:
     """Raise a `UsageError` if a number is out of range."""
-    for name, value in (("--top", top), ("--candidates", candidates)):
-        if value < 1:
-            raise UsageError("out-of-range", f"{name} is {value}; it must be at least 1")
+    check_number("--top", top, at_least=1)
+    check_number("--candidates", candidates, at_least=1)
     if top > candidates:
         raise UsageError("out-of-range", f"--top {top} is more than --candidates {candidates}; raise --candidates")
 

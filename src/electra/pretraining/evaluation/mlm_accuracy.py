@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from rich.table import Table
 from torch import Tensor
 
+from electra.config.checks import check_number
 from electra.console import console, reading_progress
 from electra.data.loader import Batch, evaluation_batches
 from electra.data.shards import PreparedData
@@ -50,9 +51,8 @@ def evaluate_as_mlm(
         DataError: no such data, prepared with another tokenizer, or sequences longer than a model's positions.
         UsageError: a number is out of range, or a model is of the wrong type.
     """
-    for name, value in (("--examples", examples), ("--candidates", candidates)):
-        if value < 1:
-            raise UsageError("out-of-range", f"{name} is {value}; it must be at least 1")
+    check_number("--examples", examples, at_least=1)
+    check_number("--candidates", candidates, at_least=1)
     directory = RunDirectory(run)
     config = directory.load_config()
     if OBJECTIVES[config.objective].has_generator and not OBJECTIVES[config.objective].discriminates:

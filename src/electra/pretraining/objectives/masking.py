@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_range
 from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
 from electra.seeding import Draw, uniform
@@ -36,14 +36,9 @@ class MaskingConfig:
     """Strategy rare: the weight of a token is its count in the corpus to the power of minus this."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 0.5:
-            raise UsageError("out-of-range", f"masking.fraction is {self.fraction}; it must be between 0 and 0.5")
-        if not self.rarity > 0:
-            raise UsageError("out-of-range", f"masking.rarity is {self.rarity}; it must be more than 0")
-        check_limits(self, "masking.", rarity=10)
-        for name in ("generator_mask", "mlm_mask", "mlm_random"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError("out-of-range", f"masking.{name} is {getattr(self, name)}; it must be between 0 and 1")
+        check_range(self, "masking", "fraction", above=0, at_most=0.5)
+        check_range(self, "masking", "rarity", above=0, at_most=10)
+        check_range(self, "masking", "generator_mask", "mlm_mask", "mlm_random", at_least=0, at_most=1)
         if self.mlm_mask + self.mlm_random > 1:
             raise UsageError(
                 "out-of-range", f"masking.mlm_mask {self.mlm_mask} and masking.mlm_random {self.mlm_random} exceed 1"

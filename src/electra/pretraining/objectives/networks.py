@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_range
 from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
@@ -47,12 +47,10 @@ class GeneratorConfig:
     """Never sample the original token (Appendix H)."""
 
     def __post_init__(self) -> None:
-        for name in ("size", "depth", "heads", "ffn", "initializer_range", "temperature"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError("out-of-range", f"generator.{name} is {value}; it must be more than 0")
-        check_limits(self, "generator.", size=10**8, depth=10**4, heads=10**8, ffn=10**8)
-        check_limits(self, "generator.", initializer_range=1000, temperature=10**6)
+        check_range(self, "generator", "size", "heads", "ffn", above=0, at_most=10**8)
+        check_range(self, "generator", "depth", above=0, at_most=10**4)
+        check_range(self, "generator", "initializer_range", above=0, at_most=1000)
+        check_range(self, "generator", "temperature", above=0, at_most=10**6)
         if self.temperature < MIN_TEMPERATURE:
             raise UsageError(
                 "out-of-range",

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from electra.config.checks import check_limits
+from electra.config.checks import check_range
 from electra.data.loader import Batch
-from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.corruption import (
@@ -42,11 +41,8 @@ class ContrastConfig:
     """Share of the training inputs that are not corrupted."""
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise UsageError("out-of-range", f"contrast.weight is {self.weight}; it must not be negative")
-        check_limits(self, "contrast.", weight=10**6)
-        if not 0 < self.unchanged < 1:
-            raise UsageError("out-of-range", f"contrast.unchanged is {self.unchanged}; it must be between 0 and 1")
+        check_range(self, "contrast", "weight", at_least=0, at_most=10**6)
+        check_range(self, "contrast", "unchanged", above=0, below=1)
 
 
 class Prediction(NamedTuple):
