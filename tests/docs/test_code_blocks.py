@@ -26,10 +26,16 @@ def blocks(language: str) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize(("code", "note"), blocks("python"))
 def test_python_blocks_run(
-    code: str, note: str, tmp_path: Path, inputs: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, note: str, tmp_path: Path, text: Path, inputs: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder has links to a pre-training run, GLUE data and a fine-tuned model, as named by `needs:`."""
-    places = {"run": finished, "demo": finished, "GLUE": inputs / "glue", "SST": inputs / "tuned" / "seed-0" / "model"}
+    """The folder has links to text, a pre-training run, GLUE data and a fine-tuned model, as named by `needs:`."""
+    places = {
+        "notes": text,
+        "run": finished,
+        "demo": finished,
+        "GLUE": inputs / "glue",
+        "SST": inputs / "tuned" / "seed-0" / "model",
+    }
     assert set(note.removeprefix("needs: ").split()) <= set(places)
     for name, place in places.items():
         if name in code:
