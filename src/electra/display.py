@@ -30,12 +30,16 @@ def show_evaluate(metrics: Mapping[str, Any], options: Mapping[str, Any]) -> Non
 
     methods = list(metrics["methods"])
     rows = [
-        [str(each["name"]).replace("_", " ") or "all paradigms", *(f"{each[method]:.1f}" for method in methods)]
+        [
+            f"{each['level']}: {each['name']}".replace("_", " ").removesuffix(": "),
+            f"{each['pairs']:,}",
+            *(f"{each[method]:.1f}" for method in methods),
+        ]
         for each in build_rows(metrics)
         if each["level"] != "paradigm"
     ]
     ties = [str(metrics["methods"][method]["ties"]) for method in methods]
-    show_rows([["accuracy in % (chance 50)", *methods], *rows, ["ties", *ties]])
+    show_rows([["accuracy in % (chance 50)", "pairs", *methods], *rows, ["ties", "", *ties]])
     paradigms = format_count(metrics["paradigms"], "paradigm")
     console.print(f"{metrics['pairs']:,} minimal pairs of {paradigms}", markup=False)
 

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTrainin
 import electra
 from electra import cli, console
 from electra.errors import DataError, ModelError, UsageError
-from electra.pretraining.evaluation import sentence_scores
+from electra.pretraining.evaluation import sentence_batches
 from electra.pretraining.evaluation.minimal_pairs import build_rows, read_minimal_pairs, summarize
 from electra.pretraining.evaluation.sentence_scores import SentenceScore, load_scorer
 
@@ -77,7 +77,7 @@ def test_scores_equal_those_of_transformers(finished: Path, expected_scores: dic
 
 def test_scores_do_not_depend_on_batches(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = electra.score(SENTENCES, model=finished)
-    monkeypatch.setattr(sentence_scores, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(sentence_batches, "BATCH_TOKENS", 1)
     for row, alone in zip(together, electra.score(SENTENCES, model=finished), strict=True):
         for method in ("discriminator", "masked-lm", "both"):
             assert row[method]["total"] == pytest.approx(alone[method]["total"], rel=1e-5)
@@ -216,8 +216,19 @@ def test_accuracies_equal_those_of_transformers(finished: Path, tmp_path: Path) 
         assert set(found["field"]) == {"syntax", "syntax/semantics"}
     rows = list(csv.DictReader((tmp_path / "out/minimal_pairs.csv").read_text().splitlines()))
     assert len(rows) == len(build_rows(results)) == 1 + 2 + 2 + 3
+    assert [int(row["pairs"]) for row in rows if row["level"] == "paradigm"] == [3, 3, 3]
     assert float(rows[0]["both"]) == pytest.approx(results["methods"]["both"]["overall"], abs=0.01)
     assert (tmp_path / "out/minimal_pairs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_methods_of_minimal_pairs_are_selected(finished: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    write_pairs(pairs)
+    whole = electra.evaluate(finished, minimal_pairs=pairs)
+    part = electra.evaluate(finished, minimal_pairs=pairs, methods="both", mask_fraction=0.25)
+    assert part["methods"] == {"both": whole["methods"]["both"]}
+    fails(["evaluate", finished, "--minimal-pairs", pairs, "--methods", "plain"], "unknown-choice", "--methods")
+    fails(["evaluate", finished, "--methods", "both"], "meaningless-option", "--methods", "--minimal-pairs")
 
 
 def test_ties_count_one_half_and_paradigms_count_alike(tmp_path: Path) -> None:
@@ -238,6 +249,14 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
         electra.evaluate(finished, minimal_pairs=tmp_path / "field.jsonl")
     with raises(DataError, "no-rows", "empty.jsonl"):
         electra.evaluate(finished, minimal_pairs=tmp_path / "empty.jsonl")
+    (tmp_path / "long.jsonl").write_text(json.dumps({"sentence_good": "a", "sentence_bad": "the " * 40}))
+    with raises(UsageError, "longer-than-model", f"{tmp_path / 'long.jsonl'}:1: "):
+        electra.evaluate(finished, minimal_pairs=tmp_path / "long.jsonl")
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}')
+    with raises(DataError, "same-name", tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl", "UID"):
+        electra.evaluate(finished, minimal_pairs=[tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl"])
     pairs = ["--minimal-pairs", tmp_path / "empty.jsonl"]
     fails(["evaluate", finished, *pairs, "--data", "d"], "conflicting-options", "--data", "--minimal-pairs")
     fails(["evaluate", finished, *pairs, "--out", ""], "empty-option", "--out")

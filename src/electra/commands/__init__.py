@@ -1,8 +1,9 @@
 """The commands as Python functions, with the names and defaults of the command line. They write to the log, not to stdout."""
 
+from electra.commands.evaluation import evaluate, evaluate_mlm
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
-from electra.commands.pretraining import evaluate, evaluate_mlm, prepare, pretrain, tokenizer
+from electra.commands.pretraining import prepare, pretrain, tokenizer
 from electra.commands.scores import score
 from electra.commands.studies import flops, paper_table, study
 

@@ -1,4 +1,4 @@
-"""The commands of pre-training: tokenizer, prepare, pretrain, evaluate, evaluate_mlm."""
+"""The commands of pre-training: tokenizer, prepare, pretrain."""
 
 import logging
 import os
@@ -10,7 +10,6 @@ from electra.config.checks import check_local
 from electra.config.files import flatten, format_value
 from electra.config.resolve import check_options, flat_fields, read_config, resolve
 from electra.data.manifest import Manifest
-from electra.errors import UsageError
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
@@ -215,82 +214,3 @@ def log_preset(config: PretrainConfig) -> None:
 def list_sources(text: Iterable[PathLike] | PathLike) -> tuple[str, ...]:
     """Return the sources of text as strings; a single string or path is one source."""
     return tuple(os.fspath(source) for source in ([text] if isinstance(text, str | os.PathLike) else text))
-
-
-def evaluate(
-    run: PathLike,
-    *,
-    data: PathLike | None = None,
-    minimal_pairs: Iterable[PathLike] | PathLike = (),
-    out: PathLike | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    threads: int | None = None,
-) -> dict[str, Any]:
-    """Compute the held-out metrics of a run from its newest checkpoint, or its accuracies on minimal pairs.
-
-    Args:
-        run: Run directory, finished or not; for minimal pairs a finished one, or a Hugging Face directory.
-        data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
-        minimal_pairs: Files of minimal pairs (JSON lines as in BLiMP: sentence_good, sentence_bad, UID), to report how often
-            each method of `electra score` gives the good sentence the higher score.
-        out: With minimal pairs: directory for minimal_pairs.csv and minimal_pairs.png.
-        device: With minimal pairs: auto uses a GPU if there is one. Held-out metrics use the run's runtime options.
-        threads: With minimal pairs: CPU threads; by default PyTorch's choice.
-
-    Returns:
-        The metrics by name; for minimal pairs `pairs`, `paradigms` and `methods`: for each method the accuracies in percent,
-        `overall` (the mean over paradigms), by `field`, by `phenomenon` and by `paradigm`, and the number of `ties`.
-
-    Raises:
-        RunError: `run` is not a run directory, has no checkpoint, or is damaged.
-        DataError: `data` is not prepared data, or has another tokenizer.
-    """
-    from electra.commands.scores import evaluate_pairs
-    from electra.pretraining.export import evaluate_run
-
-    check_local({"RUN": run, "--data": data, "--out": out})
-    files = [Path(each) for each in list_sources(minimal_pairs)]
-    if files:
-        if data is not None:
-            raise UsageError("conflicting-options", "--data is for held-out metrics; leave it or --minimal-pairs out")
-        return evaluate_pairs(Path(run), files, out, device, threads)
-    if out is not None or device != "auto" or threads is not None:
-        raise UsageError(
-            "meaningless-option", "--out, --device and --threads apply to --minimal-pairs; give these files"
-        )
-    return evaluate_run(Path(run), Path(data) if data else None)
-
-
-def evaluate_mlm(
-    run: PathLike,
-    *,
-    data: PathLike | None = None,
-    bert: PathLike | None = None,
-    examples: int = 1_000,
-    candidates: int = 100,
-) -> dict[str, float]:
-    """Compute the masked-LM accuracy of an ELECTRA (Appendix G) on held-out text, with one masked token in each example.
-
-    It is computed for generator and discriminator together, for the generator alone, and for an ideal discriminator, which is
-    right whenever the original token is among the candidates.
-
-    Args:
-        run: Finished run directory.
-        data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
-        bert: A run of objective mlm on the same tokenizer, to score beside it.
-        examples: Number of held-out examples.
-        candidates: Number of the generator's best tokens that the discriminator scores.
-
-    Returns:
-        The accuracies by name.
-
-    Raises:
-        RunError: `run` is not a run directory, or is not finished.
-        ModelError: a network is missing, or that of `bert` has another tokenizer.
-        DataError: `data` is not prepared data, has another tokenizer, or has sequences longer than a model's positions.
-        UsageError: a number is out of range, or a model is of the wrong objective.
-    """
-    from electra.pretraining.evaluation.mlm_accuracy import evaluate_as_mlm
-
-    check_local({"RUN": run, "--data": data, "--bert": bert})
-    return evaluate_as_mlm(Path(run), Path(data) if data else None, Path(bert) if bert else None, examples, candidates)

@@ -1,14 +1,21 @@
-"""Scores of sentences and accuracies on minimal pairs: score, and evaluate with minimal pairs."""
+"""Scores of sentences: score."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from electra.commands.masked_lm import read_standard_input
 from electra.config.checks import check_local
 from electra.errors import DataError, UsageError
-from electra.external import check_output_path, shorten
-from electra.storage import PathLike, check_writable
+from electra.external import shorten
+from electra.storage import PathLike
+
+if TYPE_CHECKING:
+    from electra.pretraining.evaluation.sentence_scores import Scorer
+    from electra.runtime.setup import Runtime
+
+Device = Literal["auto", "cpu", "cuda"]
 
 
 def score(
@@ -20,7 +27,7 @@ def score(
     pair_field: str | None = None,
     methods: Iterable[str] | str = (),
     mask_fraction: float | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     threads: int | None = None,
 ) -> list[dict[str, Any]]:
     """Score sentences by a pre-trained model: how probable it finds their tokens, in float32.
@@ -51,9 +58,7 @@ def score(
         ModelError: `model` is no pre-trained model.
         UsageError: no sentence is given, one is empty or too long for the model, or the model has no network for a method.
     """
-    from electra.console import reading_progress
-    from electra.pretraining.evaluation.sentence_scores import check_methods, load_scorer, score_sentences
-    from electra.runtime.setup import RuntimeConfig, start_runtime
+    from electra.pretraining.evaluation.sentence_scores import score_sentences
 
     check_local({"--model": model, "--input": input})
     given = [text] if isinstance(text, str) else list(text)
@@ -70,16 +75,30 @@ def score(
         items = [item for _, item in found]
         places = {sentence: place for place, item in reversed(found) for sentence in item}
     sentences = [sentence for item in items for sentence in item]
-    with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
-        scorer = load_scorer(Path(model), mask_fraction)
-        selected = check_methods(scorer, [methods] if isinstance(methods, str) else list(methods), str(model))
-        with reading_progress("scoring", 100) as progress:
-            scores = score_sentences(scorer, sentences, selected, runtime, progress, places)
+    selected = [methods] if isinstance(methods, str) else list(methods)
+    with open_scorer(Path(model), selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
+        scores = score_sentences(scorer, sentences, names, runtime, progress, places)
     rows, start = [], 0
     for item in items:
         rows.append(build_row(item, {name: each[start : start + len(item)] for name, each in scores.items()}))
         start += len(item)
     return rows
+
+
+@contextmanager
+def open_scorer(
+    model: Path, methods: Sequence[str], mask_fraction: float | None, device: Device, threads: int | None
+) -> Iterator[tuple["Scorer", tuple[str, ...], "Runtime", Callable[[int, str], None]]]:
+    """Load a model for scoring and show a progress bar; yield also the names of the methods, by default all."""
+    from electra.console import reading_progress
+    from electra.pretraining.evaluation.sentence_scores import check_methods, load_scorer
+    from electra.runtime.setup import RuntimeConfig, start_runtime
+
+    with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
+        scorer = load_scorer(model, mask_fraction)
+        selected = check_methods(scorer, methods, str(model))
+        with reading_progress("scoring", 100) as progress:
+            yield scorer, selected, runtime, progress
 
 
 def build_row(item: Sequence[str], scores: dict[str, Any]) -> dict[str, Any]:
@@ -158,33 +177,3 @@ def iterate_items(path: Path, text_field: str, pair_field: str | None) -> Iterat
             raise DataError("wrong-columns", f"{path}:{number}: {len(item)} columns, expected a sentence, or two")
         if line.strip():
             yield f"{path}:{number}", item
-
-
-def evaluate_pairs(
-    model: Path,
-    files: Sequence[Path],
-    out: PathLike | None,
-    device: Literal["auto", "cpu", "cuda"],
-    threads: int | None,
-) -> dict[str, Any]:
-    """Compute the accuracies of a model on files of minimal pairs; write a table and a figure to `out`."""
-    from electra.console import reading_progress
-    from electra.pretraining.evaluation.minimal_pairs import (
-        evaluate_minimal_pairs,
-        read_minimal_pairs,
-        write_minimal_pairs,
-    )
-    from electra.pretraining.evaluation.sentence_scores import load_scorer
-    from electra.runtime.setup import RuntimeConfig, start_runtime
-
-    directory = None if out is None else check_output_path(out)
-    if directory is not None:
-        check_writable(directory)
-    pairs = read_minimal_pairs(files)
-    with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
-        scorer = load_scorer(model)
-        with reading_progress("scoring", 100) as progress:
-            results = evaluate_minimal_pairs(scorer, pairs, runtime, progress)
-    if directory is not None:
-        write_minimal_pairs(results, directory)
-    return results

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,8 @@ class MinimalPair:
     paradigm: str
     phenomenon: str
     field: str
+    place: str
+    """File and line."""
 
     def group(self, level: str) -> str:
         """The name of its group at a level of `GROUPS`."""
@@ -42,18 +44,24 @@ def read_minimal_pairs(files: Sequence[Path]) -> list[MinimalPair]:
     `linguistics_term` and `field` are the paradigm where they are missing.
 
     Raises:
-        DataError: a file cannot be read, has no pairs, or a record lacks a sentence.
+        DataError: a file cannot be read, has no pairs, or a record lacks a sentence; or two files would be one paradigm
+            because they have the same name and no `UID`.
     """
     pairs: list[MinimalPair] = []
+    named: dict[str, Path] = {}
     for file in files:
         before = len(pairs)
         for number, record in read_json_records(file):
             good, bad = (get_sentence(record, name, f"{file}:{number}") for name in ("sentence_good", "sentence_bad"))
             paradigm = str(record.get("UID") or file.name.partition(".")[0])
+            if not record.get("UID") and named.setdefault(paradigm, file) != file:
+                raise DataError(
+                    "same-name", f"{file}: has the name of {named[paradigm]}, and no 'UID' tells them apart; rename it"
+                )
             phenomenon = str(record.get("linguistics_term") or paradigm)
             # BLiMP writes one of its fields both ways.
             field = str(record.get("field") or phenomenon).replace("syntax_semantics", "syntax/semantics")
-            pairs.append(MinimalPair(good, bad, paradigm, phenomenon, field))
+            pairs.append(MinimalPair(good, bad, paradigm, phenomenon, field, f"{file}:{number}"))
         if len(pairs) == before:
             raise DataError("no-rows", f"{file}: no minimal pairs")
     return pairs
@@ -70,23 +78,26 @@ def get_sentence(record: Mapping[str, Any], name: str, place: str) -> str:
 def evaluate_minimal_pairs(
     scorer: Scorer,
     pairs: Sequence[MinimalPair],
+    methods: Sequence[str],
     runtime: Runtime,
     progress: Callable[[int, str], None] = lambda number, detail: None,
 ) -> dict[str, Any]:
-    """Compute accuracies with each method of the scorer: the share of pairs whose better sentence has the higher score.
+    """Compute accuracies with each of the methods: the share of pairs whose better sentence has the higher score.
 
     A tie counts one half. The accuracy of a phenomenon, of a field and of all is the mean over its paradigms, in percent.
 
     Returns:
-        `pairs`, `paradigms`, and for each method a dictionary with `overall`, `ties`, and for each level of `GROUPS` the
-        accuracies by name.
+        `pairs` and `paradigms` (their numbers), `groups` (for each level of `GROUPS` the number of pairs by name), and
+        `methods`: for each method `overall`, `ties`, and for each level of `GROUPS` the accuracies by name.
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    scores = score_sentences(scorer, sentences, scorer.methods, runtime, progress)
-    paradigms = {pair.paradigm for pair in pairs}
+    places = {sentence: pair.place for pair in reversed(pairs) for sentence in (pair.good, pair.bad)}
+    scores = score_sentences(scorer, sentences, methods, runtime, progress, places)
+    groups = {level: Counter(pair.group(level) for pair in pairs) for level in GROUPS}
     return {
         "pairs": len(pairs),
-        "paradigms": len(paradigms),
+        "paradigms": len(groups["paradigm"]),
+        "groups": {level: dict(each) for level, each in groups.items()},
         "methods": {method: summarize(pairs, each) for method, each in scores.items()},
     }
 
@@ -112,17 +123,18 @@ def summarize(pairs: Sequence[MinimalPair], scores: Sequence[SentenceScore]) -> 
     }
 
 
-def build_rows(results: Mapping[str, Any]) -> list[dict[str, str | float]]:
-    """Convert the result of `evaluate_minimal_pairs` to rows of a table: level, name, and an accuracy for each method."""
+def build_rows(results: Mapping[str, Any]) -> list[dict[str, str | int | float]]:
+    """Convert the result of `evaluate_minimal_pairs` to rows: level, name, number of pairs, accuracy by each method."""
     methods = results["methods"]
-    first = next(iter(methods.values()))
-    rows: list[dict[str, str | float]] = [
-        {"level": "overall", "name": "", **{method: each["overall"] for method, each in methods.items()}}
+    rows: list[dict[str, str | int | float]] = [
+        {"level": "overall", "name": "", "pairs": results["pairs"]}
+        | {method: each["overall"] for method, each in methods.items()}
     ]
     rows += [
-        {"level": level, "name": name, **{method: each[level][name] for method, each in methods.items()}}
+        {"level": level, "name": name, "pairs": number}
+        | {method: each[level][name] for method, each in methods.items()}
         for level in GROUPS
-        for name in sorted(first[level])
+        for name, number in sorted(results["groups"][level].items())
     ]
     return rows
 

@@ -8,9 +8,8 @@ The score of a sentence is the sum over its tokens, [CLS] and [SEP] left out, of
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -21,16 +20,14 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from electra.config.checks import check_choice
-from electra.data.loader import Batch, pad_batch
+from electra.data.loader import Batch
 from electra.errors import UsageError
 from electra.pretraining.evaluation.discriminator_mlm import log_data_probability
 from electra.pretraining.evaluation.networks import find_networks, load_generator, load_network, resolve_sampling
+from electra.pretraining.evaluation.sentence_batches import iterate_masked, iterate_sentences
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.runtime.setup import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer
-
-BATCH_TOKENS = 8_192
-"""Tokens per forward pass, with padding."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,12 @@ class Scorer:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that the networks can compute, by name."""
-        available = {
-            "discriminator": self.discriminator is not None,
-            "masked-lm": self.masked_lm is not None,
-            "both": self.discriminator is not None and self.masked_lm is not None and self.formula is not None,
-        }
-        return tuple(name for name in METHODS if available[name])
+        networks = {"discriminator": self.discriminator, "masked-lm": self.masked_lm}
+        return tuple(
+            name
+            for name, method in METHODS.items()
+            if all(networks[each] is not None for each in method.networks) and (name != "both" or self.formula)
+        )
 
     @property
     def max_positions(self) -> int:
@@ -139,7 +136,7 @@ def score_sentences(
         sentences: Any number of texts.
         methods: Names of `scorer.methods`.
         runtime: Device; its precision is float32.
-        progress: Called with the percentage of the work that is done, and the method.
+        progress: Called with the percentage of the work that is done, and the network.
         places: Sentence -> file and line, for messages.
 
     Raises:
@@ -147,15 +144,12 @@ def score_sentences(
     """
     unique = list(dict.fromkeys(sentences))
     encoded = encode_sentences(unique, scorer, places)
-    total = len(methods) * sum(len(ids) - 2 for ids in encoded)
+    networks = {network for method in methods for network in METHODS[method].networks}
+    tokens = compute_token_scores(scorer, encoded, networks, runtime, progress)
     by_method = {}
-    done = 0
     for method in methods:
         totals = torch.zeros(len(unique), dtype=torch.float64)
-        for rows, log_p in METHODS[method](scorer, encoded, runtime):
-            totals.index_add_(0, rows, log_p.double().cpu())
-            done += len(rows)
-            progress(100 * done // total, method)
+        totals.index_add_(0, number_sentences(encoded), METHODS[method].log_probability(scorer, tokens).double())
         scores = {
             text: SentenceScore(float(score), len(ids) - 2)
             for text, ids, score in zip(unique, encoded, totals, strict=True)
@@ -180,116 +174,101 @@ def encode_sentences(sentences: Sequence[str], scorer: Scorer, places: Mapping[s
     return encoded
 
 
-TokenScoreBatches = Iterator[tuple[Int64[Tensor, " R"], Float[Tensor, " R"]]]
-"""Numbers of sentences, each as often as it has tokens in a batch, and the log-probability of each token."""
+class TokenScores(NamedTuple):
+    """What the networks compute for each token of all sentences, one after the other, without [CLS] and [SEP].
 
-
-def score_by_discriminator(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> TokenScoreBatches:
-    """Yield log P(original) of each token of the untouched sentences."""
-    for rows, batch in iterate_sentences(encoded, scorer.tokenizer.pad_id):
-        rows_of_tokens, logits = compute_replaced_logits(scorer, rows, batch, runtime)
-        yield rows_of_tokens, F.logsigmoid(-logits)
-
-
-def score_by_masked_lm(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> TokenScoreBatches:
-    """Yield log p of each token, with this token masked."""
-    assert scorer.masked_lm is not None
-    network = scorer.masked_lm.to(runtime.device)
-    for rows, batch, positions, targets in iterate_masked(encoded, scorer.tokenizer):
-        device_batch, at = batch.to(runtime.device), positions.to(runtime.device)
-        with torch.inference_mode():
-            output = network(
-                device_batch.input_ids,
-                device_batch.token_type_ids,
-                device_batch.attention_mask,
-                at,
-                targets=targets.to(runtime.device),
-            )
-        yield rows, -output.scores.nll[:, 0]
-
-
-def score_by_both(scorer: Scorer, encoded: Sequence[list[int]], runtime: Runtime) -> TokenScoreBatches:
-    """Yield the formula's log p_data of each token.
-
-    p_G excludes [MASK] and has the temperature of sampling in pre-training; D is that of the untouched sentence, which has
-    each token in its place.
+    A network that no method needs has no values.
     """
-    assert scorer.masked_lm is not None
-    assert scorer.formula is not None
-    network = scorer.masked_lm.to(runtime.device)
-    by_row: dict[int, list[Tensor]] = {}
-    for rows, batch in iterate_sentences(encoded, scorer.tokenizer.pad_id):
-        tokens, logits = compute_replaced_logits(scorer, rows, batch, runtime)
-        for row in rows.tolist():
-            by_row[row] = list(logits[tokens == row])
-    for rows, batch, positions, targets in iterate_masked(encoded, scorer.tokenizer):
-        device_batch, at = batch.to(runtime.device), positions.to(runtime.device)
-        with torch.inference_mode():
-            logits = network(device_batch.input_ids, device_batch.token_type_ids, device_batch.attention_mask, at)
-        scores = logits[:, 0].float() / scorer.formula.temperature
-        scores[:, scorer.tokenizer.mask_id] = -math.inf
-        log_generator = scores.log_softmax(-1).gather(1, targets.to(runtime.device))[:, 0]
-        replaced = torch.stack(
-            [by_row[row][position - 1] for row, position in zip(rows.tolist(), positions[:, 0].tolist(), strict=True)]
-        )
-        yield rows, log_data_probability(replaced, log_generator, scorer.formula.unmasked_per_masked)
+
+    replaced: Float[Tensor, " N"]
+    """The discriminator's logit in the untouched sentence, positive for replaced."""
+    masked_lm: Float[Tensor, " N"]
+    """The masked LM's log-probability of the token, with this token masked."""
+    sampled: Float[Tensor, " N"]
+    """The same as in sampling: without [MASK], at the temperature of pre-training."""
 
 
-def compute_replaced_logits(
-    scorer: Scorer, rows: Int64[Tensor, " B"], batch: Batch, runtime: Runtime
-) -> tuple[Int64[Tensor, " R"], Float[Tensor, " R"]]:
-    """Return the sentence of each token and the discriminator's logit, positive for replaced, without [CLS] and [SEP]."""
+def number_sentences(encoded: Sequence[list[int]]) -> Int64[Tensor, " N"]:
+    """Return the number of the sentence of each token."""
+    return torch.arange(len(encoded)).repeat_interleave(torch.tensor([len(ids) - 2 for ids in encoded]))
+
+
+def compute_token_scores(
+    scorer: Scorer,
+    encoded: Sequence[list[int]],
+    networks: Collection[str],
+    runtime: Runtime,
+    progress: Callable[[int, str], None],
+) -> TokenScores:
+    """Run the networks (discriminator, masked LM) on tokenized sentences."""
+    lengths = torch.tensor([len(ids) for ids in encoded])
+    starts = (lengths - 2).cumsum(0) - (lengths - 2)
+    # The masked LM reads a sentence once for each of its tokens.
+    work = {"discriminator": int(lengths.sum()), "masked-lm": int((lengths * (lengths - 2)).sum())}
+    total, done = sum(work[network] for network in networks), 0
+    number = int((lengths - 2).sum())
+    replaced, masked_lm, sampled = (torch.zeros(number) for _ in range(3))
+    if "discriminator" in networks:
+        for rows, batch in iterate_sentences(encoded, scorer.tokenizer.pad_id):
+            logits = compute_replaced_logits(scorer, batch, runtime)
+            for row, each in zip(rows.tolist(), logits, strict=True):
+                length = len(encoded[row]) - 2
+                replaced[starts[row] : starts[row] + length] = each[1 : length + 1]
+            done += int(batch.lengths.sum())
+            progress(100 * done // total, "discriminator")
+    if "masked-lm" in networks:
+        for rows, batch, positions, targets in iterate_masked(encoded, scorer.tokenizer):
+            tokens = starts[rows] + positions[:, 0] - 1
+            masked_lm[tokens], sampled[tokens] = compute_masked_scores(scorer, batch, positions, targets, runtime)
+            done += int(batch.lengths.sum())
+            progress(100 * done // total, "masked LM")
+    return TokenScores(replaced, masked_lm, sampled)
+
+
+@torch.inference_mode()
+def compute_replaced_logits(scorer: Scorer, batch: Batch, runtime: Runtime) -> Float[Tensor, "B L"]:
+    """Compute the discriminator's logits of a batch, on the CPU."""
     assert scorer.discriminator is not None
-    network = scorer.discriminator.to(runtime.device)
-    batch = batch.to(runtime.device)
-    with torch.inference_mode():
-        logits = network(batch.input_ids, batch.token_type_ids, batch.attention_mask).float()
-    position = torch.arange(logits.shape[1], device=logits.device)
-    inside = (position > 0) & (position < batch.lengths.to(logits.device)[:, None] - 1)
-    return rows[:, None].expand(inside.shape)[inside.cpu()], logits[inside]
+    network, batch = scorer.discriminator.to(runtime.device), batch.to(runtime.device)
+    return network(batch.input_ids, batch.token_type_ids, batch.attention_mask).float().cpu()
 
 
-def iterate_sentences(encoded: Sequence[list[int]], pad_id: int) -> Iterator[tuple[Int64[Tensor, " B"], Batch]]:
-    """Yield sentences in batches of similar length, with their numbers."""
-    order = sorted(range(len(encoded)), key=lambda row: len(encoded[row]))
-    start = 0
-    while start < len(order):
-        size = 1
-        while start + size < len(order) and (size + 1) * len(encoded[order[start + size]]) <= BATCH_TOKENS:
-            size += 1
-        rows = order[start : start + size]
-        ids = [encoded[row] for row in rows]
-        yield torch.tensor(rows), pad_batch(ids, [len(each) for each in ids], pad_id)
-        start += size
+@torch.inference_mode()
+def compute_masked_scores(
+    scorer: Scorer, batch: Batch, positions: Int64[Tensor, "B 1"], targets: Int64[Tensor, "B 1"], runtime: Runtime
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """Compute the last two fields of `TokenScores` for one masked token in each row, on the CPU."""
+    assert scorer.masked_lm is not None
+    network, batch = scorer.masked_lm.to(runtime.device), batch.to(runtime.device)
+    positions, targets = positions.to(runtime.device), targets.to(runtime.device)
+    logits = network(batch.input_ids, batch.token_type_ids, batch.attention_mask, positions)[:, 0].float()
+    log_p = logits.log_softmax(-1).gather(1, targets)[:, 0]
+    logits = logits / (scorer.formula.temperature if scorer.formula else 1.0)
+    logits[:, scorer.tokenizer.mask_id] = -math.inf
+    return log_p.cpu(), logits.log_softmax(-1).gather(1, targets)[:, 0].cpu()
 
 
-def iterate_masked(
-    encoded: Sequence[list[int]], tokenizer: Tokenizer
-) -> Iterator[tuple[Int64[Tensor, " B"], Batch, Int64[Tensor, "B 1"], Int64[Tensor, "B 1"]]]:
-    """Yield every sentence once for each of its tokens, with this token masked, in batches of one length.
+def join_networks(scorer: Scorer, tokens: TokenScores) -> Float[Tensor, " N"]:
+    """Compute the formula's log p_data of each token.
 
-    A batch comes with the numbers of the sentences, the masked positions, and the tokens that were there.
+    D is that of the untouched sentence, which has each token in its place.
     """
-    order = sorted(range(len(encoded)), key=lambda row: len(encoded[row]))
-    for length, group in groupby(order, key=lambda row: len(encoded[row])):
-        numbers = torch.tensor(list(group))
-        ids = torch.tensor([encoded[row] for row in numbers.tolist()])
-        inside = length - 2
-        rows = torch.arange(len(ids)).repeat_interleave(inside)
-        positions = (torch.arange(inside) + 1).repeat(len(ids))[:, None]
-        for row, at in zip(
-            rows.split(max(1, BATCH_TOKENS // length)),
-            positions.split(max(1, BATCH_TOKENS // length)),
-            strict=True,
-        ):
-            targets = ids[row].gather(1, at)
-            masked = ids[row].scatter(1, at, tokenizer.mask_id)
-            yield numbers[row], pad_batch(list(masked.numpy()), [length] * len(masked), tokenizer.pad_id), at, targets
+    assert scorer.formula is not None
+    return log_data_probability(tokens.replaced, tokens.sampled, scorer.formula.unmasked_per_masked)
 
 
-METHODS: dict[str, Callable[[Scorer, Sequence[list[int]], Runtime], TokenScoreBatches]] = {
-    "discriminator": score_by_discriminator,
-    "masked-lm": score_by_masked_lm,
-    "both": score_by_both,
+@dataclass(frozen=True)
+class Method:
+    """A score of a sentence: the sum of a log-probability over its tokens."""
+
+    networks: tuple[str, ...]
+    """Networks that it needs."""
+    log_probability: Callable[[Scorer, TokenScores], Float[Tensor, " N"]]
+
+
+METHODS = {
+    "discriminator": Method(("discriminator",), lambda scorer, tokens: F.logsigmoid(-tokens.replaced)),
+    "masked-lm": Method(("masked-lm",), lambda scorer, tokens: tokens.masked_lm),
+    "both": Method(("discriminator", "masked-lm"), join_networks),
 }
-"""Methods by name: what each needs is decided in `Scorer.methods`."""
+"""Methods by name; "both" also needs `Scorer.formula`."""
