@@ -6,13 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 from support.errors import raises
-from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+)
 
 from electra.errors import ModelError
 from electra.model.architecture import ELECTRA
-from electra.model.checkpoints import load_pretrained, save_pretrained
+from electra.model.checkpoints import find_pretraining_heads, load_pretrained, save_pretrained
 from electra.model.encoder import EncoderConfig, initialize
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
+from electra.pretraining.warm_start import load_into
 
 SAME = EncoderConfig(vocab_size=99, embedding_size=32, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
 PROJECTED = EncoderConfig(
@@ -106,9 +114,55 @@ def test_comparison_detects_a_wrong_weight(tmp_path: Path, where: str) -> None:
     assert (ours(module, inputs) - before).abs().max() > 1e-4
 
 
-def saved(directory: Path) -> Path:
-    save_pretrained(directory, network("replaced-token", SAME).state_dict(), SAME, "replaced-token", 0)
+def saved(directory: Path, head: str = "replaced-token") -> Path:
+    save_pretrained(directory, network(head, SAME).state_dict(), SAME, head, 0)
     return directory
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_bert_of_transformers_is_read(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=40,
+    )
+    theirs = BertForMaskedLM(config).eval()
+    for parameter in theirs.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    theirs.save_pretrained(tmp_path / "bert")
+    assert find_pretraining_heads(tmp_path / "bert") == {"masked-lm"}
+    pretrained = load_pretrained(tmp_path / "bert")
+    assert pretrained.config.embedding_size == pretrained.config.hidden_size == 32
+    module = MaskedLM(pretrained.config).eval()
+    load_into(module, pretrained, "masked-lm")
+    ids, types, mask = batch(padded=True)
+    expected = theirs(ids, token_type_ids=types, attention_mask=mask).logits
+    torch.testing.assert_close(ours(module, (ids, types, mask))[mask], expected[mask], rtol=1e-4, atol=1e-5)
+
+    theirs.bert.save_pretrained(tmp_path / "bare")
+    assert find_pretraining_heads(tmp_path / "bare") == set()
+    encoder = load_pretrained(tmp_path / "bare").state("none")
+    assert encoder.keys() == {name for name in module.state_dict() if name.startswith("encoder.")}
+    assert torch.equal(
+        encoder["encoder.layers.1.ffn.up.weight"], theirs.bert.encoder.layer[1].intermediate.dense.weight
+    )
+
+
+def test_untied_output_embeddings_are_rejected(tmp_path: Path) -> None:
+    directory = saved(tmp_path, "masked-lm")
+    pretrained = load_pretrained(directory)
+    embeddings = pretrained.weights["electra.embeddings.word_embeddings.weight"]
+    pretrained.weights["generator_lm_head.weight"] = embeddings.clone()
+    assert pretrained.state("masked-lm")
+    pretrained.weights["generator_lm_head.weight"] = embeddings + 1
+    assert pretrained.state("none")
+    with raises(ModelError, "untied-embeddings", directory):
+        pretrained.state("masked-lm")
 
 
 def test_missing_and_broken_files_are_rejected(tmp_path: Path) -> None:
@@ -129,8 +183,11 @@ def test_missing_and_broken_files_are_rejected(tmp_path: Path) -> None:
 def test_other_architectures_are_rejected(tmp_path: Path) -> None:
     directory = saved(tmp_path)
     config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
-    with raises(ModelError, "unknown-model-type", "'bert'", "'electra'"):
+    (directory / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
+    with raises(ModelError, "unknown-model-type", "'gpt2'", "'electra' or 'bert'"):
+        load_pretrained(directory)
+    (directory / "config.json").write_text(json.dumps(config | {"position_embedding_type": "relative_key"}))
+    with raises(ModelError, "unknown-positions", "'relative_key'"):
         load_pretrained(directory)
     (directory / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
     with raises(ModelError, "unknown-activation", "'relu'"):

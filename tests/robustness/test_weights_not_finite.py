@@ -12,7 +12,8 @@ from support.errors import fails, raises
 from support.toy_tasks import save_model
 
 from electra.errors import ModelError
-from electra.model.checkpoints import check_finite, load_pretrained
+from electra.model.checkpoints import load_pretrained
+from electra.model.weights_file import check_finite
 
 BODY = "electra.encoder.layer.0.attention.output.dense.weight"
 

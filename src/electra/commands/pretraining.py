@@ -54,6 +54,8 @@ def tokenizer(
         TextError: the text is missing, cannot be read, or is too little for a vocabulary of this size.
         TokenizerError: `out` contains another tokenizer or other files.
         UsageError: an option has a wrong value.
+        RunError: another process writes to `out`.
+        StorageError: `out` cannot be written.
     """
     from electra.data.pipeline import open_corpus, save_trained_tokenizer
 
@@ -101,6 +103,8 @@ def prepare(
         TokenizerError: the tokenizer is missing or malformed.
         DataError: `out` has other data.
         UsageError: an option has a wrong value.
+        RunError: another process writes to `out`.
+        StorageError: `out` cannot be written.
     """
     from electra.data.pipeline import log_corpus, open_corpus, prepare_with_progress
     from electra.text.tokenizer import load_tokenizer
@@ -147,10 +151,13 @@ def pretrain(
 
     Raises:
         UsageError: an option is missing or unknown, has a wrong value, or contradicts another one.
+        DeviceError: this machine has no GPU, too little memory or no compiler for the options.
         TextError: text is missing or cannot be read.
+        TokenizerError: `tokenizer` is missing, malformed, or differs from that of `data` or `init`.
         DataError: `data` is not prepared data, is damaged, or is too small for a batch.
         ModelError: `init` is not a model, or does not match the configuration.
         RunError: `out` belongs to another process or configuration, or its files are damaged.
+        StorageError: `out` cannot be written, or the disk is full.
         DivergedError: the gradients are not finite.
         SystemExit: a signal stopped the run after a checkpoint was saved.
     """

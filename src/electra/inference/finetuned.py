@@ -17,9 +17,10 @@ from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.registry import TASKS
 from electra.finetuning.task import SavedTask, TaskSpec
 from electra.model.architecture import ARCHITECTURES, Architecture
-from electra.model.checkpoints import check_finite, load_pretrained, load_tensors
+from electra.model.checkpoints import load_pretrained
 from electra.model.encoder import Encoder
 from electra.model.hf_config import CONFIG_BYTES, use_meta_device
+from electra.model.weights_file import check_finite, load_tensors
 from electra.schema import read_bytes, read_json, validate_json
 from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer

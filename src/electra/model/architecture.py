@@ -1,7 +1,7 @@
 """Architectures: how the layers of an encoder are built, what they cost, and their names in Hugging Face directories."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from torch import nn
@@ -53,6 +53,19 @@ class Architecture:
     """Our names of the encoder's parameters or modules -> Hugging Face's; {i} is the number of the layer."""
     classes: Mapping[str, HuggingFaceClass]
     """Kind of head -> class; "none" is the encoder alone."""
+    output_embeddings: str
+    """Weights of a masked LM's product with the vocabulary, in directories that hold them; they are the token embeddings."""
+    readable_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Other model types whose encoder is this one with an embedding size equal to the hidden size: starts of their weight
+    names -> starts of ours. Directories of these types are read, not written."""
+
+    def rename_weight(self, name: str) -> str:
+        """Return the name of a weight in this architecture's classes, for a name in a directory of any readable type."""
+        starts = [pair for names in self.readable_types.values() for pair in names.items() if name.startswith(pair[0])]
+        for theirs, ours in starts:
+            name = ours + name.removeprefix(theirs)
+        # Old conversions from TensorFlow name the two vectors of a LayerNorm so.
+        return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
     def find_head(self, class_name: str) -> str | None:
         """Find the kind of head of a class; None for a class that is not in the table."""
@@ -138,6 +151,15 @@ ELECTRA = Architecture(
         ),
         "token-classification": HuggingFaceClass("ElectraForTokenClassification", {"head.output": ("classifier",)}),
         "question-answering": HuggingFaceClass("ElectraForQuestionAnswering", {"head.output": ("qa_outputs",)}),
+    },
+    output_embeddings="generator_lm_head.weight",
+    readable_types={
+        "bert": {
+            "bert.": "electra.",
+            "cls.predictions.transform.": "generator_predictions.",
+            "cls.predictions.bias": "generator_lm_head.bias",
+            "cls.predictions.decoder.weight": "generator_lm_head.weight",
+        }
     },
 )
 ARCHITECTURES: dict[str, Architecture] = {"electra": ELECTRA}

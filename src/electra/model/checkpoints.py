@@ -1,13 +1,9 @@
 """Reversible tables of the weight names of Hugging Face's ELECTRA; reading and writing of Hugging Face directories."""
 
 import json
-import warnings
-import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -15,7 +11,6 @@ from safetensors import safe_open
 from torch import Tensor
 
 from electra.errors import ModelError
-from electra.external import one_line
 from electra.model.architecture import ARCHITECTURES, HuggingFaceClass
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import (
@@ -25,7 +20,8 @@ from electra.model.hf_config import (
     get_encoder_shapes,
     load_config,
 )
-from electra.schema import check_file, read_json, read_tensors
+from electra.model.weights_file import check_finite, convert_read_errors, find_weights_file, load_tensors
+from electra.schema import read_json
 from electra.storage import write_tensors
 
 # Our key in config.json; transformers keeps it.
@@ -114,7 +110,8 @@ class Pretrained:
         """Return the weights under our names, for a network with a kind of head.
 
         Raises:
-            ModelError: a weight is missing (most often the wrong kind of model) or not floating point.
+            ModelError: a weight is missing (most often the wrong kind of model) or not floating point, or output embeddings
+                are other than the token embeddings.
         """
         try:
             state = from_hf(self.weights, self.config, head)
@@ -122,6 +119,11 @@ class Pretrained:
             raise ModelError(
                 "missing-weight", f"{self.directory}: no weight {missing}, which {self.find_class(head)} needs"
             ) from None
+        output = self.weights.get(ARCHITECTURES[self.config.architecture].output_embeddings)
+        if head == "masked-lm" and output is not None and not output.equal(state["encoder.embeddings.word.weight"]):
+            raise ModelError(
+                "untied-embeddings", f"{self.directory}: its output embeddings differ from its token embeddings"
+            )
         for name, tensor in state.items():
             if not tensor.is_floating_point():
                 raise ModelError(
@@ -131,7 +133,7 @@ class Pretrained:
 
 
 def load_pretrained(directory: Path) -> Pretrained:
-    """Read a Hugging Face ELECTRA directory (`model.safetensors` or `pytorch_model.bin`, of which only tensors are unpickled).
+    """Read a Hugging Face directory of ELECTRA or BERT: `model.safetensors`, or the tensors in `pytorch_model.bin`.
 
     Raises:
         ModelError: no such directory, missing or broken config.json, another architecture, missing or broken weights,
@@ -189,11 +191,13 @@ def find_pretraining_heads(directory: Path) -> set[str]:
             names = set(tensors.keys())
     else:
         names = set(load_weights(directory, load_config(directory)))
-    classes = ARCHITECTURES[load_config(directory).architecture].classes
+    architecture = ARCHITECTURES[load_config(directory).architecture]
     return {
         head
         for head in ("replaced-token", "masked-lm")
-        if any(n.startswith(get_head_prefix(classes[head])) for n in names)
+        if any(
+            architecture.rename_weight(name).startswith(get_head_prefix(architecture.classes[head])) for name in names
+        )
     }
 
 
@@ -201,78 +205,6 @@ def get_head_prefix(hf_class: HuggingFaceClass) -> str:
     """Return the common start of the names of a head's weights."""
     first = next(iter(hf_class.weights.values()))[0]
     return first.partition(".")[0] + "."
-
-
-def find_weights_file(directory: Path) -> Path:
-    """Find the weights file of a Hugging Face directory.
-
-    Raises:
-        ModelError: there is none, or it is not a regular file.
-    """
-    names = ("model.safetensors", "pytorch_model.bin")
-    file = next((directory / name for name in names if (directory / name).exists()), None)
-    if file is None:
-        raise ModelError("missing-weights", f"{directory}: no weights, neither model.safetensors nor pytorch_model.bin")
-    check_file(file, ModelError)
-    return file
-
-
-@contextmanager
-def convert_read_errors(file: Path) -> Iterator[None]:
-    """Turn any error while a weights file is read into a `ModelError`."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except UnpicklingError:
-        raise ModelError("foreign-objects", f"{file}: holds objects other than tensors, which are not loaded") from None
-    except Exception as error:  # the unpickler of tensors can raise almost any type
-        reason = one_line(error) or type(error).__name__
-        raise ModelError("unreadable", f"{file}: cannot be read ({reason})") from None
-
-
-def check_finite(file: Path, weights: Mapping[str, Tensor]) -> None:
-    """Check that all weights are finite; a diverged training or a damaged file has others.
-
-    Raises:
-        ModelError: a tensor holds NaN or infinity; the message names the first one.
-    """
-    for name, tensor in weights.items():
-        # A sum reads each value once and allocates nothing. If it is finite, all its terms are.
-        if not tensor.sum().isfinite() and (wrong := int((~tensor.isfinite()).sum())):
-            raise ModelError(
-                "not-finite",
-                f"{file}: {name}: {wrong:,} of {tensor.numel():,} values are NaN or infinite, expected finite numbers; "
-                "the training diverged or the file is damaged: use an earlier checkpoint, or another copy",
-            )
-
-
-def load_tensors(file: Path) -> dict[str, Tensor]:
-    """Load the tensors of a file on the CPU: name -> tensor. No code in the file is executed.
-
-    Raises:
-        ModelError: the file is damaged, holds anything other than named tensors, or expands to more than its size.
-    """
-    if file.suffix == ".safetensors":
-        return read_tensors(file, ModelError)
-    check_file(file, ModelError)
-    with convert_read_errors(file):
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                    raise ModelError("compressed", f"{file}: compressed; torch saves weights uncompressed")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch raises an error if it cannot read one
-            tensors = torch.load(file, map_location="cpu", weights_only=True)
-    if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
-        raise ModelError("wrong-type", f"{file}: holds a {type(tensors).__name__}, expected a dictionary of tensors")
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise ModelError("wrong-type", f"{file}: {name} is a {type(tensor).__name__}, expected a tensor")
-        # An expanded view can repeat a single number any number of times.
-        if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() < tensor.nbytes:
-            raise ModelError("wrong-type", f"{file}: {name} is sparse or an expanded view, expected a dense tensor")
-    return tensors
 
 
 def load_weights(directory: Path, config: EncoderConfig) -> dict[str, Tensor]:
@@ -286,11 +218,7 @@ def load_weights(directory: Path, config: EncoderConfig) -> dict[str, Tensor]:
         name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_tensors(file).items()
     }
     check_finite(file, weights)
-    # Old TensorFlow conversions name LayerNorm's two vectors gamma and beta; an encoder without a head has no prefix.
     architecture = ARCHITECTURES[config.architecture]
-    is_bare = architecture.encoder_weights["embeddings.word.weight"][0] in weights
+    is_bare = architecture.encoder_weights["embeddings.word.weight"][0] in weights  # an encoder without a head
     prefix = f"{architecture.model_type}." if is_bare else ""
-    return {
-        prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
-        for name, tensor in weights.items()
-    }
+    return {prefix + architecture.rename_weight(name): tensor for name, tensor in weights.items()}

@@ -33,6 +33,7 @@ class HuggingFaceConfig:
 
     model_type: str | None = None
     hidden_act: str | None = None
+    position_embedding_type: str | None = None
     vocab_size: Size = None
     embedding_size: Size = None
     hidden_size: Size = None
@@ -63,18 +64,31 @@ def load_config(directory: Path) -> EncoderConfig:
             f"{directory}: not a model directory, it has no config.json; name a run of electra or a Hugging Face model",
         )
     found = read_json(file, HuggingFaceConfig, ModelError, CONFIG_BYTES)
-    name = next((name for name, each in ARCHITECTURES.items() if each.model_type == found.model_type), None)
+    types = {
+        model_type: name
+        for name, each in reversed(ARCHITECTURES.items())
+        for model_type in (*each.readable_types, each.model_type)
+    }
+    name = types.get(found.model_type or "")
     if name is None:
-        known_types = join_choices(repr(each.model_type) for each in ARCHITECTURES.values())
+        known_types = join_choices(sorted(map(repr, types), reverse=True))
         raise ModelError("unknown-model-type", f"{file}: model_type is {found.model_type!r}, expected {known_types}")
     if found.hidden_act not in ("gelu", None):
         raise ModelError(
             "unknown-activation", f"{file}: hidden_act is {found.hidden_act!r}; only the exact 'gelu' is supported"
         )
+    if found.position_embedding_type not in ("absolute", None):
+        raise ModelError(
+            "unknown-positions",
+            f"{file}: position_embedding_type is {found.position_embedding_type!r}; only 'absolute' is supported",
+        )
     names = ARCHITECTURES[name].config_names
     known = {ours: value for ours, theirs in names.items() if (value := getattr(found, theirs)) is not None}
+    default = EncoderConfig(architecture=name)
+    if found.model_type in ARCHITECTURES[name].readable_types:
+        default = replace(default, embedding_size=found.hidden_size or default.hidden_size)
     try:
-        return replace(EncoderConfig(architecture=name), **known)
+        return replace(default, **known)
     except UsageError as error:
         raise ModelError(error.code, f"{file}: {error}") from None
 
