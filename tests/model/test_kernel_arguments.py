@@ -26,6 +26,7 @@ def valid_arguments() -> dict[str, dict[str, Any]]:
     return {
         "attend": attention | rest,
         "attend_backward": {"gradient": torch.randn(TOKENS, WIDTH)} | attention | saved | rest,
+        "dropout": {"x": torch.randn(TOKENS), "dropped": DROPPED, "seed": SEED},
     }
 
 
@@ -37,6 +38,10 @@ def call(op: str, arguments: dict[str, Any]) -> Tensor | tuple[Tensor, ...]:
 VALID = {
     ("attend", "qkv", "of bfloat16"),
     ("attend", "qkv", "dimension 0 longer"),  # tokens after the last sequence
+    *(
+        ("dropout", "x", change)
+        for change in ("of bfloat16", "dimension 0 longer", "dimension 0 shorter", "dimension 0 empty")
+    ),
     *(
         (op, "cu_seqlens", f"dimension 0 {change}")
         for op in ("attend", "attend_backward")
@@ -154,7 +159,8 @@ def without_tokens(value: Any) -> Any:
 def test_empty_batches(op: str, threads: int) -> None:
     """A batch without tokens gives results without elements."""
     empty = {name: without_tokens(value) for name, value in valid_arguments()[op].items()}
-    empty["cu_seqlens"] = torch.tensor([0, 0, 0])
+    if "cu_seqlens" in empty:
+        empty["cu_seqlens"] = torch.tensor([0, 0, 0])
     torch.set_num_threads(threads)
     try:
         results = call(op, empty)

@@ -1,25 +1,29 @@
-"""CPU-only code: attention of packed batches by a C++ kernel.
+"""CPU-only code: attention of packed batches and dropout by C++ kernels.
 
-The encoder does not depend on it: `enable_cpu_kernels` replaces the function that `SelfAttention` calls. Without the kernel,
-PyTorch computes the same.
+The encoder does not depend on them: `enable_cpu_kernels` replaces the function that `SelfAttention` calls, and the dropout
+modules. Without the kernels PyTorch computes the same, with other random numbers for dropout.
 """
 
 from torch import nn
 
 from electra.model.cpu.attention import attend_by_kernel
+from electra.model.cpu.dropout import KernelDropout
 from electra.model.cpu.library import find_kernel_problem
 from electra.model.encoder import Encoder
 from electra.model.layers import SelfAttention
 
 
 def enable_cpu_kernels(module: nn.Module) -> str | None:
-    """Use the C++ kernel for self-attention in all encoders of `module`; return what prevents this, or None.
+    """Use the C++ kernels in all encoders of `module`; return what prevents this, or None.
 
-    The kernel is compiled at the first use, in about ten seconds.
+    They are compiled at the first use, in about ten seconds.
     """
     if (reason := find_kernel_problem()) is not None:
         return reason
-    for part in module.modules():
+    for part in list(module.modules()):
+        for name, child in part.named_children():
+            if type(child) is nn.Dropout:
+                setattr(part, name, KernelDropout(child.p).train(child.training))
         if isinstance(part, SelfAttention):
             part.attend = attend_by_kernel
         elif isinstance(part, Encoder):
