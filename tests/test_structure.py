@@ -35,7 +35,7 @@ SUBPACKAGES = {
     "model": [{"cpu"}],
     "pretraining": [{"objectives"}, {"evaluation"}, {"reporting"}],
     "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli"}, {"benchmark"}],
-    "studies": [{"paper", "probing"}, {"reporting"}],
+    "studies": [{"paper", "probing"}, {"catalog"}, {"reporting"}],
 }
 """The same inside a package, for its own sub-packages."""
 

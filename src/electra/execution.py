@@ -18,10 +18,10 @@ def enable_kernels(module: nn.Module, runtime: Runtime) -> bool:
     with main_process_first(runtime):  # the main process compiles them
         reason = enable_cpu_kernels(module)
     if reason is not None:
-        log.info(f"attention without the C++ kernel ({reason})", extra={"code": "no-kernel"})
+        log.info(f"attention and dropout without C++ kernels ({reason})", extra={"code": "no-kernel"})
     return reason is None
 
 
 def describe_execution(module: nn.Module, runtime: Runtime) -> str:
     """Describe hardware, precision, versions and kernels in one line, for reports."""
-    return f"{runtime.describe()}, C++ kernel" if has_cpu_kernels(module) else runtime.describe()
+    return f"{runtime.describe()}, C++ kernels" if has_cpu_kernels(module) else runtime.describe()

@@ -383,10 +383,10 @@ def test_another_library_falls_back_to_pytorch(process: Process, operator: str) 
     *_, line = done.stdout.splitlines()
     library = process.library(process.chosen / "electra")
     assert line == (
-        f"· attention without the C++ kernel (expected build {build}, got an unknown build from torch.ops.electra: "
+        f"· attention and dropout without C++ kernels (expected build {build}, got an unknown build from torch.ops.electra: "
         "another library in this process has registered that name)"
         if operator
-        else f"· attention without the C++ kernel (expected build {build}, got none from {library}: "
+        else f"· attention and dropout without C++ kernels (expected build {build}, got none from {library}: "
         f"remove it and restart (rm {library}))"
     )
 

@@ -44,6 +44,12 @@ METHODS = {
     "never-original": ({"generator.exclude_original_token": True}, "auc", {"discriminator", "generator"}),
     "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
+    "remask": ({"remask.weight": 1.0}, "auc", {"discriminator", "generator"}),
+    "remask-trunk": (
+        {"remask.weight": 1.0, "generator.tying": "all", "generator.size": 1.0, "loss_weight": 5.0},
+        "auc",
+        {"discriminator", "generator"},
+    ),
     "sentence": ({"contrast.weight": 1.0}, "auc", {"discriminator", "generator"}),
     "two-stage": ({"procedure": "two-stage", "generator.size": 1.0}, "auc", {"discriminator", "generator"}),
     "length-warmup": ({"length_warmup": {"steps": 5, "length": 8}}, "auc", {"discriminator", "generator"}),

@@ -37,7 +37,7 @@ def test_pretraining_and_evaluation_use_kernels(
 ) -> None:
     out = tmp_path / "run"
     summary = electra.pretrain(str(text), out=str(out), **tiny_run)
-    assert summary["hardware"].endswith(", C++ kernel")
+    assert summary["hardware"].endswith(", C++ kernels")
     assert len(notices(caplog, "kernel")) == 1
     assert len(set(computed)) == 2, "the generator's and the discriminator's"
     computed.clear()

@@ -110,7 +110,8 @@ def run(
         if config.training.compile:
             compile_parts(model, runtime.device)
         elif enable_kernels(model, runtime):
-            log.info("attention with the C++ kernel (--runtime.kernels false: with PyTorch)", extra={"code": "kernel"})
+            message = "attention and dropout with C++ kernels (--runtime.kernels false: with PyTorch)"
+            log.info(message, extra={"code": "kernel"})
         try:
             state, findings = train_model(
                 last_stage, micro_batch_size, directory, model, data, tokenizer, runtime, callbacks

@@ -10,7 +10,7 @@ from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES
-from electra.pretraining.objectives.targets import ContrastConfig
+from electra.pretraining.objectives.targets import ContrastConfig, RemaskConfig
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
@@ -78,7 +78,12 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
 
 
 def check_task(
-    objective: str, generator: GeneratorConfig, masking: MaskingConfig, contrast: ContrastConfig, copies: bool
+    objective: str,
+    generator: GeneratorConfig,
+    masking: MaskingConfig,
+    contrast: ContrastConfig,
+    remask: RemaskConfig,
+    copies: bool,
 ) -> None:
     """Raise a `UsageError` for options that conflict with the objective or with the masking strategy."""
     check_choice("masking.strategy", masking.strategy, MASKING)
@@ -100,6 +105,10 @@ def check_task(
             (
                 contrast.weight > 0 and not discriminates,
                 f"contrast.weight needs a discriminator, and --objective {objective} has none; use --objective electra",
+            ),
+            (
+                remask.weight > 0 and not discriminates,
+                f"remask.weight needs a discriminator, and --objective {objective} has none; use --objective electra",
             ),
             (
                 masking.strategy == "hard" and has_generator and generator.kind != "masked-lm",

@@ -31,8 +31,8 @@ class RuntimeConfig:
     threads: int | None = None
     """CPU threads per process; by default PyTorch's choice (all cores, or the value that torchrun sets)."""
     kernels: bool = True
-    """On a CPU, compute attention with a C++ kernel, which is compiled once, in about ten seconds, and stored with torch's
-    extensions. It needs g++ (or CXX) and AVX2 or AVX-512; otherwise PyTorch computes the same."""
+    """On a CPU, compute attention and dropout with C++ kernels, which are compiled once, in about ten seconds, and stored
+    with torch's extensions. They need g++ (or CXX) and AVX2 or AVX-512; otherwise PyTorch computes the same."""
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):  # Python callers bypass the parser
@@ -52,7 +52,7 @@ class Runtime:
     rank: int = 0
     world_size: int = 1
     kernels: bool = False
-    """Whether to compute attention by the CPU kernel."""
+    """Whether to compute attention and dropout by the CPU kernels."""
 
     @property
     def is_main(self) -> bool:

@@ -46,7 +46,7 @@ class Published:
     """The paper's results, for a separate panel."""
 
     source: str
-    """Table or figure."""
+    """Table or figure; empty for a study that is not in the paper."""
     lines: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
     """By name: (position, GLUE score) of each point."""
     remark: str = ""
@@ -60,7 +60,7 @@ class Study:
     name: str
     title: str
     variants: tuple[Variant, ...]
-    published: Published
+    published: Published = Published("")
     axis: Axis | None = None
     """None: a bar for each variant."""
     equal: Literal["flops", "steps"] = "flops"

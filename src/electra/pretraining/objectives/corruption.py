@@ -64,6 +64,12 @@ class CorruptedBatch(NamedTuple):
     """Output of the generator, if it is a network."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
+    remasked: MaskedPositions | None = None
+    """Positions with [MASK], which the discriminator predicts (`electra.pretraining.objectives.targets.RemaskConfig`)."""
+
+    def mask(self, at: MaskedPositions, mask_id: int) -> "CorruptedBatch":
+        """Return the batch with [MASK] at these positions."""
+        return self._replace(input_ids=write_tokens(self.input_ids, at.positions, mask_id, at.used), remasked=at)
 
     def restore_rows(self, batch: Batch, share: float) -> "CorruptedBatch":
         """Return the batch with a random `share` of its rows uncorrupted (Appendix H)."""

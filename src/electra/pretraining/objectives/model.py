@@ -25,7 +25,7 @@ from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.metrics import merge
 from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
-from electra.pretraining.objectives.targets import Prediction
+from electra.pretraining.objectives.targets import Prediction, ReplacedTokenDetection
 from electra.seeding import Draw
 
 
@@ -54,6 +54,8 @@ class PretrainingModel(nn.Module):
         self.spec = spec
         self.target = TARGETS[spec.objective.target](spec)
         self.corruption = CORRUPTIONS[spec.objective.corruption](spec, self.target.network)
+        if spec.remask.weight and spec.generator.tying == "all" and isinstance(self.target, ReplacedTokenDetection):
+            self.target.masked_lm = self.generator  # one head for both predictions
         self.strategy = MASKING[spec.masking.strategy](spec.masking, spec.main.embedding_size, spec.unigrams)
         spec.objective.check_listed(self.loss_terms)
         initialize(self, spec.main.initializer_range, spec.main.embedding_initializer_range)
@@ -118,6 +120,9 @@ class PretrainingModel(nn.Module):
         def sample_others() -> MaskedPositions:
             return sample_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
+        # Not on held-out text: its metrics are those of an input without [MASK].
+        if self.spec.remask.weight and self.training:
+            corrupted = corrupted.mask(sample_others(), self.spec.vocabulary.mask_id)
         at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
         prediction = self.target(batch, corrupted, at)
         generator = self.corruption.compute_losses(batch, masked, corrupted, prediction.logits)

@@ -6,7 +6,7 @@ same dicts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int64
@@ -29,6 +29,7 @@ from electra.pretraining.objectives.targets import (
     AllTokensPrediction,
     ContrastConfig,
     MaskedTokenPrediction,
+    RemaskConfig,
     ReplacedTokenDetection,
     Target,
 )
@@ -138,6 +139,7 @@ class ObjectiveSpec:
     contrast: ContrastConfig
     copies: bool
     """Whether the target every-token has the copy mechanism."""
+    remask: RemaskConfig = field(default_factory=RemaskConfig)
 
     @property
     def frequent_unk(self) -> int | None:
@@ -173,7 +175,7 @@ CORRUPTIONS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {
     "masks": lambda spec, main: MaskTokens(spec.masking, spec.vocabulary.mask_id, spec.vocabulary.size),
 }
 TARGETS: dict[str, Callable[[ObjectiveSpec], Target]] = {
-    "replaced": lambda spec: ReplacedTokenDetection(Discriminator(spec.main), spec.contrast),
+    "replaced": lambda spec: ReplacedTokenDetection(Discriminator(spec.main), spec.contrast, spec.remask),
     "token": lambda spec: MaskedTokenPrediction(MaskedLM(spec.main), spec.frequent_unk),
     "every-token": lambda spec: AllTokensPrediction(MaskedLM(spec.main), spec.copies),
 }

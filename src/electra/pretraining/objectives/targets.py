@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from electra.config.checks import check_range
 from electra.data.loader import Batch
-from electra.model.flops import Cost, discriminator_parts, masked_lm_parts
+from electra.model.flops import Cost, discriminator_parts, masked_lm_head_flops, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.corruption import (
     CorruptedBatch,
@@ -23,7 +23,7 @@ from electra.pretraining.objectives.corruption import (
 )
 from electra.pretraining.objectives.detection_metrics import compute_detection_metrics, compute_histogram
 from electra.pretraining.objectives.losses import LossTerm
-from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens
+from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens, write_tokens
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
@@ -43,6 +43,22 @@ class ContrastConfig:
     def __post_init__(self) -> None:
         check_range(self, "contrast", "weight", at_least=0, at_most=10**6)
         check_range(self, "contrast", "unchanged", above=0, below=1)
+
+
+@dataclass(frozen=True)
+class RemaskConfig:
+    """Masked-token prediction by the discriminator, in the same forward pass as replaced token detection.
+
+    In training, other random positions of its input become [MASK], as many as the generator fills. There it predicts the
+    original token; at the other positions it detects replaced tokens. With `generator.tying all` the generator's head predicts
+    these tokens too.
+    """
+
+    weight: float = 0.0
+    """Weight of its loss; 0: no such task."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "remask", "weight", at_least=0, at_most=10**6)
 
 
 class Prediction(NamedTuple):
@@ -87,11 +103,17 @@ class ReplacedTokenDetection(Target):
     network: Discriminator
     loss_name = "discriminator_loss"
 
-    def __init__(self, network: Discriminator, contrast: ContrastConfig) -> None:
+    def __init__(self, network: Discriminator, contrast: ContrastConfig, remask: RemaskConfig = RemaskConfig()) -> None:
         super().__init__()
         self.network = network
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
-        self.loss_terms = {"sentence_loss": LossTerm("sequences", contrast.weight)} if contrast.weight else {}
+        self.masked_lm = MaskedLM(network.config, encoder=network.encoder) if remask.weight else None
+        """Predicts the tokens of `CorruptedBatch.remasked`, with the discriminator's encoder."""
+        terms = {
+            "sentence_loss": LossTerm("sequences", contrast.weight),
+            "remasked_loss": LossTerm("others", remask.weight),
+        }
+        self.loss_terms = {name: term for name, term in terms.items() if term.weight}
 
     def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
@@ -100,8 +122,10 @@ class ReplacedTokenDetection(Target):
         # A sample that happens to be the original token is original.
         replaced = corrupted.input_ids != batch.input_ids
         real = mark_real_tokens(batch.input_ids, batch.lengths)
-        loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        loss = loss * real if at is None else loss.gather(1, at.positions) * at.used
+        if (remasked := corrupted.remasked) is not None:
+            real &= ~write_tokens(torch.zeros_like(batch.input_ids), remasked.positions, 1, remasked.used).bool()
+        loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none") * real
+        loss = loss if at is None else loss.gather(1, at.positions) * at.used
         sums = {
             # Of all tokens, also with a loss at fewer positions, so objectives can be compared.
             "scores_replaced": compute_histogram(logits, real & replaced),
@@ -114,14 +138,30 @@ class ReplacedTokenDetection(Target):
             losses["sentence_loss"] = F.binary_cross_entropy_with_logits(
                 score, replaced.any(1).float(), reduction="none"
             )
+        if remasked is not None:
+            losses["remasked_loss"] = self._predict_remasked(batch, remasked, hidden)
         return Prediction(logits, losses, sums)
+
+    def _predict_remasked(
+        self, batch: Batch, at: MaskedPositions, hidden: Float[Tensor, "B L H"]
+    ) -> Float[Tensor, "B K"]:
+        """Return the loss of each token that is masked in the discriminator's input; 0 at unused slots."""
+        assert self.masked_lm is not None
+        features = hidden.gather(1, at.positions[..., None].expand(-1, -1, hidden.shape[-1]))
+        _, scores = self.masked_lm(hidden=features, targets=batch.input_ids.gather(1, at.positions))
+        return scores.nll * at.used
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         return compute_detection_metrics(sums["scores_replaced"], sums["scores_original"])
 
     def cost(self, length: int, predictions: int) -> Cost:
-        sentence = {"sentence head": 2 * self.network.config.hidden_size} if self.sentence is not None else {}
-        return Cost(discriminator_parts(self.network.config, length) | sentence)
+        config = self.network.config
+        parts = discriminator_parts(config, length)
+        if self.sentence is not None:
+            parts["sentence head"] = 2 * config.hidden_size
+        if self.masked_lm is not None:
+            parts["masked-LM head"] = predictions * masked_lm_head_flops(config)
+        return Cost(parts)
 
 
 class MaskedTokenPrediction(Target):

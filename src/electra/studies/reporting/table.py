@@ -37,7 +37,8 @@ def to_markdown(results: Results) -> str:
     summary = build_summary_rows(results)
     parts = [
         f"# {study.title}",
-        f"{study.published.source} of the paper, at scale `{results.scale}`.",
+        (f"{study.published.source} of the paper, at" if study.published.source else "At")
+        + f" scale `{results.scale}`.",
         markdown([list(column) for column in zip(*summary, strict=True)] if study.across else summary),
         bullets(
             [

@@ -1,19 +1,22 @@
 """The paper's studies: each function builds the variants of a table or figure from a scale."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.studies.catalog.variants import (
+    BERT,
+    ELECTRA,
+    compute_budget_flops,
+    configure_both,
+    set_full_size,
+    set_objective,
+    vary_compute,
+)
 from electra.studies.compute import compute_step_flops
 from electra.studies.paper import glue_scores
 from electra.studies.scales import Scale
 from electra.studies.study import Axis, Study, Variant
 from electra.studies.widths import scale_generator, scale_width
-
-ELECTRA, BERT = "ELECTRA", "BERT"
 
 
 def objectives(scale: Scale) -> Study:
@@ -229,46 +232,3 @@ def learning_rate(scale: Scale) -> Study:
         axis=Axis("peak learning rate", tuple(f"{rate:g}" for rate in scale.rates)),
         budget=compute_budget_flops(scale),
     )
-
-
-STUDIES: dict[str, Callable[[Scale], Study]] = {
-    "objectives": objectives,
-    "generator-size": generator_size,
-    "training-algorithms": training_algorithms,
-    "tying": tying,
-    "model-size": model_size,
-    "convergence": convergence,
-    "efficiency": efficiency,
-    "negative-results": negative_results,
-    "learning-rate": learning_rate,
-}
-
-
-def compute_budget_flops(scale: Scale) -> float:
-    """Compute the budget of studies at equal compute: the FLOPs of ELECTRA for the scale's steps."""
-    return compute_step_flops(scale.config) * (scale.config.steps or 0)
-
-
-def set_full_size(generator: GeneratorConfig) -> GeneratorConfig:
-    """Return the generator with the size and initializer range of the discriminator."""
-    return replace(generator, size=1.0, initializer_range=None)
-
-
-def configure_both(config: PretrainConfig) -> dict[str, tuple[str, PretrainConfig]]:
-    """Return configurations of ELECTRA and BERT with the same hyperparameters."""
-    return {"electra": (ELECTRA, config), "mlm": (BERT, set_objective(config, "mlm"))}
-
-
-def set_objective(config: PretrainConfig, name: str) -> PretrainConfig:
-    """Return the run with another objective; a discriminator's loss weight does not apply to other objectives."""
-    weight = config.loss_weight if OBJECTIVES[name].discriminates else None
-    return replace(config, objective=name, loss_weight=weight)
-
-
-def vary_compute(compared: dict[str, tuple[str, PretrainConfig]], shares: tuple[float, ...]) -> list[Variant]:
-    """Build variants at several shares of the budget, each a separate run whose learning rate ends at zero."""
-    return [
-        Variant(f"{name}-{share:g}", f"{line}, {share:.4g} of the budget", config, line, share=share)
-        for name, (line, config) in compared.items()
-        for share in shares
-    ]
