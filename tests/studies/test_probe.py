@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from support.errors import raises
 from support.toy_tasks import save_model, write_glue, write_tsv
 from transformers import AutoModel
@@ -22,6 +23,7 @@ from electra.studies.probing.probe import (
     probe,
     select_subset,
 )
+from electra.studies.probing.sentence_vectors import compute_similarity_scores
 from electra.text.tokenizer import load_tokenizer
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
@@ -103,3 +105,23 @@ def test_classes_are_balanced_for_matthews_correlation(tmp_path: Path) -> None:
 def test_missing_task_raises(model: Path, tmp_path: Path) -> None:
     with raises(DataError, "missing", tmp_path, "CoLA/train.tsv"):
         probe(model, str(tmp_path), "cola", max_length=24, max_examples=10, device=RuntimeConfig("cpu"))
+
+
+@torch.no_grad()
+def test_similarity_is_that_of_sentence_transformers(model: Path, tmp_path: Path) -> None:
+    """Spearman's correlation of cosines of mean-pooled states of transformers' model, with nothing fitted."""
+    glue = write_glue(tmp_path, rows=40)
+    found = compute_similarity_scores(model, str(glue), max_length=24, device=RuntimeConfig("cpu"))
+    dev = load_glue_task("stsb", str(glue), tokenizer := load_tokenizer(model)).read("dev")
+    theirs = AutoModel.from_pretrained(model).eval()
+
+    def encode(text: str) -> np.ndarray:
+        ids = [tokenizer.cls_id, *tokenizer.encode_lines([text])[0], tokenizer.sep_id]
+        return theirs(torch.tensor([ids])).last_hidden_state[0].mean(0).double().numpy()
+
+    cosines = []
+    for first, second in zip(dev.first, dev.second, strict=True):
+        u, v = encode(first), encode(second)
+        cosines.append(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+    assert len(found) == 1 + theirs.config.num_hidden_layers
+    assert found[-1] == pytest.approx(100 * spearmanr(cosines, dev.labels).statistic, abs=0.5)  # ties by rounding

@@ -12,13 +12,13 @@ import pytest
 from support.toy_studies import TASKS, study_config, toy_scale
 
 from electra.studies.catalog import STUDIES
+from electra.studies.instruments import EvalConfig
 from electra.studies.paper.run_costs import count_costs
 from electra.studies.reporting.figures import draw, write_figures
 from electra.studies.reporting.results import Results, to_csv
 from electra.studies.reporting.table import to_markdown
 from electra.studies.run import build_trial
 from electra.studies.study import Study
-from electra.studies.trial import EvalConfig
 
 
 def record(score: float, flops: float, seed: int) -> dict:
@@ -164,7 +164,7 @@ def test_fine_tuning_runs_and_their_spread_are_reported(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tag_probe_is_reported(tmp_path: Path) -> None:
     def tagged(study: Study, variant, seed: int) -> dict:
-        found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "folder": "/data/chunks", "split": "test"}
+        found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "source": "/data/chunks", "split": "test"}
         known = good(study, variant, seed)
         return known if variant.line == "BERT" else {**known, "tags": found}
 

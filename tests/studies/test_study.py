@@ -29,10 +29,11 @@ from electra.studies import trial as trial_module
 from electra.studies.catalog import STUDIES
 from electra.studies.compute import compute_step_flops
 from electra.studies.inputs import fit_scale_to_data
+from electra.studies.instruments import EvalConfig
 from electra.studies.run import build_trial, run_study
 from electra.studies.scales import Scale
 from electra.studies.study import Study
-from electra.studies.trial import EvalConfig, Trial, finetune_trial
+from electra.studies.trial import Trial, finetune_trial
 from electra.studies.trial_processes import describe_exit, select_gpu
 
 pytestmark = pytest.mark.slow
@@ -149,23 +150,47 @@ def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) ->
 
 
 @pytest.mark.slow
-def test_tag_probe_runs_with_tags(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
+def test_instruments_run_where_they_are_wanted(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     out = own
+    pairs = tmp_path / "pairs.jsonl"
+    lines = [
+        {"sentence_good": f"the cat sees {thing} .", "sentence_bad": f"cat the {thing} sees ."}
+        for thing in ("mice", "milk")
+    ]
+    pairs.write_text("\n".join(json.dumps(line | {"linguistics_term": "order"}) for line in lines))
+    instruments = {"tags": str(tmp_path / "tags"), "minimal_pairs": (str(pairs),)}
     for split in ("train", "dev"):
         write_neighbors(tmp_path / "tags" / f"{split}.txt", 60, seed=len(split))
-    run_study(study_config(data, glue, out, variants=("mlm",), tags=str(tmp_path / "tags")))
+    run_study(study_config(data, glue, out, variants=("mlm",), **instruments))
     run_study(study_config(data, glue, out, variants=("mlm",)))  # existing scores are kept
     row, table = rows_of(out)["mlm", 0], (out / "table.md").read_text()
     assert row["status"] == "done"
-    found = json.loads((out / "trials/mlm-seed-0.json").read_text())["tags"]
+    record = json.loads((out / "trials/mlm-seed-0.json").read_text())
+    found = record["tags"]
     assert len(set(found["layers"])) > 1
     given = [float(row[name]) for name in ("tags_embeddings", "tags", "tags_last", "tags_layer")]
     assert given == [found["layers"][i] for i in (0, found["layer"], -1)] + [found["layer"]]
     assert rows_of(out)["electra", 0]["status"] == "scored in part"
-    assert "- Scored in part: ELECTRA, seed 0; not yet on tags" in table
+    assert "- Scored in part: ELECTRA, seed 0; not yet on tags, pairs" in table
+    assert record["pairs"]["source"] == str(pairs)
+    expected = electra.evaluate(out / "runs/mlm/seed-0", minimal_pairs=pairs)["methods"]
+    assert record["pairs"]["methods"] == {
+        "masked-lm": {"overall": expected["masked-lm"]["overall"], **expected["masked-lm"]["phenomenon"]}
+    }
+    assert float(row["pairs_masked_lm"]) == expected["masked-lm"]["overall"]
+    assert row["pairs_discriminator"] == ""
+    assert "## Minimal pairs" in table
+    assert [float(row[name]) for name in ("similarity_embeddings", "similarity_last")] == [
+        record["similarity"]["layers"][layer] for layer in (0, -1)
+    ]
     assert "| Tags |  | " in table
     assert "words (dev of tags)" in table
-    assert "accuracy of word tags" in (out / "figure.svg").read_text()
+    drawing = (out / "figure.svg").read_text()
+    assert "accuracy of word tags" in drawing
+    assert "minimal pairs" in drawing
+    shutil.copy(pairs, tmp_path / "other.jsonl")
+    with raises(RunError, "other-data", pairs, tmp_path / "other.jsonl"):
+        run_study(study_config(data, glue, out, minimal_pairs=(str(tmp_path / "other.jsonl"),)))
     shutil.move(tmp_path / "tags", tmp_path / "others")
     with raises(RunError, "other-data", tmp_path / "tags", tmp_path / "others", "--out"):
         run_study(study_config(data, glue, out, tags=str(tmp_path / "others")))

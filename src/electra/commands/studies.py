@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from electra.commands.pretraining import list_sources
 from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.external import check_output_path
@@ -71,6 +72,7 @@ def study(
     data: PathLike,
     glue: PathLike = "hf://nyu-mll/glue",
     tags: PathLike | None = None,
+    minimal_pairs: Iterable[PathLike] | PathLike = (),
     out: PathLike,
     scale: str = "tiny",
     seeds: int = 2,
@@ -93,6 +95,7 @@ def study(
         glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
         tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL), for a linear probe of the frozen
             encoder on tags of words.
+        minimal_pairs: Files of minimal pairs, as for `electra evaluate`, to score the pre-trained networks on.
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
         scale: tiny (minutes per run on a CPU core), mini (25 minutes per run), or a preset with the paper's budget.
         seeds: Pre-training runs per variant.
@@ -134,6 +137,7 @@ def study(
         workers,
         dict(map(parse_rate, as_tuple(rates))),
         None if tags is None else os.fspath(tags),
+        list_sources(minimal_pairs),
         device,
         precision,
     )

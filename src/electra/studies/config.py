@@ -47,6 +47,7 @@ class StudyConfig:
     workers: int
     rates: Mapping[str, float] = field(default_factory=dict)
     tags: str | None = None
+    minimal_pairs: tuple[str, ...] = ()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 

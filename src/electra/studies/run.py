@@ -18,19 +18,30 @@ from electra.console import format_count
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.finetuning.classification.task import TextClassification
+from electra.pretraining.evaluation.minimal_pairs import read_minimal_pairs
 from electra.pretraining.run_directory import RunDirectory
 from electra.storage import LOCK, lock_output, write_atomically
 from electra.studies.catalog import STUDIES
 from electra.studies.config import StudyConfig, load_budget, save_study
 from electra.studies.inputs import check_tasks, fit_scale_to_data, prepare_shared_data
+from electra.studies.instruments import INSTRUMENTS, EvalConfig
 from electra.studies.plan import Plan, StepTimer, compute_budget, format_minutes, format_plan, log_plan, make_plan
 from electra.studies.probing.tags import read_tagged_splits
 from electra.studies.reporting.figures import write_figures
-from electra.studies.reporting.results import Results, average, best_probe, best_tags, build_csv_rows, finetuned, to_csv
+from electra.studies.reporting.results import (
+    Results,
+    average,
+    best_pairs,
+    best_probe,
+    best_tags,
+    build_csv_rows,
+    finetuned,
+    to_csv,
+)
 from electra.studies.reporting.table import build_summary_rows, to_markdown
 from electra.studies.scales import SCALES, Scale
 from electra.studies.study import Study, Variant, set_learning_rates
-from electra.studies.trial import EvalConfig, Trial
+from electra.studies.trial import Trial
 from electra.studies.trial_processes import run_trials
 from electra.text.corpus import make_absolute
 
@@ -55,6 +66,7 @@ def _run_study(study_config: StudyConfig, dry_run: bool) -> dict[str, Any]:
     tasks = check_tasks(study_config.tasks or scale.tasks, study_config.glue)
     if study_config.tags is not None:
         read_tagged_splits(study_config.tags)  # raises errors before training
+    read_minimal_pairs([Path(file) for file in study_config.minimal_pairs])
     study = set_learning_rates(STUDIES[study_config.name](scale), study_config.rates)
     chosen = select_variants(study, study_config.variants)
     known = load_budget(study_config)
@@ -101,6 +113,7 @@ def build_eval_config(study_config: StudyConfig, tasks: tuple[str, ...]) -> Eval
         tasks,
         study_config.finetune_seeds,
         tags=study_config.tags and make_absolute(study_config.tags),
+        minimal_pairs=tuple(map(make_absolute, study_config.minimal_pairs)),
     )
 
 
@@ -119,7 +132,7 @@ def run_grid(
     }
     for trial in (each for row in trials.values() for each in row):
         RunDirectory(trial.run).check(trial.config)
-        check_tags(trial)
+        check_sources(trial)
     names = {variant.name for variant in chosen}
     # Seed by seed, so that partial results compare all variants.
     wanted = sorted(
@@ -169,12 +182,16 @@ def run_grid(
     }
 
 
-def check_tags(trial: Trial) -> None:
-    """Raise a RunError if the trial was probed with tags of another folder, because scores would not be comparable."""
-    wanted = trial.eval_config.tags
-    found = (trial.record() or {}).get("tags", {}).get("folder", wanted)
-    if wanted not in (None, found):
-        raise RunError("other-data", f"{trial.out}: its tags are from {found}, not from {wanted}; choose another --out")
+def check_sources(trial: Trial) -> None:
+    """Raise a RunError if the trial was scored on other data, because scores would not be comparable."""
+    record = trial.record() or {}
+    for name, instrument in INSTRUMENTS.items():
+        wanted = instrument.source(trial.eval_config)
+        found = record.get(name, {}).get("source", wanted)
+        if wanted not in (None, found):
+            raise RunError(
+                "other-data", f"{trial.out}: its {name} are from {found}, not from {wanted}; choose another --out"
+            )
 
 
 def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -186,7 +203,12 @@ def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[st
 
 def format_scores(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
     """Format the scores of a trial for the log."""
-    scores = {"GLUE": average(finetuned, tasks), "probe": average(best_probe, tasks), "tags": best_tags}
+    scores = {
+        "GLUE": average(finetuned, tasks),
+        "probe": average(best_probe, tasks),
+        "tags": best_tags,
+        "pairs": best_pairs,
+    }
     parts = [f"{name} {value:.1f}" for name, score in scores.items() if (value := score(record)) is not None]
     return ", ".join([*parts, f"{record['flops']:.3g} FLOPs in {format_minutes(record['seconds'])}"])
 

@@ -27,8 +27,8 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.schema import read_json
 from electra.storage import lock_output, write_atomically
+from electra.studies.instruments import INSTRUMENTS, EvalConfig
 from electra.studies.probing.probe import ProbeScores, probe
-from electra.studies.probing.tags import TagProbeScores, probe_tags
 
 
 class FinetunedRecord(TypedDict):
@@ -52,8 +52,22 @@ class TagsRecord(TypedDict):
 
     layers: Annotated[list[float], Field(min_length=1)]
     layer: Annotated[int, Field(ge=0)]
-    folder: str
+    source: str
     split: str
+
+
+class PairsRecord(TypedDict):
+    """Accuracies on minimal pairs in percent: by method, `overall` and by phenomenon."""
+
+    source: str
+    methods: dict[str, dict[str, float]]
+
+
+class SimilarityRecord(TypedDict):
+    """See `electra.studies.probing.sentence_vectors.compute_similarity_scores`."""
+
+    source: str
+    layers: Annotated[list[float], Field(min_length=1)]
 
 
 class TrialRecord(TypedDict, total=False):
@@ -70,6 +84,8 @@ class TrialRecord(TypedDict, total=False):
     finetuned: dict[str, FinetunedRecord]
     probed: dict[str, ProbeRecord]
     tags: TagsRecord
+    pairs: PairsRecord
+    similarity: SimilarityRecord
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -91,22 +107,6 @@ def read_record(path: Path) -> dict[str, Any]:
             "bad-layer", f"{path}: tags.layer is {layer}, but there are {len(record['tags']['layers'])} layers"
         )
     return cast("dict[str, Any]", record)
-
-
-@dataclass(frozen=True)
-class EvalConfig:
-    """Evaluation of a study's encoders."""
-
-    glue: str
-    """Folder in GLUE's layout, or hf://nyu-mll/glue."""
-    tasks: tuple[str, ...]
-    """Tasks of GLUE."""
-    finetune_seeds: int = 1
-    """Fine-tuning runs per task, with seeds from the pre-training seed on; the score is their median. 0: only probes."""
-    probe_examples: int = 5_000
-    """Maximum number of training examples of a probe."""
-    tags: str | None = None
-    """Folder of sentences with word tags, for the tag probe."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Trial:
 
     def is_finished(self) -> bool:
         """Whether all tasks are probed and fine-tuned with the configured number of seeds."""
-        return not self.unscored_tasks() and not self.needs_tag_probe() and "failed" not in (self.record() or {})
+        return not self.unscored_tasks() and not self.unused_instruments() and "failed" not in (self.record() or {})
 
     def unscored_tasks(self) -> list[str]:
         """Return the tasks that are not probed yet, or are fine-tuned with fewer seeds than configured."""
@@ -164,9 +164,11 @@ class Trial:
         num_seeds = self.eval_config.finetune_seeds
         return [task for task in self.eval_config.tasks if task not in probed or runs.get(task, 0) < num_seeds]
 
-    def needs_tag_probe(self) -> bool:
-        """Whether the tag probe is configured and not finished."""
-        return self.eval_config.tags is not None and "tags" not in (self.record() or {})
+    def unused_instruments(self) -> dict[str, str]:
+        """Return the instruments that are wanted and have no results yet, with the source of their data."""
+        record = self.record() or {}
+        sources = {name: instrument.source(self.eval_config) for name, instrument in INSTRUMENTS.items()}
+        return {name: source for name, source in sources.items() if source is not None and name not in record}
 
     def fail(self, reason: str) -> None:
         """Record the reason of a failure, in one line; existing scores are kept."""
@@ -190,7 +192,7 @@ def lock_trial(trial: Trial) -> Iterator[None]:
 
 
 def run_trial(trial: Trial) -> None:
-    """Run the unfinished parts of a trial: pre-training, probes, fine-tuning. Each of them resumes.
+    """Run the unfinished parts of a trial: pre-training, instruments, probes, fine-tuning. Each of them resumes.
 
     Raises:
         ElectraError: see `electra.errors`.
@@ -204,12 +206,13 @@ def run_trial(trial: Trial) -> None:
         "findings": [finding["code"] for finding in summary["findings"]],
         "finetuned": finetuned,
         "probed": probes,
-        **({"tags": before["tags"]} if "tags" in before else {}),
+        **{name: before[name] for name in INSTRUMENTS if name in before},
     }
-    tasks, tags = trial.unscored_tasks(), trial.needs_tag_probe()
+    tasks, instruments = trial.unscored_tasks(), trial.unused_instruments()
     trial.write(record)
-    if tags:
-        record["tags"] = asdict(probe_trial_tags(trial))
+    for name, source in instruments.items():
+        results = INSTRUMENTS[name].measure(trial.run, trial.config, trial.eval_config)
+        record[name] = {"source": source, **results}
         trial.write(record)
     for task in tasks:  # written after each task, so a failure loses no other score
         if trial.eval_config.finetune_seeds:
@@ -243,17 +246,6 @@ def get_finetuning_length(config: PretrainConfig) -> int:
     Fine-tuning trains the positions that pre-training never reached.
     """
     return min(TextClassification.max_length, config.model.max_positions)
-
-
-def probe_trial_tags(trial: Trial) -> TagProbeScores:
-    """Fit the linear probe of word tags."""
-    assert trial.eval_config.tags is not None
-    return probe_tags(
-        find_model_directory(str(trial.run)),
-        trial.eval_config.tags,
-        max_length=trial.config.seq_len,
-        device=trial.config.runtime,
-    )
 
 
 def probe_task(trial: Trial, task: str) -> ProbeScores:

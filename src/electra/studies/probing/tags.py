@@ -38,7 +38,6 @@ class TagProbeScores:
     """Score of the embeddings, which depend on a word's first token and its position, and of each layer."""
     layer: int
     """The layer that is best in cross-validation on the training sentences; 0 are the embeddings."""
-    folder: str
     split: str
     """The scored split: dev, or test if there is no dev."""
 
@@ -67,7 +66,7 @@ def probe_tags(model: Path, folder: str, *, max_length: int, device: RuntimeConf
         fitted = build_search().fit(train_x.astype(np.float64), train_tags, groups=groups)
         scores.append(100 * float(fitted.score(scored_x.astype(np.float64), scored_tags)))
         validation_scores.append(fitted.best_score_)
-    return TagProbeScores(tuple(scores), int(np.argmax(validation_scores)), folder, split)
+    return TagProbeScores(tuple(scores), int(np.argmax(validation_scores)), split)
 
 
 def read_tagged_splits(folder: str) -> tuple[list[Sentence], str, list[Sentence]]:

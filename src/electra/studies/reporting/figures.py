@@ -16,6 +16,7 @@ from electra.studies.reporting.results import (
     Results,
     Spread,
     average,
+    best_pairs,
     best_probe,
     best_tags,
     finetuned,
@@ -31,7 +32,11 @@ PANELS = {
     "linear probe, best layer": best_probe,
     "linear probe, last layer": last_probe,
 }
-TAGS = "linear probe of words' tags, best layer"
+WITHOUT_TASKS: dict[str, tuple[Number, str]] = {
+    "linear probe of words' tags, best layer": (best_tags, "accuracy of word tags, %"),
+    "minimal pairs, best method": (best_pairs, "accuracy, mean over paradigms, %"),
+}
+"""Panels of scores without GLUE: title -> score and its label."""
 WIDTH, HEIGHT = 4.6, 3.8
 
 
@@ -49,7 +54,8 @@ def write_figures(results: Results, directory: Path) -> None:
 def draw(results: Results) -> Figure:
     """Draw a panel per kind of score, one for the difference of compared lines, and one for the paper."""
     study = results.study
-    numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()} | {TAGS: best_tags}
+    numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()}
+    numbers |= {title: number for title, (number, _) in WITHOUT_TASKS.items()}
     found = {title for title in numbers if any(each.spread(numbers[title]) for each in results.outcomes)}
     panels: list[Callable[[Axes], None]] = [
         partial(draw_scores, results=results, title=title, number=numbers[title])
@@ -79,11 +85,8 @@ def draw(results: Results) -> Figure:
 def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
     """Draw one kind of score, over the study's axis or as a row per variant."""
     axes.set_title(title, fontsize=10)
-    score = (
-        "accuracy of word tags, %"
-        if title == TAGS
-        else f"average of {format_count(len(results.tasks), 'GLUE task')}, dev"
-    )
+    glue = f"average of {format_count(len(results.tasks), 'GLUE task')}, dev"
+    score = WITHOUT_TASKS[title][1] if title in WITHOUT_TASKS else glue
     if results.study.axis is None:
         draw_rows(axes, results.outcomes, number)
         axes.set_xlabel(score)

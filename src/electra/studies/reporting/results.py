@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from electra.pretraining.evaluation.sentence_scores import METHODS
+from electra.studies.instruments import INSTRUMENTS
 from electra.studies.study import Study, Variant
 from electra.studies.trial import Trial
 
@@ -78,10 +80,9 @@ class Results:
             outcomes.append(Outcome(variant, done, failed, missing))
         return cls(study, scale, tasks, tuple(outcomes))
 
-    @property
-    def has_tags(self) -> bool:
-        """Whether any run has a tag probe."""
-        return any("tags" in record for outcome in self.outcomes for record in outcome.records)
+    def has(self, instrument: str) -> bool:
+        """Whether any run has a score by an instrument."""
+        return any(instrument in record for outcome in self.outcomes for record in outcome.records)
 
     @property
     def has_finetuning(self) -> bool:
@@ -90,8 +91,8 @@ class Results:
 
     def unscored_tasks(self, record: Mapping[str, Any]) -> list[str]:
         """List the scores that other runs have and this one does not."""
-        tags = ["tags"] if self.has_tags and "tags" not in record else []
-        return [task for task in self.tasks if task not in record["probed"]] + tags
+        instruments = [name for name in INSTRUMENTS if self.has(name) and name not in record]
+        return [task for task in self.tasks if task not in record["probed"]] + instruments
 
     def list_off_budget(self) -> list[str]:
         """Describe the runs whose compute differs by more than 1 % from their share of the budget."""
@@ -192,6 +193,21 @@ def tags_layer(record: Mapping[str, Any]) -> float | None:
     return float(record["tags"]["layer"]) if "tags" in record else None
 
 
+def pairs(method: str) -> Number:
+    """Extract the accuracy on minimal pairs by a method, over all paradigms."""
+    return lambda record: record.get("pairs", {}).get("methods", {}).get(method, {}).get("overall")
+
+
+def best_pairs(record: Mapping[str, Any]) -> float | None:
+    """Extract the highest accuracy on minimal pairs of the methods that the networks have."""
+    return max((each["overall"] for each in record.get("pairs", {}).get("methods", {}).values()), default=None)
+
+
+def similarity(layer: int) -> Number:
+    """Extract the score of frozen sentence vectors on STS-B by a layer; 0 are the embeddings, -1 is the last layer."""
+    return lambda record: record["similarity"]["layers"][layer] if "similarity" in record else None
+
+
 def list_columns(tasks: Sequence[str]) -> dict[str, Number]:
     """Return all scores by column name of the CSV file."""
     return {
@@ -208,6 +224,9 @@ def list_columns(tasks: Sequence[str]) -> dict[str, Number]:
         "tags": best_tags,
         "tags_last": last_tags,
         "tags_layer": tags_layer,
+        **{f"pairs_{method.replace('-', '_')}": pairs(method) for method in METHODS},
+        "similarity_embeddings": similarity(0),
+        "similarity_last": similarity(-1),
     }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from electra.finetuning.benchmark.grid import COLUMNS
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
+from electra.pretraining.evaluation.sentence_scores import METHODS
 from electra.studies.compute import compute_look_up_share
 from electra.studies.paper.run_costs import count_parameters
 from electra.studies.reporting.results import (
@@ -16,6 +17,7 @@ from electra.studies.reporting.results import (
     Spread,
     average,
     best_layer,
+    best_pairs,
     best_probe,
     best_tags,
     embeddings_tags,
@@ -24,6 +26,8 @@ from electra.studies.reporting.results import (
     heldout,
     last_probe,
     last_tags,
+    pairs,
+    similarity,
     tags_layer,
 )
 from electra.studies.trial import get_finetuning_length
@@ -57,6 +61,7 @@ def to_markdown(results: Results) -> str:
         "Best layer (0: the embeddings):",
         markdown(score_rows(results, best_layer)),
         *tag_parts(results),
+        *pretrained_parts(results),
         "## Held-out text",
         markdown(heldout_rows(results)),
         bullets(reading_notes(results)),
@@ -71,8 +76,9 @@ def build_summary_rows(results: Results) -> Rows:
     if not results.has_finetuning:
         del kinds["GLUE avg."]
     numbers = {title: average(kind, results.tasks) for title, kind in kinds.items()}
-    if results.has_tags:
-        numbers["Tags"] = best_tags
+    for name, title, number in (("tags", "Tags", best_tags), ("pairs", "Pairs, best method", best_pairs)):
+        if results.has(name):
+            numbers[title] = number
     rows = [header + list(numbers)]
     for outcome in results.outcomes:
         failed = f" ({len(outcome.failed)} failed)" if outcome.failed else ""
@@ -121,7 +127,7 @@ def number_rows(results: Results, numbers: Mapping[str, Number], digits: int = 1
 
 def tag_parts(results: Results) -> Iterator[str]:
     """Yield the section of the tag probe, if there is one."""
-    if results.has_tags:
+    if results.has("tags"):
         numbers = {
             "Embeddings": embeddings_tags,
             "Best layer": best_tags,
@@ -131,6 +137,18 @@ def tag_parts(results: Results) -> Iterator[str]:
         scores = number_rows(results, numbers)
         layers = number_rows(results, {"Best layer (0: the embeddings)": tags_layer}, count_layer_digits(results))
         yield markdown([[*row, layer] for row, (_, layer) in zip(scores, layers, strict=True)])
+
+
+def pretrained_parts(results: Results) -> Iterator[str]:
+    """Yield the sections of minimal pairs and of sentence similarity, where there are any."""
+    if results.has("pairs"):
+        yield "## Minimal pairs"
+        yield "Accuracy, mean over paradigms; chance is 50:"
+        yield markdown(number_rows(results, {method: pairs(method) for method in METHODS}))
+    if results.has("similarity"):
+        yield "## Similarity of frozen sentence vectors, STS-B dev"
+        yield "Spearman's correlation of the cosine of mean-pooled hidden states with the similarity given by people:"
+        yield markdown(number_rows(results, {"Embeddings": similarity(0), "Last layer": similarity(-1)}))
 
 
 def finetuning_parts(results: Results) -> Iterator[str]:
@@ -255,9 +273,9 @@ def reading_notes(results: Results) -> Iterator[str]:
         "Probe: logistic or ridge regression on mean-pooled hidden states of the frozen encoder; a pair's sentences are "
         "encoded one at a time. The penalty and the best layer are chosen in cross-validation on training examples."
     )
-    if results.has_tags:
+    if results.has("tags"):
         found = {
-            (record["tags"]["folder"], record["tags"]["split"])
+            (record["tags"]["source"], record["tags"]["split"])
             for each in results.outcomes
             for record in each.records
             if "tags" in record

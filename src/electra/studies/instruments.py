@@ -1,0 +1,76 @@
+"""Scores of a trial's pre-trained networks as they are, without fine-tuning. Each instrument adds a field to the record."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from electra.finetuning.hub import find_model_directory
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.evaluation.minimal_pairs import evaluate_minimal_pairs, read_minimal_pairs
+from electra.pretraining.evaluation.sentence_scores import load_scorer
+from electra.runtime.setup import RuntimeConfig, start_runtime
+from electra.studies.probing.sentence_vectors import compute_similarity_scores
+from electra.studies.probing.tags import probe_tags
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Evaluation of a study's encoders."""
+
+    glue: str
+    """Folder in GLUE's layout, or hf://nyu-mll/glue."""
+    tasks: tuple[str, ...]
+    """Tasks of GLUE."""
+    finetune_seeds: int = 1
+    """Fine-tuning runs per task, with seeds from the pre-training seed on; the score is their median. 0: only probes."""
+    probe_examples: int = 5_000
+    """Maximum number of training examples of a probe."""
+    tags: str | None = None
+    """Folder of sentences with word tags, for the tag probe."""
+    minimal_pairs: tuple[str, ...] = ()
+    """Files of minimal pairs."""
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """A score of pre-trained networks."""
+
+    source: Callable[[EvalConfig], str | None]
+    """The data that it reads, which must be the same for all trials; None: it is not wanted."""
+    measure: Callable[[Path, PretrainConfig, EvalConfig], dict[str, Any]]
+    """From a run's directory and configuration, its results; the record has them and the source."""
+
+
+def measure_tags(run: Path, config: PretrainConfig, evaluation: EvalConfig) -> dict[str, Any]:
+    """Fit the linear probe of word tags."""
+    assert evaluation.tags is not None
+    model = find_model_directory(str(run))
+    return asdict(probe_tags(model, evaluation.tags, max_length=config.seq_len, device=config.runtime))
+
+
+def measure_minimal_pairs(run: Path, config: PretrainConfig, evaluation: EvalConfig) -> dict[str, Any]:
+    """Compute the accuracies of each method on minimal pairs, overall and by phenomenon, in percent."""
+    pairs = read_minimal_pairs([Path(file) for file in evaluation.minimal_pairs])
+    runtime_config = RuntimeConfig(config.runtime.device, "float32", config.runtime.threads)
+    with start_runtime(runtime_config) as runtime:
+        scorer = load_scorer(run)
+        methods = evaluate_minimal_pairs(scorer, pairs, scorer.methods, runtime)["methods"]
+    return {"methods": {name: {"overall": each["overall"], **each["phenomenon"]} for name, each in methods.items()}}
+
+
+def measure_similarity(run: Path, config: PretrainConfig, evaluation: EvalConfig) -> dict[str, Any]:
+    """Compute how well the similarity of frozen sentence vectors orders the pairs of STS-B."""
+    model = find_model_directory(str(run))
+    layers = compute_similarity_scores(model, evaluation.glue, max_length=config.seq_len, device=config.runtime)
+    return {"layers": layers}
+
+
+INSTRUMENTS: dict[str, Instrument] = {
+    "tags": Instrument(lambda evaluation: evaluation.tags, measure_tags),
+    "pairs": Instrument(lambda evaluation: ", ".join(evaluation.minimal_pairs) or None, measure_minimal_pairs),
+    "similarity": Instrument(
+        lambda evaluation: evaluation.glue if "stsb" in evaluation.tasks else None, measure_similarity
+    ),
+}
+"""By field of the record."""
