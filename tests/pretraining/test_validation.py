@@ -149,6 +149,7 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
         "--generator.tying",
         "--procedure two-stage-scratch",
     ),
+    "--schedule.decay 0.5": ("--schedule.decay", "schedule.kind is linear"),
     "--contrast.unchanged 0.5": ("--contrast.unchanged", "contrast.weight is 0"),
     "--copy false": ("--copy", "--objective electra"),
     "--flops 1e12 --schedule.warmup-steps 5": ("--schedule.warmup-steps", "--flops, schedule.max_warmup"),

@@ -1,5 +1,7 @@
 """AdamW against its update rule, with and without bias correction; weight decay, clipping, and other optimizers."""
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,11 +71,56 @@ def test_updates_equal_those_of_the_update_rule(bias_correction: bool) -> None:
             torch.testing.assert_close(p.detach(), expected[name], rtol=1e-9, atol=1e-12)
 
 
+def test_muon_updates_matrices_of_layers_and_adamw_the_rest() -> None:
+    """Both beside torch's optimizers alone, with the learning rate and the decay of each step."""
+    torch.manual_seed(0)
+    config = OptimizerConfig(kind="muon", weight_decay=0.1)
+    network = Discriminator(EncoderConfig(50, 16, 32, 2, 2, 64, 40))
+    alone = copy.deepcopy(network)
+    optimizer = build_optimizer(network.named_parameters(), config)
+    parameters = dict(alone.named_parameters())
+    matrices = {name for name, p in parameters.items() if "layers." in name and p.dim() == 2}
+    assert matrices == {
+        f"encoder.layers.{layer}.{part}.weight"
+        for layer in range(2)
+        for part in ("attention.qkv", "attention.output", "ffn.up", "ffn.down")
+    }
+    muon = torch.optim.Muon([parameters[name] for name in matrices], adjust_lr_fn="match_rms_adamw", weight_decay=0.1)
+    rest = build_optimizer(
+        ((name, p) for name, p in parameters.items() if name not in matrices), replace(config, kind="adamw")
+    )
+    for step in (1, 2, 3):
+        set_learning_rate(optimizer, config, 0.01 / step, step)
+        set_learning_rate(rest, replace(config, kind="adamw"), 0.01 / step, step)
+        muon.param_groups[0]["lr"] = 0.01 / step
+        for ours, theirs in zip(network.parameters(), alone.parameters(), strict=True):
+            ours.grad = torch.randn_like(ours)
+            theirs.grad = ours.grad.clone()
+        for each in (optimizer, muon, rest):
+            each.step()
+        optimizer.zero_grad()
+        assert all(p.grad is None for p in network.parameters())
+        for name, ours in network.named_parameters():
+            assert torch.equal(ours, parameters[name]), name
+
+
 def test_gradients_are_clipped_by_their_common_norm() -> None:
     a, b = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
     a.grad, b.grad = torch.tensor([3.0]), torch.tensor([4.0])
     assert float(clip_gradients([a, b], OptimizerConfig(clip_norm=1.0))) == pytest.approx(5.0)
     assert (float(a.grad), float(b.grad)) == pytest.approx((0.6, 0.8), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_run_with_muon_resumes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    options = tiny_run | {"optimizer": {"kind": "muon"}}
+    electra.pretrain(text, out=tmp_path / "whole", **options)
+    with pytest.raises(CrashError):
+        electra.pretrain(text, out=tmp_path / "run", callbacks=[AtStep(7, crash)], **options)
+    electra.pretrain(text, out=tmp_path / "run", **options)
+    assert trace(tmp_path / "run") == trace(tmp_path / "whole")
+    electra.pretrain(text, out=tmp_path / "adamw", **tiny_run)
+    assert trace(tmp_path / "run") != trace(tmp_path / "adamw")
 
 
 @pytest.mark.slow
@@ -83,8 +130,8 @@ def test_optimizer_of_a_user_trains_and_resumes(
     """SGD with momentum, whose state differs from that of AdamW."""
     kind = OptimizerKind(
         lambda groups, config: torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.beta1),
-        lambda config, rate, step, decays: {"lr": rate},
-        frozenset({"momentum_buffer"}),
+        {"default": lambda config, rate, step, decays: {"lr": rate}},
+        {"default": frozenset({"momentum_buffer"})},
     )
     monkeypatch.setitem(OPTIMIZERS, "sgd", kind)
     options = tiny_run | {"optimizer": {"kind": "sgd"}}
@@ -101,5 +148,5 @@ def test_optimizer_of_a_user_trains_and_resumes(
 
 
 def test_unknown_optimizer_is_rejected() -> None:
-    with raises(UsageError, "unknown-choice", "optimizer.kind", "adamw", "lion"):
+    with raises(UsageError, "unknown-choice", "optimizer.kind", "adamw or muon", "lion"):
         OptimizerConfig(kind="lion")

@@ -1,5 +1,7 @@
 """The learning rate and the budget."""
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -95,11 +97,35 @@ def test_warmup_share_out_of_range_is_rejected() -> None:
 
 
 def test_schedule_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEDULES, "constant", Schedule(lambda done, warmup: min(1.0, done / warmup)))
-    run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind="constant")
+    monkeypatch.setitem(SCHEDULES, "warmup-only", Schedule(lambda done, warmup, config: min(1.0, done / warmup)))
+    run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind="warmup-only")
     assert [rate(run, t) for t in (0, 49, 500, 999)] == pytest.approx([0.005, 0.495, 1.0, 1.0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("cosine", lambda done: 0.5 * (1 + math.cos(math.pi * (done - 0.1) / 0.9))),
+        ("wsd", lambda done: min(1.0, (1 - done) / 0.25)),
+        ("constant", lambda done: 1.0),
+    ],
+)
+def test_other_schedules_after_the_warmup(kind: str, expected: Callable[[float], float]) -> None:
+    run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind=kind, decay=0.25)
+    linear = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5)
+    assert [rate(run, t) for t in range(100)] == [rate(linear, t) for t in range(100)]
+    later = (100, 500, 749, 750, 751, 900, 999)
+    assert [rate(run, t) for t in later] == pytest.approx([expected((t + 0.5) / 1000) for t in later])
+
+
+def test_a_decay_longer_than_the_rest_of_the_run_begins_after_the_warmup() -> None:
+    short = recipe(Budget(steps=1000), warmup_steps=500, max_warmup=0.5, kind="wsd", decay=0.9)
+    linear = recipe(Budget(steps=1000), warmup_steps=500, max_warmup=0.5)
+    assert [rate(short, t) for t in range(1000)] == pytest.approx([rate(linear, t) for t in range(1000)])
+
+
 def test_unknown_schedule_is_rejected() -> None:
-    with raises(UsageError, "unknown-choice", "schedule.kind", "linear or linear-product", "cosine"):
-        ScheduleConfig(kind="cosine")
+    with raises(
+        UsageError, "unknown-choice", "schedule.kind", "linear, cosine, wsd, constant or linear-product", "step"
+    ):
+        ScheduleConfig(kind="step")

@@ -39,6 +39,8 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
         found["contrast.unchanged"] = "contrast.weight is 0"
     if not config.length_warmup.steps:
         found["length_warmup.length"] = "length_warmup.steps is 0"
+    if config.schedule.kind != "wsd":
+        found["schedule.decay"] = f"schedule.kind is {config.schedule.kind}"
     if config.steps is None:
         budget = "--hours" if config.hours is not None else "--flops"
         found["schedule.warmup_steps"] = f"with {budget}, schedule.max_warmup sets the warm-up's share of the run"

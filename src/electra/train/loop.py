@@ -122,7 +122,9 @@ def learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> fl
     """The rate of the update after `step` updates, `seconds` and FLOPs of training."""
     schedule = SCHEDULES[recipe.schedule.kind]
     done = recipe.budget.done(step + schedule.at, seconds, flops)
-    return recipe.optimizer.learning_rate * schedule.factor(done, recipe.schedule.warmup(recipe.budget.steps))
+    return recipe.optimizer.learning_rate * schedule.factor(
+        done, recipe.schedule.warmup(recipe.budget.steps), recipe.schedule
+    )
 
 
 def backward_of(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:

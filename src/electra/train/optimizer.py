@@ -1,7 +1,7 @@
-"""AdamW as BERT and ELECTRA use it: decay on kernels and embeddings only, one clip for all gradients."""
+"""AdamW as BERT and ELECTRA use it: decay on kernels and embeddings only, one clip for all gradients. Muon beside it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,11 @@ from electra.config.options import choice_field
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW (paper, Table 6)."""
+    """The optimizer: AdamW, as in the paper (Table 6), or another one."""
 
     kind: str = choice_field("adamw", lambda: OPTIMIZERS)
-    """Name of the optimizer."""
+    """adamw; or muon: orthogonalized momentum for the matrices of the layers, with steps of the size of AdamW's, and AdamW
+    for embeddings, heads, biases and LayerNorms."""
     learning_rate: float = 5e-4
     """Peak learning rate."""
     beta1: float = 0.9
@@ -59,13 +60,13 @@ def build_optimizer(
     rate_factor: Callable[[str], float] = same_rate,
 ) -> Optimizer:
     """The optimizer of `config.kind` over named parameters; `rate_factor(name)` multiplies the learning rate of each."""
-    members: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
-    for name, parameter in parameters:
-        members[rate_factor(name), has_decay(parameter)].append(parameter)
     kind = OPTIMIZERS[config.kind]
+    members: dict[tuple[float, bool, str], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in parameters:
+        members[rate_factor(name), has_decay(parameter), kind.role(name, parameter)].append(parameter)
     groups = [
-        {"params": group, "rate_factor": factor, "decays": decays, "state": kind.state}
-        for (factor, decays), group in members.items()
+        {"params": group, "rate_factor": factor, "decays": decays, "role": role, "state": kind.state[role]}
+        for (factor, decays, role), group in members.items()
     ]
     return kind.build(groups, config)
 
@@ -73,7 +74,8 @@ def build_optimizer(
 def set_learning_rate(optimizer: Optimizer, config: OptimizerConfig, rate: float, step: int) -> None:
     """Set the learning rate of update number `step` (from 1) in every group of parameters."""
     for group in optimizer.param_groups:
-        group.update(OPTIMIZERS[config.kind].group_settings(config, rate * group["rate_factor"], step, group["decays"]))
+        settings = OPTIMIZERS[config.kind].group_settings[group["role"]]
+        group.update(settings(config, rate * group["rate_factor"], step, group["decays"]))
 
 
 def build_adamw(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
@@ -96,20 +98,74 @@ def adamw_settings(config: OptimizerConfig, rate: float, step: int, decays: bool
     return {"lr": rate * scale, "eps": eps, "weight_decay": config.weight_decay / scale if decays else 0.0}
 
 
+class CombinedOptimizer(Optimizer):
+    """Several optimizers as one, each with parameter groups of its own; they share the state, which is by parameter."""
+
+    def __init__(self, parts: list[Optimizer]) -> None:
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.parts = parts
+        self.param_groups = [group for part in parts for group in part.param_groups]  # the same dicts, not copies
+        for part in parts:
+            part.state = self.state
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take a step of each."""
+        for part in self.parts:
+            part.step()
+
+
+def build_muon(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
+    """torch's Muon (Jordan et al., 2024) for the groups of matrices, AdamW for the others.
+
+    Updates of matrices are scaled to the root mean square of AdamW's, so that both use one learning rate and one decay
+    (Liu et al., 2025).
+    """
+    parts: list[Optimizer] = []
+    if rest := [group for group in groups if group["role"] == DEFAULT]:
+        parts.append(build_adamw(rest, config))
+    if matrices := [group for group in groups if group["role"] == MATRICES]:
+        parts.append(torch.optim.Muon(matrices, lr=config.learning_rate, adjust_lr_fn="match_rms_adamw"))
+    return CombinedOptimizer(parts)
+
+
+def choose_muon_role(name: str, parameter: nn.Parameter) -> str:
+    """Muon is for the matrices of the layers: not for embeddings, heads, or the projection of embeddings."""
+    return MATRICES if parameter.dim() == 2 and ".layers." in f".{name}" else DEFAULT
+
+
+def muon_settings(config: OptimizerConfig, rate: float, step: int, decays: bool) -> dict[str, float]:
+    """Learning rate and decay; Muon has no bias correction."""
+    return {"lr": rate, "weight_decay": config.weight_decay if decays else 0.0}
+
+
+DEFAULT, MATRICES = "default", "matrices"
+"""Roles of parameters; an optimizer that updates all of them alike has the first one only."""
+
+
 @dataclass(frozen=True)
 class OptimizerKind:
-    """An optimizer of the table."""
+    """An optimizer of the table. Parameters of different roles are updated differently; most optimizers have one role."""
 
     build: Callable[[list[dict[str, Any]], OptimizerConfig], Optimizer]
-    """From groups of parameters."""
-    group_settings: Callable[[OptimizerConfig, float, int, bool], dict[str, float]]
-    """From configuration, learning rate, number of the update and whether the group decays, what to set in a group."""
-    state: frozenset[str]
-    """Names in `optimizer.state[parameter]`; `step` is a scalar, all else has the parameter's shape."""
+    """From groups of parameters, whose role is in `group["role"]`."""
+    group_settings: Mapping[str, Callable[[OptimizerConfig, float, int, bool], dict[str, float]]]
+    """By role: from configuration, learning rate, number of the update and whether the group decays, what to set in a
+    group."""
+    state: Mapping[str, frozenset[str]]
+    """By role: names in `optimizer.state[parameter]`; `step` is a scalar, all else has the parameter's shape."""
+    role: Callable[[str, nn.Parameter], str] = lambda name, parameter: DEFAULT
+    """The role of a parameter, by its name."""
 
 
+ADAMW_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})
 OPTIMIZERS: dict[str, OptimizerKind] = {
-    "adamw": OptimizerKind(build_adamw, adamw_settings, frozenset({"step", "exp_avg", "exp_avg_sq"})),
+    "adamw": OptimizerKind(build_adamw, {DEFAULT: adamw_settings}, {DEFAULT: ADAMW_STATE}),
+    "muon": OptimizerKind(
+        build_muon,
+        {DEFAULT: adamw_settings, MATRICES: muon_settings},
+        {DEFAULT: ADAMW_STATE, MATRICES: frozenset({"momentum_buffer"})},
+        choose_muon_role,
+    ),
 }
 """Optimizers by name."""
 

@@ -1,5 +1,6 @@
 """The learning rate as a pure function of how much of the run is done."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,13 +20,18 @@ class ScheduleConfig:
     max_warmup: float = 0.1
     """Largest share of a run that warms up; a run by the clock or by FLOPs warms up for just this share."""
     kind: str = choice_field("linear", lambda: SCHEDULES)
-    """Linear warm-up to the peak, then linear decay to zero (linear); or both multiplied from the first step on, as in the
-    original code (linear-product), which misses the peak. There max_warmup does not limit warmup_steps."""
+    """After a linear warm-up to the peak: linear decay to zero (linear), half a cosine to zero (cosine), the peak until the
+    last part of the run and then linear decay to zero (wsd: warm-up, stable, decay), or the peak to the end (constant). With
+    linear-product, warm-up and linear decay are multiplied from the first step on, as in the original code, which misses the
+    peak; there max_warmup does not limit warmup_steps."""
+    decay: float = 0.2
+    """Schedule wsd: share of the run that decays, at its end."""
 
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)
         check_range(self, "schedule", "warmup_steps", at_least=0, at_most=10**12)
         check_range(self, "schedule", "max_warmup", above=0, below=1)
+        check_range(self, "schedule", "decay", above=0, at_most=1)
 
     def warmup(self, steps: int | None) -> float:
         """The warm-up of a run of `steps` updates (None: a run by the clock or by FLOPs) as a share of the run.
@@ -70,12 +76,27 @@ class Budget:
         return min(1.0, self.done(state.step, state.seconds, state.flops))
 
 
-def linear(done: float, warmup: float) -> float:
+def linear(done: float, warmup: float, config: ScheduleConfig) -> float:
     """Linear warm-up, then linear decay to zero."""
     return done / warmup if done < warmup else max(0.0, (1 - done) / (1 - warmup))
 
 
-def linear_product(done: float, warmup: float) -> float:
+def cosine(done: float, warmup: float, config: ScheduleConfig) -> float:
+    """Linear warm-up, then half a cosine to zero (Loshchilov and Hutter, 2017)."""
+    return done / warmup if done < warmup else 0.5 * (1 + math.cos(math.pi * min(1.0, (done - warmup) / (1 - warmup))))
+
+
+def wsd(done: float, warmup: float, config: ScheduleConfig) -> float:
+    """Linear warm-up, the peak, and linear decay to zero in the last part of the run (Hu et al., 2024)."""
+    return done / warmup if done < warmup else min(1.0, max(0.0, 1 - done) / min(config.decay, 1 - warmup))
+
+
+def constant(done: float, warmup: float, config: ScheduleConfig) -> float:
+    """Linear warm-up, then the peak."""
+    return min(1.0, done / warmup) if warmup else 1.0
+
+
+def linear_product(done: float, warmup: float, config: ScheduleConfig) -> float:
     """The original code's warm-up times decay; its peak is 1 - warmup, and the first update has rate 0."""
     return (1 - done) * min(1.0, done / warmup) if warmup else 1 - done
 
@@ -84,7 +105,7 @@ def linear_product(done: float, warmup: float) -> float:
 class Schedule:
     """A learning rate schedule."""
 
-    factor: Callable[[float, float], float]
+    factor: Callable[[float, float, ScheduleConfig], float]
     """The share of the peak rate, from the share of the run that is over and the share of it that is warm-up."""
     at: float = 0.5
     """Where in an update the share of the run is taken: 0.5 is its middle, so that neither the first nor the last update
@@ -95,6 +116,9 @@ class Schedule:
 
 SCHEDULES: dict[str, Schedule] = {
     "linear": Schedule(linear),
+    "cosine": Schedule(cosine),
+    "wsd": Schedule(wsd),
+    "constant": Schedule(constant),
     "linear-product": Schedule(linear_product, at=0.0, limits_warmup=False),
 }
 """Learning rate schedules by name."""

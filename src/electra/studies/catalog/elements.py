@@ -6,8 +6,8 @@ from electra.studies.catalog.variants import BERT, ELECTRA, compute_budget_flops
 from electra.studies.scales import Scale
 from electra.studies.study import Study, Variant
 
-TRUNK_WEIGHTS = (1.0, 5.0, 20.0)
-"""Weights of the discriminator's loss in `elements` where it shares its encoder with masked-token prediction."""
+WEIGHTS = (1.0, 5.0, 20.0)
+"""Weights of the discriminator's loss where its encoder predicts masked tokens too."""
 
 
 def elements(scale: Scale) -> Study:
@@ -15,33 +15,33 @@ def elements(scale: Scale) -> Study:
     config = scale.config
     trunk = replace(config, generator=replace(set_full_size(config.generator), tying="all"))
     remask = replace(config, remask=replace(config.remask, weight=1.0))
-    remask_trunk = replace(trunk, remask=remask.remask)
+    both = replace(trunk, remask=remask.remask)
+    muon = replace(config, optimizer=replace(config.optimizer, kind="muon"))
+    wsd = replace(config, schedule=replace(config.schedule, kind="wsd"))
+    unigram = replace(config, generator=replace(config.generator, kind="unigram"))
     variants = {
         "electra": (ELECTRA, config),
         "mlm": (BERT, set_objective(config, "mlm")),
+        "unigram": ("ELECTRA, unigram generator", unigram),
+        **{f"trunk-{w:g}": (f"one trunk, loss weight {w:g}", replace(trunk, loss_weight=w)) for w in WEIGHTS},
+        "remask": ("ELECTRA, predicts masked tokens too", remask),
         **{
-            f"trunk-{weight:g}": (f"one trunk, loss weight {weight:g}", replace(trunk, loss_weight=weight))
-            for weight in TRUNK_WEIGHTS
-        },
-        "remask": ("ELECTRA with masked tokens in the discriminator's input", remask),
-        **{
-            f"remask-{weight:g}": (
-                f"ELECTRA with masked tokens in the discriminator's input, loss weight {weight:g}",
-                replace(remask, loss_weight=weight),
-            )
-            for weight in TRUNK_WEIGHTS
+            f"remask-{w:g}": (f"ELECTRA, predicts masked tokens too, loss weight {w:g}", replace(remask, loss_weight=w))
+            for w in WEIGHTS
         },
         **{
-            f"remask-trunk-{weight:g}": (
-                f"one trunk, masked tokens in both inputs, loss weight {weight:g}",
-                replace(remask_trunk, loss_weight=weight),
-            )
-            for weight in TRUNK_WEIGHTS
+            f"remask-trunk-{w:g}": (f"one trunk, masks in both inputs, loss weight {w:g}", replace(both, loss_weight=w))
+            for w in WEIGHTS
         },
+        "electra-muon": ("ELECTRA, Muon", muon),
+        "mlm-muon": ("BERT, Muon", set_objective(muon, "mlm")),
+        "electra-wsd": ("ELECTRA, warm-up, stable, decay", wsd),
+        "mlm-wsd": ("BERT, warm-up, stable, decay", set_objective(wsd, "mlm")),
     }
+    control = Variant("untrained", "one update", config, share=0.0)
     return Study(
         "elements",
         "Elements that change what is learned from a FLOP",
-        tuple(Variant(name, label, changed) for name, (label, changed) in variants.items()),
+        (*(Variant(name, label, changed) for name, (label, changed) in variants.items()), control),
         budget=compute_budget_flops(scale),
     )
