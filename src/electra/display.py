@@ -79,6 +79,10 @@ def show_fill_mask(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
 def show_finetune(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show median and standard deviation of each metric if there are several seeds, and the path of the results."""
     num_seeds = len(summary["seeds"])
+    first_split = next(iter(summary["metrics"]))
+    for name, metrics in summary["baselines"].items():
+        shown = ", ".join(f"{metric} {value:.1f}" for metric, value in metrics.items())
+        console.print(f"baseline, {name}: {first_split} {shown}", markup=False)
     for split, metrics in summary["metrics"].items() if num_seeds > 1 else ():
         for metric, spread in metrics.items():
             line = f"{split} {metric}: median {spread['median']:.1f}, standard deviation {spread['std']:.1f}"
@@ -88,7 +92,7 @@ def show_finetune(summary: Mapping[str, Any], options: Mapping[str, Any]) -> Non
 
 def show_glue(results: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show a table of the scores, with those of the paper."""
-    from electra.finetuning.benchmark.grid import show_table
+    from electra.finetuning.benchmark.score_table import show_table
 
     show_table(results)
 

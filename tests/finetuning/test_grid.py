@@ -22,7 +22,8 @@ from electra.errors import DataError, ModelError, UsageError
 from electra.finetuning import run
 from electra.finetuning.benchmark import grid
 from electra.finetuning.benchmark.ensemble import average_logits, select_best_runs
-from electra.finetuning.benchmark.grid import COLUMNS, PUBLISHED, glue
+from electra.finetuning.benchmark.grid import glue
+from electra.finetuning.benchmark.score_table import COLUMNS, PUBLISHED, list_notes
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.run import finetune
@@ -55,10 +56,10 @@ def test_table(done) -> None:
     assert f"{statistics.median(values):.1f} ± {statistics.stdev(values):.1f}" in table
     assert "ELECTRA-Large, 1.75M (Table 2) | 69.1" in table
     assert "| ensemble of the 2 " in table
-    notes = grid.list_notes(results)
+    notes = list_notes(results)
     assert all(note in table for note in notes)
-    assert len(grid.list_notes({**results, "intermediate": False})) == len(notes) - 1
-    assert len(grid.list_notes({name: results[name] for name in results if name != "ensemble"})) == len(notes) - 1
+    assert len(list_notes({**results, "intermediate": False})) == len(notes) - 1
+    assert len(list_notes({name: results[name] for name in results if name != "ensemble"})) == len(notes) - 1
     assert json.loads((out / "results.json").read_text()) == results
 
 
@@ -133,9 +134,9 @@ def test_ax_and_wnli(settings, tmp_path, caplog) -> None:
     assert results["ensemble"]["wnli"]["dev"]["accuracy"] == pytest.approx(
         100 * np.mean(follows == [True, False, True])
     )
-    table, notes = (tmp_path / "out" / "results.md").read_text(), grid.list_notes(results)
+    table, notes = (tmp_path / "out" / "results.md").read_text(), list_notes(results)
     assert all(note in table for note in notes)
-    assert len(grid.list_notes({**results, "tasks": {}})) == len(notes) - 1
+    assert len(list_notes({**results, "tasks": {}})) == len(notes) - 1
     [message] = notices(caplog, "incomplete-submission")
     check_message(message, "CoLA.tsv")
 

@@ -77,6 +77,9 @@ class FinetuneConfig:
     """Question answering: windows, head and answers."""
     from_scratch: bool = False
     """Start from random weights instead of the pre-trained ones, with the same sizes, as a baseline."""
+    baseline: Literal["none", "simple", "random"] = "simple"
+    """Scores to compare with. simple: the majority class and a linear model of TF-IDF, for tags each word's most frequent one;
+    random: these, and the same network from random weights, which takes as long as the fine-tuning itself."""
     log_to: tuple[str, ...] = choice_field(("tensorboard",), lambda: TRACKERS)
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)

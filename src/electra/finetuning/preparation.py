@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from electra.console import format_count
@@ -45,6 +46,11 @@ class PreparedInputs:
     tokenizer: Tokenizer
     encoder: Encoder
     """Pre-trained encoder; each run trains a copy."""
+
+    @cached_property
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """Metrics of the task's baselines on its first scored split, by name."""
+        return self.spec.score_baselines(self.task, self.task.scored_splits[0])
 
 
 def resolve_hyperparameters(config: FinetuneConfig, recipe: TaskRecipe, encoder: EncoderConfig) -> Hyperparameters:

@@ -6,7 +6,6 @@ import logging
 import platform
 import shutil
 import signal
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -20,7 +19,7 @@ import electra
 from electra.config.checks import check_number
 from electra.config.files import flatten, to_yaml
 from electra.console import format_count
-from electra.errors import DivergedError, RunError, UsageError
+from electra.errors import DivergedError, UsageError
 from electra.execution import describe_execution, enable_kernels
 from electra.finetuning.batching import BatchLoader
 from electra.finetuning.best_epoch import BestEpoch
@@ -31,7 +30,13 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import PreparedInputs, prepare_inputs
 from electra.finetuning.recipe import build_rate_factor
 from electra.finetuning.registry import check_options
-from electra.finetuning.run_directory import InputChecksums, make_paths_absolute, read_results
+from electra.finetuning.run_directory import (
+    InputChecksums,
+    get_medians,
+    make_paths_absolute,
+    read_results,
+    summarize,
+)
 from electra.model.encoder import initialize
 from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
@@ -91,7 +96,12 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
     require_trackers(config.log_to)
     check_number("--seeds", seeds, at_least=1)
     with lock_output(out, out / LOCK):
-        summary = summarize(run_seeds(config, out, range(config.seed, config.seed + seeds), callbacks))
+        numbers = range(config.seed, config.seed + seeds)
+        summary = summarize(run_seeds(config, out, numbers, callbacks))
+        if config.baseline == "random" and not config.from_scratch:
+            untrained = replace(config, from_scratch=True, baseline="none")
+            random_weights = summarize(run_seeds(untrained, out / "random-weights", numbers))
+            summary["baselines"]["random weights"] = get_medians(random_weights)
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
@@ -105,35 +115,6 @@ def run_seeds(
     checksums = InputChecksums.from_config(config, directory)
     get_inputs = cache(lambda: prepare_inputs(config, directory))
     return [run_seed(replace(config, seed=n), out / f"seed-{n}", checksums, get_inputs, callbacks) for n in seeds]
-
-
-def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summarize the results of several seeds; `metrics` has for each split and metric median, mean, std and values.
-
-    Raises:
-        RunError: the seeds have different metrics.
-    """
-    names = [{split: set(metrics) for split, metrics in result["metrics"].items()} for result in results]
-    for result, found in zip(results, names, strict=True):
-        if found != names[0]:
-            seeds = f"{results[0]['seed']} and {result['seed']}"
-            raise RunError("other-metrics", f"the results of seeds {seeds} have other metrics; choose another --out")
-    spread: dict[str, Any] = {}
-    for split, metrics in results[0]["metrics"].items():
-        for name in metrics:
-            values = [result["metrics"][split][name] for result in results]
-            spread.setdefault(split, {})[name] = {
-                "median": statistics.median(values),
-                "mean": statistics.fmean(values),
-                "std": statistics.stdev(values) if len(values) > 1 else None,
-                "values": values,
-            }
-    shared = {
-        key: results[0][key]
-        for key in ("task", "start", "main_metric", "hyperparameters", "data", "hardware", "versions")
-    }
-    by_seed = {"seeds": [result["seed"] for result in results], "selected": [result["selected"] for result in results]}
-    return {**shared, **by_seed, "metrics": spread}
 
 
 def run_seed(
@@ -274,6 +255,7 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "start": "random weights" if config.from_scratch else config.model,
         "main_metric": task.main_metric,
         "metrics": metrics,
+        "baselines": {} if config.baseline == "none" else prepared.baselines,
         "hyperparameters": asdict(prepared.hyperparameters),
         "data": {split: {"examples": len(each), **each.counts} for split, each in prepared.examples.items()},
         **facts,

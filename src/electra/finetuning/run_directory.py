@@ -1,6 +1,7 @@
 """The run directory of fine-tuning: its files, its configuration and the checksums of its inputs.
 
-OUT/results.json                     summary over the seeds
+OUT/results.json                     summary over the seeds, with baselines
+OUT/random-weights/seed-N/           the same of random weights (`--baseline random`)
 OUT/seed-N/config.yaml               configuration
 OUT/seed-N/inputs.json               checksums of the files that were read
 OUT/seed-N/checkpoints/              removed when the run is finished; see `electra.train.checkpoint`
@@ -13,6 +14,7 @@ OUT/seed-N/results.json              scores, written last
 """
 
 import json
+import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -91,7 +93,7 @@ class InputChecksums:
             if out.is_file() or (holds_files(out) and {path.name for path in out.glob("[!.]*")} != {"inputs.json"}):
                 raise RunError("not-run", f"{out}: not empty and not a run; choose another --out")
             return
-        if (difference := describe_difference(saved, config, ("runtime.", "log_to"))) is not None:
+        if (difference := describe_difference(saved, config, ("runtime.", "log_to", "baseline"))) is not None:
             raise RunError(
                 "other-configuration", f"{out}: a run of another configuration: {difference}; choose another --out"
             )
@@ -121,3 +123,37 @@ def make_paths_absolute(config: FinetuneConfig) -> FinetuneConfig:
         dev=make_absolute(config.dev),
         test=make_absolute(config.test),
     )
+
+
+def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Summarize the results of several seeds; `metrics` has for each split and metric median, mean, std and values.
+
+    Raises:
+        RunError: the seeds have different metrics.
+    """
+    names = [{split: set(metrics) for split, metrics in result["metrics"].items()} for result in results]
+    for result, found in zip(results, names, strict=True):
+        if found != names[0]:
+            seeds = f"{results[0]['seed']} and {result['seed']}"
+            raise RunError("other-metrics", f"the results of seeds {seeds} have other metrics; choose another --out")
+    spread: dict[str, Any] = {}
+    for split, metrics in results[0]["metrics"].items():
+        for name in metrics:
+            values = [result["metrics"][split][name] for result in results]
+            spread.setdefault(split, {})[name] = {
+                "median": statistics.median(values),
+                "mean": statistics.fmean(values),
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "values": values,
+            }
+    shared = {
+        key: results[0][key]
+        for key in ("task", "start", "main_metric", "baselines", "hyperparameters", "data", "hardware", "versions")
+    }
+    by_seed = {"seeds": [result["seed"] for result in results], "selected": [result["selected"] for result in results]}
+    return {**shared, **by_seed, "metrics": spread}
+
+
+def get_medians(summary: dict[str, Any]) -> dict[str, float]:
+    """Return the medians over seeds of the metrics of the first scored split."""
+    return {name: each["median"] for name, each in next(iter(summary["metrics"].values())).items()}

@@ -168,6 +168,8 @@ class TaskSpec:
     """The `SavedTask` class; None if a fine-tuned model cannot predict new inputs."""
     predict_options: frozenset[str] = frozenset()
     """Fields of `PredictOptions` that the task uses."""
+    score_baselines: Callable[[Any, str], dict[str, dict[str, float]]] = lambda task, split: {}
+    """Compute metrics of simple methods on a split of a task of this kind, by name of the method."""
     head: str = "none"
     """Kind of head that `export` returns, a key of `electra.model.architecture.Architecture.classes`."""
     export: Callable[[nn.Module, Mapping[str, Any]], HuggingFaceHead | None] = lambda head, settings: None

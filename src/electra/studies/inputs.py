@@ -9,7 +9,7 @@ from electra.data.loader import LengthWarmup
 from electra.data.manifest import MANIFEST, Manifest, is_prepared
 from electra.data.pipeline import prepare_with_progress, save_trained_tokenizer
 from electra.errors import DataError, TextError, UsageError
-from electra.finetuning.benchmark.grid import COLUMNS
+from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import TextClassification
 from electra.studies.scales import Scale

@@ -16,7 +16,7 @@ from typing import Any
 
 from electra.console import format_count
 from electra.errors import RunError, UsageError
-from electra.finetuning.benchmark.grid import COLUMNS
+from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.evaluation.minimal_pairs import read_minimal_pairs
 from electra.pretraining.run_directory import RunDirectory

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from electra.data.loader import LengthWarmup
-from electra.finetuning.benchmark.grid import COLUMNS
+from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.presets import PRESETS, tiny
 from electra.pretraining.config import PretrainConfig
 from electra.studies.widths import scale_generator

@@ -18,7 +18,7 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import Required, TypedDict
 
 from electra.errors import RunError
-from electra.finetuning.benchmark.grid import get_main_score
+from electra.finetuning.benchmark.score_table import get_main_score
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.hub import find_model_directory

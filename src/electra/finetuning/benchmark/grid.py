@@ -2,15 +2,15 @@
 
 import json
 import logging
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from electra.console import console, hide_log, show_rows
+from electra.console import hide_log
 from electra.errors import DataError, ModelError, RunError, UsageError
 from electra.finetuning.benchmark.ensemble import score_ensemble, select_best_runs
+from electra.finetuning.benchmark.score_table import COLUMNS, compute_average, format_markdown
 from electra.finetuning.benchmark.submission import write_submission
 from electra.finetuning.classification.glue import GLUE, has_split, load_glue_task
 from electra.finetuning.classification.task import TextClassification
@@ -25,30 +25,6 @@ from electra.text.tokenizer import load_tokenizer
 from electra.train.callbacks import Callback
 
 log = logging.getLogger(__name__)
-
-COLUMNS = {
-    "cola": "CoLA",
-    "sst2": "SST",
-    "mrpc": "MRPC",
-    "stsb": "STS",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-}
-"""Task -> column of the paper's tables, in their order; the paper's average is over these eight."""
-
-PUBLISHED: dict[str, tuple[float | None, ...]] = {
-    "ELECTRA-Small (Table 1)": (None,) * 8 + (79.9,),
-    "BERT-Small (Table 1)": (None,) * 8 + (75.1,),
-    "ELECTRA-Base (Table 1)": (None,) * 8 + (85.1,),
-    "BERT-Base (Table 1)": (None,) * 8 + (82.2,),
-    "ELECTRA-Large, 1.75M (Table 2)": (69.1, 96.9, 90.8, 92.6, 92.4, 90.9, 95.0, 88.0, 89.5),
-    "BERT-Large (Table 2)": (60.6, 93.2, 88.0, 90.0, 91.3, 86.6, 92.3, 70.4, 84.0),
-    "ELECTRA-Small++ (released)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7, 81.1),
-    "ELECTRA-Base++ (released)": (67.7, 95.1, 89.5, 91.2, 91.5, 88.8, 93.2, 82.7, 87.5),
-}
-"""Dev scores in the order of COLUMNS, then their average; None if only the average was published."""
 
 RTE_AFTER_MNLI = 2e-5
 """Learning rate of RTE if it starts from the model fine-tuned on MNLI (Appendix B)."""
@@ -218,81 +194,3 @@ def read_runs(out: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
             file = out / f"seed-{result['seed']}" / "results.json"
             raise RunError("missing-metric", f"{file}: metrics.dev.{result['main_metric']} is missing")
     return results
-
-
-def compute_average(summaries: dict[str, Any]) -> float | None:
-    """Compute the paper's average, over the medians of its eight tasks; None unless all of them were run."""
-    if not set(COLUMNS) <= set(summaries):
-        return None
-    return statistics.fmean(get_main_score(summaries[name])["median"] for name in COLUMNS)
-
-
-def get_main_score(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return median, mean, standard deviation and values of a task's main metric on dev."""
-    return summary["metrics"]["dev"][summary["main_metric"]]
-
-
-def build_table_rows(results: dict[str, Any]) -> list[list[str]]:
-    """Build the rows of the table: a header, the scores of the model, those of its ensemble if there is one, the paper's."""
-    names = [*COLUMNS, *(name for name in results["tasks"] if name not in COLUMNS)]
-
-    def format_cell(value: float | None) -> str:
-        return "" if value is None else f"{value:.1f}"
-
-    def format_task(name: str) -> str:
-        summary = results["tasks"].get(name)
-        if summary is None:
-            return ""
-        score = get_main_score(summary)
-        return format_cell(score["median"]) + (f" ± {score['std']:.1f}" if score["std"] is not None else "")
-
-    rows = [["", *(COLUMNS.get(name, name.upper()) for name in names), "Avg."]]
-    start = "random weights" if results["config"]["from_scratch"] else "this model"
-    rows.append([f"{start}, median of {results['seeds']}", *map(format_task, names), format_cell(results["average"])])
-    if "ensemble" in results:
-        metric = {name: summary["main_metric"] for name, summary in results["tasks"].items()}
-        values = {name: splits["dev"][metric[name]] for name, splits in results["ensemble"].items()}
-        mean = statistics.fmean(values[name] for name in COLUMNS) if set(COLUMNS) <= set(values) else None
-        size = len(next(iter(results["best_seeds"].values())))
-        cells = map(format_cell, [*map(values.get, names), mean])
-        rows.append([f"ensemble of the {size} best on dev", *cells])
-    extra = [""] * (len(names) - len(COLUMNS))
-    for label, (*scores, mean) in PUBLISHED.items():
-        rows.append([label, *map(format_cell, scores), *extra, format_cell(mean)])
-    return rows
-
-
-def format_markdown(results: dict[str, Any]) -> str:
-    """Format the table and its notes as Markdown."""
-    header, *rows = build_table_rows(results)
-    rows = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows) + "\n" + " ".join(list_notes(results)) + "\n"
-
-
-def list_notes(results: dict[str, Any]) -> list[str]:
-    """List notes on how the scores were computed."""
-    notes = [
-        "Dev scores in percent: Matthews correlation for CoLA, Spearman for STS, accuracy for the rest; ± is the standard "
-        "deviation over seeds.",
-        "Published rows: the paper's tables, and the released models' dev scores.",
-    ]
-    if results["config"]["select"] == "best":
-        notes.append(
-            "Each run's epoch was selected on the dev rows that are scored here, which biases the scores upwards."
-        )
-    if "ensemble" in results:
-        notes.append(
-            "The runs of the ensemble were selected on the dev rows that are scored here, which biases the scores upwards."
-        )
-    if "wnli" in results["tasks"]:
-        notes.append("WNLI is scored by candidate antecedents.")
-    if results["intermediate"]:
-        notes.append("RTE and STS start from the model fine-tuned on MNLI.")
-    return notes
-
-
-def show_table(results: dict[str, Any]) -> None:
-    """Print the table and its notes; a row is one line, whatever the width of the terminal."""
-    show_rows(build_table_rows(results))
-    for note in list_notes(results):
-        console.print(note, markup=False)

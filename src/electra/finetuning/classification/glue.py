@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from electra.errors import DataError, UsageError
+from electra.finetuning.classification.baselines import score_baselines
 from electra.finetuning.classification.inference import (
     EXPORT_HINT,
     HEAD_KIND,
@@ -100,6 +101,7 @@ def build_glue_spec(name: str) -> TaskSpec:
         list_data_folders=lambda data: list_data_folders(name, data),
         saved=SavedClassification,
         predict_options=frozenset({"text", "text_pair"}),
+        score_baselines=score_baselines,
         head=HEAD_KIND,
         export=export_head,
         export_hint=EXPORT_HINT,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from electra.errors import DataError, UsageError
+from electra.finetuning.classification.baselines import score_baselines
 from electra.finetuning.classification.heads import LabelKind
 from electra.finetuning.classification.inference import (
     EXPORT_HINT,
@@ -156,6 +157,7 @@ TABLE = TaskSpec(
     options=frozenset({"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "swap_pairs"}),
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
+    score_baselines=score_baselines,
     head=HEAD_KIND,
     export=export_head,
     export_hint=EXPORT_HINT,

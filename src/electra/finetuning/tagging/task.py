@@ -4,6 +4,7 @@ The tags are chunks, entities, parts of speech, or those of a file of the user.
 """
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -118,9 +119,28 @@ class Tagging:
         Raises:
             DataError: the split is missing or has no tags.
         """
+        return self._score_tags(split, self.decode_tags(split, outputs))
+
+    def score_baselines(self, split: str) -> dict[str, dict[str, float]]:
+        """Score each word's most frequent tag in train, for an unknown word the most frequent tag of all."""
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for sentence in self._get_sentences("train"):
+            for word, tag in zip(sentence.words, self._get_gold_tags(sentence), strict=True):
+                counts[word][tag] += 1
+        best = {word: each.most_common(1)[0][0] for word, each in counts.items()}
+        most_frequent = sum(counts.values(), Counter()).most_common(1)[0][0]
+        predicted = [
+            [best.get(word, most_frequent) for word in sentence.words] for sentence in self._get_sentences(split)
+        ]
+        return {"most frequent tag of a word": self._score_tags(split, [self._repair(tags) for tags in predicted])}
+
+    def _repair(self, tags: list[str]) -> list[str]:
+        """Make tags that mark spans valid."""
+        return tags if self.scheme == PLAIN else list(repair_bio(tags))
+
+    def _score_tags(self, split: str, predicted: list[list[str]]) -> dict[str, float]:
         check_tagged(self._get_sentences(split), split)
         gold = [list(self._get_gold_tags(sentence)) for sentence in self._get_sentences(split)]
-        predicted = self.decode_tags(split, outputs)
         pairs = [pair for tags in zip(gold, predicted, strict=True) for pair in zip(*tags, strict=True)]
         scores = {"accuracy": 100 * sum(target == tag for target, tag in pairs) / len(pairs)}
         if self.scheme != PLAIN:
@@ -141,7 +161,7 @@ class Tagging:
     def decode_tags(self, split: str, outputs: Outputs) -> list[list[str]]:
         """Decode a tag for every word of every sentence; tags that mark spans are made valid by `repair_bio`."""
         decoded = decode_windows(self._get_sentences(split), self.get_windows(split), outputs, self.labels)
-        return decoded if self.scheme == PLAIN else [list(repair_bio(tags)) for tags in decoded]
+        return [self._repair(tags) for tags in decoded]
 
     def get_logits(self, split: str, outputs: Outputs) -> None:
         """Return None: there are no ensembles."""
@@ -225,6 +245,7 @@ def build_tagging_spec(spans: bool | None, options: frozenset[str]) -> TaskSpec:
         options=options,
         saved=SavedTagging,
         predict_options=frozenset({"form"}),
+        score_baselines=lambda task, split: task.score_baselines(split),
         head=HEAD_KIND,
         export=export_head,
         from_hugging_face=from_hugging_face,

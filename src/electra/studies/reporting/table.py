@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from electra.finetuning.benchmark.grid import COLUMNS
+from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.evaluation.sentence_scores import METHODS
