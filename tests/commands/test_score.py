@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from support.errors import fails, raises
+from support.toy import TINY_RUN
 from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining
 
 import electra
@@ -261,3 +262,36 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
     fails(["evaluate", finished, *pairs, "--data", "d"], "conflicting-options", "--data", "--minimal-pairs")
     fails(["evaluate", finished, *pairs, "--out", ""], "empty-option", "--out")
     fails(["evaluate", finished, "--threads", "2"], "meaningless-option", "--threads", "--minimal-pairs")
+
+
+@pytest.mark.slow
+def test_a_discriminator_that_predicts_tokens_scores_by_its_own_head(text: Path, tmp_path: Path) -> None:
+    """With `--remask.weight`; transformers' masked LM loads the discriminator's directory."""
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **TINY_RUN, remask={"weight": 1.0})
+    directory = tmp_path / "run/discriminator"
+    tokenizer, masked_lm = (
+        AutoTokenizer.from_pretrained(directory),
+        ElectraForMaskedLM.from_pretrained(directory).eval(),
+    )
+    sentence = SENTENCES[0]
+    ids = tokenizer(sentence, return_tensors="pt")["input_ids"]
+    expected = 0.0
+    for position in range(1, ids.shape[1] - 1):
+        masked = ids.clone()
+        masked[0, position] = tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = masked_lm(masked).logits[0, position].double()
+        expected += float(logits.log_softmax(0)[ids[0, position]])
+    (row,) = electra.score(sentence, model=tmp_path / "run")
+    assert row["masked-lm"]["total"] == pytest.approx(expected, rel=1e-5)
+    (alone,) = electra.score(sentence, model=directory)
+    assert {name: alone[name] for name in ("masked-lm", "discriminator")} == {
+        name: row[name] for name in ("masked-lm", "discriminator")
+    }
+    assert row["both"] == score_by_generator(tmp_path / "run", sentence)
+
+
+def score_by_generator(run: Path, sentence: str) -> dict[str, float]:
+    """Appendix G's score from the two networks of a run by transformers."""
+    total = score_by_transformers(run, sentence)["both"]
+    return {"total": pytest.approx(total, rel=1e-5), "mean": pytest.approx(total / 5, rel=1e-5)}

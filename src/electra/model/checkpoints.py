@@ -76,8 +76,13 @@ def save_pretrained(
     head: str,
     pad_id: int,
     more: Mapping[str, Any] | None = None,
+    other_heads: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> None:
-    """Write `config.json`, with the entries of `more`, and `model.safetensors` for Hugging Face's `from_pretrained`."""
+    """Write `config.json`, with the entries of `more`, and `model.safetensors` for Hugging Face's `from_pretrained`.
+
+    `other_heads` (kind of head -> state of a network with the same encoder) are saved too: classes with these heads can load
+    the directory.
+    """
     architecture = ARCHITECTURES[config.architecture]
     names = architecture.config_names
     hf_config = {
@@ -90,7 +95,10 @@ def save_pretrained(
         **(more or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)
-    write_tensors(directory / "model.safetensors", to_hf(state, config, head), {"format": "pt"})
+    weights = to_hf(state, config, head)
+    for kind, other in (other_heads or {}).items():
+        weights |= to_hf(other, config, kind)
+    write_tensors(directory / "model.safetensors", weights, {"format": "pt"})
     (directory / "config.json").write_text(json.dumps(hf_config, indent=2, sort_keys=True) + "\n")
 
 

@@ -163,14 +163,16 @@ def save_networks(
     """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
     main = "discriminator" if model.target.head == "replaced-token" else "masked_lm"
-    networks = {main: (model.target.network, model.target.head)}
+    own = getattr(model.target, "masked_lm", None)  # a discriminator that predicts masked tokens too
+    heads = {"masked-lm": own.state_dict()} if own is not None else {}
+    networks = {main: (model.target.network, model.target.head, heads)}
     if model.generator is not None:
-        networks["generator"] = (model.generator, "masked-lm")
-    for name, (network, head) in networks.items():
+        networks["generator"] = (model.generator, "masked-lm", {})
+    for name, (network, head, other_heads) in networks.items():
         path, temporary = directory.path / name, directory.path / f".writing-{name}"
         with convert_os_errors(path):
             shutil.rmtree(temporary, ignore_errors=True)
-            save_pretrained(temporary, network.state_dict(), network.config, head, tokenizer.pad_id, more)
+            save_pretrained(temporary, network.state_dict(), network.config, head, tokenizer.pad_id, more, other_heads)
             tokenizer.save(temporary, network.config.max_positions)
             write_model_card(temporary, build_card(name, head))
             shutil.rmtree(path, ignore_errors=True)

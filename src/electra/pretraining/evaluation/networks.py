@@ -32,6 +32,8 @@ class PretrainedNetworks:
     """Directory of the discriminator or main encoder."""
     is_electra: bool
     """The main network is a discriminator; otherwise it is a masked language model."""
+    predicts_tokens: bool
+    """The main network has the head of a masked language model, a discriminator beside its own."""
     config: PretrainConfig | None
     """Configuration of the run; None for other directories."""
 
@@ -89,7 +91,7 @@ def find_networks(model: Path) -> PretrainedNetworks:
             f"{main}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name a run of "
             "electra pretrain, or a masked language model",
         )
-    return PretrainedNetworks(model, main, "replaced-token" in heads, config)
+    return PretrainedNetworks(model, main, "replaced-token" in heads, "masked-lm" in heads, config)
 
 
 def load_generator(found: PretrainedNetworks, tokenizer: Tokenizer) -> MaskedLM | None:

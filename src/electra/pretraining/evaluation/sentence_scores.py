@@ -46,13 +46,15 @@ class Scorer:
 
     tokenizer: Tokenizer
     masked_lm: MaskedLM | None
-    discriminator: Discriminator | None
-    formula: Formula | None
+    """The main encoder where it predicts masked tokens, otherwise the generator."""
+    discriminator: Discriminator | None = None
+    generator: MaskedLM | None = None
+    formula: Formula | None = None
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that the networks can compute, by name."""
-        networks = {"discriminator": self.discriminator, "masked-lm": self.masked_lm}
+        networks = {"discriminator": self.discriminator, "masked-lm": self.masked_lm, "generator": self.generator}
         return tuple(
             name
             for name, method in METHODS.items()
@@ -62,7 +64,7 @@ class Scorer:
     @property
     def max_positions(self) -> int:
         """Tokens of the longest input."""
-        networks = (self.masked_lm, self.discriminator)
+        networks = (self.masked_lm, self.discriminator, self.generator)
         return min(network.config.max_positions for network in networks if network is not None)
 
 
@@ -92,7 +94,8 @@ def load_scorer(model: Path, mask_fraction: float | None = None) -> Scorer:
     tokenizer = load_tokenizer(found.main)
     if not found.is_electra:
         found.check_masked_lm(mask_fraction)
-        return Scorer(tokenizer, load_network(found.main, MaskedLM, "masked-lm", tokenizer).eval(), None, None)
+        return Scorer(tokenizer, load_network(found.main, MaskedLM, "masked-lm", tokenizer).eval())
+    own = load_network(found.main, MaskedLM, "masked-lm", tokenizer).eval() if found.predicts_tokens else None
     discriminator = load_network(found.main, Discriminator, "replaced-token", tokenizer).eval()
     generator = load_generator(found, tokenizer)
     if generator is None:
@@ -100,10 +103,10 @@ def load_scorer(model: Path, mask_fraction: float | None = None) -> Scorer:
             raise UsageError(
                 "meaningless-option", f"--mask-fraction applies to both networks; {model} has no generator"
             )
-        return Scorer(tokenizer, None, discriminator, None)
+        return Scorer(tokenizer, own, discriminator)
     known = found.config is not None or mask_fraction is not None
     formula = Formula(*resolve_sampling(found, mask_fraction)) if known else None
-    return Scorer(tokenizer, generator.eval(), discriminator, formula)
+    return Scorer(tokenizer, own or generator.eval(), discriminator, generator.eval(), formula)
 
 
 def check_methods(scorer: Scorer, methods: Sequence[str], model: str) -> tuple[str, ...]:
@@ -185,7 +188,7 @@ class TokenScores(NamedTuple):
     masked_lm: Float[Tensor, " N"]
     """The masked LM's log-probability of the token, with this token masked."""
     sampled: Float[Tensor, " N"]
-    """The same as in sampling: without [MASK], at the temperature of pre-training."""
+    """The generator's, as in sampling: without [MASK], at the temperature of pre-training."""
 
 
 def number_sentences(encoded: Sequence[list[int]]) -> Int64[Tensor, " N"]:
@@ -200,12 +203,14 @@ def compute_token_scores(
     runtime: Runtime,
     progress: Callable[[int, str], None],
 ) -> TokenScores:
-    """Run the networks (discriminator, masked LM) on tokenized sentences."""
+    """Run the networks (discriminator, masked LM, generator) on tokenized sentences."""
     lengths = torch.tensor([len(ids) for ids in encoded])
     starts = (lengths - 2).cumsum(0) - (lengths - 2)
-    # The masked LM reads a sentence once for each of its tokens.
-    work = {"discriminator": int(lengths.sum()), "masked-lm": int((lengths * (lengths - 2)).sum())}
-    total, done = sum(work[network] for network in networks), 0
+    predictors = {"masked-lm": scorer.masked_lm, "generator": scorer.generator}
+    wanted = {predictors[network] for network in networks if network in predictors}  # one, if they are the same
+    # A masked LM reads a sentence once for each of its tokens.
+    passes = [lengths * ("discriminator" in networks), *(lengths * (lengths - 2) for _ in wanted)]
+    total, done = sum(int(each.sum()) for each in passes), 0
     number = int((lengths - 2).sum())
     replaced, masked_lm, sampled = (torch.zeros(number) for _ in range(3))
     if "discriminator" in networks:
@@ -216,10 +221,15 @@ def compute_token_scores(
                 replaced[starts[row] : starts[row] + length] = each[1 : length + 1]
             done += int(batch.lengths.sum())
             progress(100 * done // total, "discriminator")
-    if "masked-lm" in networks:
+    for network in wanted:
+        assert network is not None
         for rows, batch, positions, targets in iterate_masked(encoded, scorer.tokenizer):
             tokens = starts[rows] + positions[:, 0] - 1
-            masked_lm[tokens], sampled[tokens] = compute_masked_scores(scorer, batch, positions, targets, runtime)
+            log_p, log_sampled = compute_masked_scores(network, scorer, batch, positions, targets, runtime)
+            if network is scorer.masked_lm:
+                masked_lm[tokens] = log_p
+            if network is scorer.generator:
+                sampled[tokens] = log_sampled
             done += int(batch.lengths.sum())
             progress(100 * done // total, "masked LM")
     return TokenScores(replaced, masked_lm, sampled)
@@ -235,11 +245,15 @@ def compute_replaced_logits(scorer: Scorer, batch: Batch, runtime: Runtime) -> F
 
 @torch.inference_mode()
 def compute_masked_scores(
-    scorer: Scorer, batch: Batch, positions: Int64[Tensor, "B 1"], targets: Int64[Tensor, "B 1"], runtime: Runtime
+    network: MaskedLM,
+    scorer: Scorer,
+    batch: Batch,
+    positions: Int64[Tensor, "B 1"],
+    targets: Int64[Tensor, "B 1"],
+    runtime: Runtime,
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Compute the last two fields of `TokenScores` for one masked token in each row, on the CPU."""
-    assert scorer.masked_lm is not None
-    network, batch = scorer.masked_lm.to(runtime.device), batch.to(runtime.device)
+    network, batch = network.to(runtime.device), batch.to(runtime.device)
     positions, targets = positions.to(runtime.device), targets.to(runtime.device)
     logits = network(batch.input_ids, batch.token_type_ids, batch.attention_mask, positions)[:, 0].float()
     log_p = logits.log_softmax(-1).gather(1, targets)[:, 0]
@@ -269,6 +283,6 @@ class Method:
 METHODS = {
     "discriminator": Method(("discriminator",), lambda scorer, tokens: F.logsigmoid(-tokens.replaced)),
     "masked-lm": Method(("masked-lm",), lambda scorer, tokens: tokens.masked_lm),
-    "both": Method(("discriminator", "masked-lm"), join_networks),
+    "both": Method(("discriminator", "generator"), join_networks),
 }
 """Methods by name; "both" also needs `Scorer.formula`."""

@@ -24,7 +24,6 @@ def elements(scale: Scale) -> Study:
         "mlm": (BERT, set_objective(config, "mlm")),
         "unigram": ("ELECTRA, unigram generator", unigram),
         **{f"trunk-{w:g}": (f"one trunk, loss weight {w:g}", replace(trunk, loss_weight=w)) for w in WEIGHTS},
-        "remask": ("ELECTRA, predicts masked tokens too", remask),
         **{
             f"remask-{w:g}": (f"ELECTRA, predicts masked tokens too, loss weight {w:g}", replace(remask, loss_weight=w))
             for w in WEIGHTS
