@@ -266,8 +266,8 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_discriminator_that_predicts_tokens_scores_by_its_own_head(text: Path, tmp_path: Path) -> None:
-    """With `--remask.weight`; transformers' masked LM loads the discriminator's directory."""
-    electra.pretrain(str(text), out=str(tmp_path / "run"), **TINY_RUN, remask={"weight": 1.0})
+    """With `--token-prediction.masked`; transformers' masked LM loads the discriminator's directory."""
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **TINY_RUN, token_prediction={"masked": 1.0})
     directory = tmp_path / "run/discriminator"
     tokenizer, masked_lm = (
         AutoTokenizer.from_pretrained(directory),

@@ -19,7 +19,7 @@ from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.objectives.targets import ContrastConfig, RemaskConfig
+from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 
 METHODS: dict[str, dict[str, Any]] = {
     "adversarial": {"generator": GeneratorConfig(training="adversarial")},
@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "hard": {"masking": MaskingConfig(strategy="hard")},
     "with replacement": {"masking": MaskingConfig(with_replacement=True)},
     "contrast": {"contrast": ContrastConfig(weight=1.0)},
-    "remask": {"remask": RemaskConfig(weight=1.0)},
+    "token prediction": {"token_prediction": TokenPredictionConfig(masked=1.0, filled=1.0)},
     "no copies": {"objective": "all-tokens-mlm", "copies": False},
 }
 

@@ -51,7 +51,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "generator.tying embeddings",
         "--generator.tying none",
     ),
-    "--remask.weight 1 --objective mlm": ("remask.weight", "--objective mlm"),
+    "--token-prediction.masked 1 --objective mlm": ("token_prediction", "--objective mlm"),
     "--contrast.weight 1 --objective mlm": ("contrast.weight", "--objective mlm"),
     "--masking.strategy hard --generator.kind unigram": (
         "masking.strategy hard",
@@ -82,7 +82,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
 """Both options, and options of a valid alternative."""
 
 INVALID: dict[str, tuple[str, ...]] = {
-    "--remask.weight -1": ("out-of-range", "--remask.weight", "-1.0"),
+    "--token-prediction.filled -1": ("out-of-range", "--token-prediction.filled", "-1.0"),
     "--contrast.weight -1": ("out-of-range", "contrast.weight", "-1.0"),
     "--loss-weight -5": ("out-of-range", "--loss-weight", "-5.0"),
     "--contrast.unchanged 1": ("out-of-range", "contrast.unchanged", "1.0"),

@@ -44,9 +44,13 @@ METHODS = {
     "never-original": ({"generator.exclude_original_token": True}, "auc", {"discriminator", "generator"}),
     "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
-    "remask": ({"remask.weight": 1.0}, "auc", {"discriminator", "generator"}),
-    "remask-trunk": (
-        {"remask.weight": 1.0, "generator.tying": "all", "generator.size": 1.0, "loss_weight": 5.0},
+    "token-prediction": (
+        {"token_prediction.masked": 1.0, "token_prediction.filled": 2.0},
+        "auc",
+        {"discriminator", "generator"},
+    ),
+    "token-prediction-trunk": (
+        {"token_prediction.masked": 1.0, "generator.tying": "all", "generator.size": 1.0, "loss_weight": 5.0},
         "auc",
         {"discriminator", "generator"},
     ),

@@ -86,11 +86,11 @@ def test_logs_and_checkpoints_at_different_steps(text: Path, tmp_path: Path, tin
     "options",
     [
         {"generator": {"training": "adversarial"}},
-        {"contrast": {"weight": 1.0}, "remask": {"weight": 1.0}},
+        {"contrast": {"weight": 1.0}, "token_prediction": {"masked": 1.0, "filled": 1.0}},
         {"masking": {"strategy": "hard"}},
         {"objective": "all-tokens-mlm"},
     ],
-    ids=["adversarial", "contrast and remask", "hard", "copy mechanism"],
+    ids=["adversarial", "contrast and token prediction", "hard", "copy mechanism"],
 )
 def test_every_parameter_has_a_gradient(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """Distributed training fails if a parameter has no gradient in a step."""

@@ -19,7 +19,7 @@ from electra.pretraining.objectives.masking import (
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
-from electra.pretraining.objectives.targets import ContrastConfig, RemaskConfig
+from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 from electra.seeding import Stream, derive_row_keys
 from electra.train.checkpoint import Checkpoints
 from electra.train.optimizer import OptimizerConfig, build_optimizer
@@ -41,7 +41,7 @@ def model(
     generator: GeneratorConfig | None = None,
     contrast: ContrastConfig | None = None,
     copies: bool = True,
-    remask: RemaskConfig | None = None,
+    token_prediction: TokenPredictionConfig | None = None,
 ) -> PretrainingModel:
     """A model of any objective; `size` is the generator's, if nothing else is said of it. Counts: id 5 once, 6 twice, ..."""
     torch.manual_seed(seed)
@@ -56,7 +56,7 @@ def model(
             unigrams,
             contrast or ContrastConfig(),
             copies,
-            remask or RemaskConfig(),
+            token_prediction or TokenPredictionConfig(),
         )
     )
 

@@ -66,5 +66,5 @@ def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[T
         unigrams,
         config.contrast,
         copies=config.copy is not False,
-        remask=config.remask,
+        token_prediction=config.token_prediction,
     )

@@ -14,7 +14,7 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.objectives.targets import ContrastConfig, RemaskConfig
+from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.validation import check_generator, check_procedure, check_task
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig
@@ -84,8 +84,8 @@ class PretrainConfig:
     """Which tokens are masked."""
     contrast: ContrastConfig = field(default_factory=ContrastConfig)
     """An additional sentence-level loss (Appendix H)."""
-    remask: RemaskConfig = field(default_factory=RemaskConfig)
-    """Masked-token prediction by the discriminator too."""
+    token_prediction: TokenPredictionConfig = field(default_factory=TokenPredictionConfig)
+    """Prediction of tokens by the discriminator too."""
     length_warmup: LengthWarmup = field(default_factory=LengthWarmup)
     """Train on short sequences first."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -124,7 +124,7 @@ class PretrainConfig:
                 "whose number varies by batch; leave one of them out",
             )
         check_generator(self.objective, self.model, self.generator)
-        check_task(self.objective, self.generator, self.masking, self.contrast, self.remask, bool(self.copy))
+        check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)
 

@@ -11,7 +11,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.masking import count_masked_in_row
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
-from electra.pretraining.objectives.targets import ContrastConfig, RemaskConfig
+from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 from electra.train.checkpoint import TrainingState
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def configure_stage_one(config: PretrainConfig) -> PretrainConfig:
         generator=GeneratorConfig(),
         masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
         contrast=ContrastConfig(),
-        remask=RemaskConfig(),
+        token_prediction=TokenPredictionConfig(),
     )
 
 

@@ -10,7 +10,7 @@ from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES
-from electra.pretraining.objectives.targets import ContrastConfig, RemaskConfig
+from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
@@ -82,7 +82,7 @@ def check_task(
     generator: GeneratorConfig,
     masking: MaskingConfig,
     contrast: ContrastConfig,
-    remask: RemaskConfig,
+    token_prediction: TokenPredictionConfig,
     copies: bool,
 ) -> None:
     """Raise a `UsageError` for options that conflict with the objective or with the masking strategy."""
@@ -107,8 +107,8 @@ def check_task(
                 f"contrast.weight needs a discriminator, and --objective {objective} has none; use --objective electra",
             ),
             (
-                remask.weight > 0 and not discriminates,
-                f"remask.weight needs a discriminator, and --objective {objective} has none; use --objective electra",
+                token_prediction.any and not discriminates,
+                f"token_prediction needs a discriminator, and --objective {objective} has none; use --objective electra",
             ),
             (
                 masking.strategy == "hard" and has_generator and generator.kind != "masked-lm",

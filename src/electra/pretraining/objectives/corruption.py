@@ -64,8 +64,10 @@ class CorruptedBatch(NamedTuple):
     """Output of the generator, if it is a network."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
+    filled: MaskedPositions | None = None
+    """The masked positions, which have new tokens; set by `electra.pretraining.objectives.model.PretrainingModel`."""
     remasked: MaskedPositions | None = None
-    """Positions with [MASK], which the discriminator predicts (`electra.pretraining.objectives.targets.RemaskConfig`)."""
+    """Other positions, with [MASK] (`electra.pretraining.objectives.targets.TokenPredictionConfig.masked`)."""
 
     def mask(self, at: MaskedPositions, mask_id: int) -> "CorruptedBatch":
         """Return the batch with [MASK] at these positions."""

@@ -67,7 +67,10 @@ ALL_TOKENS_METRICS = {
     "restored": Metric("accuracy at the replaced tokens", "tokens", "replaced tokens restored"),
 }
 DETECTION_METRICS = {
-    "remasked_loss": describe_loss("discriminator: -log probability of the tokens masked in its input", "remasked"),
+    "masked_prediction_loss": describe_loss(
+        "discriminator: -log probability of the tokens masked in its input", "masked"
+    ),
+    "filled_prediction_loss": describe_loss("discriminator: -log probability of the tokens that were filled", "filled"),
     "sentence_loss": describe_loss('sentence task: cross-entropy of "is any token replaced?"', "sentence"),
     "replaced": Metric("share of tokens replaced", "masked", "tokens replaced"),
     "discriminator_loss": describe_loss("discriminator: cross-entropy per scored token"),

@@ -54,8 +54,8 @@ class PretrainingModel(nn.Module):
         self.spec = spec
         self.target = TARGETS[spec.objective.target](spec)
         self.corruption = CORRUPTIONS[spec.objective.corruption](spec, self.target.network)
-        if spec.remask.weight and spec.generator.tying == "all" and isinstance(self.target, ReplacedTokenDetection):
-            self.target.masked_lm = self.generator  # one head for both predictions
+        if spec.generator.tying == "all" and isinstance(self.target, ReplacedTokenDetection) and self.target.masked_lm:
+            self.target.masked_lm = self.generator  # one head for all predictions of tokens
         self.strategy = MASKING[spec.masking.strategy](spec.masking, spec.main.embedding_size, spec.unigrams)
         spec.objective.check_listed(self.loss_terms)
         initialize(self, spec.main.initializer_range, spec.main.embedding_initializer_range)
@@ -113,7 +113,7 @@ class PretrainingModel(nn.Module):
         weights = self.strategy(batch.input_ids, word) if self.training else None
         sampling_weights = None if weights is None else weights.detach()
         masked = sample_positions(candidates, number, masking, batch.row_keys, sampling_weights)
-        corrupted = self.corruption(batch, masked)
+        corrupted = self.corruption(batch, masked)._replace(filled=masked)
         if self.spec.contrast.weight and self.training:
             corrupted = corrupted.restore_rows(batch, self.spec.contrast.unchanged)
 
@@ -121,7 +121,7 @@ class PretrainingModel(nn.Module):
             return sample_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
         # Not on held-out text: its metrics are those of an input without [MASK].
-        if self.spec.remask.weight and self.training:
+        if self.spec.token_prediction.masked and self.training:
             corrupted = corrupted.mask(sample_others(), self.spec.vocabulary.mask_id)
         at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
         prediction = self.target(batch, corrupted, at)

@@ -29,9 +29,9 @@ from electra.pretraining.objectives.targets import (
     AllTokensPrediction,
     ContrastConfig,
     MaskedTokenPrediction,
-    RemaskConfig,
     ReplacedTokenDetection,
     Target,
+    TokenPredictionConfig,
 )
 from electra.text.coverage import MAX_UNKNOWN
 
@@ -139,7 +139,7 @@ class ObjectiveSpec:
     contrast: ContrastConfig
     copies: bool
     """Whether the target every-token has the copy mechanism."""
-    remask: RemaskConfig = field(default_factory=RemaskConfig)
+    token_prediction: TokenPredictionConfig = field(default_factory=TokenPredictionConfig)
 
     @property
     def frequent_unk(self) -> int | None:
@@ -175,7 +175,7 @@ CORRUPTIONS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {
     "masks": lambda spec, main: MaskTokens(spec.masking, spec.vocabulary.mask_id, spec.vocabulary.size),
 }
 TARGETS: dict[str, Callable[[ObjectiveSpec], Target]] = {
-    "replaced": lambda spec: ReplacedTokenDetection(Discriminator(spec.main), spec.contrast, spec.remask),
+    "replaced": lambda spec: ReplacedTokenDetection(Discriminator(spec.main), spec.contrast, spec.token_prediction),
     "token": lambda spec: MaskedTokenPrediction(MaskedLM(spec.main), spec.frequent_unk),
     "every-token": lambda spec: AllTokensPrediction(MaskedLM(spec.main), spec.copies),
 }

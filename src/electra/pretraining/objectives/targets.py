@@ -46,19 +46,26 @@ class ContrastConfig:
 
 
 @dataclass(frozen=True)
-class RemaskConfig:
-    """Masked-token prediction by the discriminator, in the same forward pass as replaced token detection.
+class TokenPredictionConfig:
+    """Prediction of original tokens by the discriminator, in the same forward pass as replaced token detection.
 
-    In training, other random positions of its input become [MASK], as many as the generator fills. There it predicts the
-    original token; at the other positions it detects replaced tokens. With `generator.tying all` the generator's head predicts
-    these tokens too.
+    With `generator.tying all` the generator's head predicts them, otherwise a head of the discriminator's own.
     """
 
-    weight: float = 0.0
-    """Weight of its loss; 0: no such task."""
+    masked: float = 0.0
+    """Weight of masked-token prediction: in training, other random positions of the input become [MASK], as many as the
+    generator fills; there the original token is predicted, and no replaced token is detected. 0: no such task."""
+    filled: float = 0.0
+    """Weight of predicting the original token at the positions that the generator fills, whether its token is replaced or not
+    (corrective language modeling, Meng et al., 2021, without a copy mechanism). 0: no such task."""
 
     def __post_init__(self) -> None:
-        check_range(self, "remask", "weight", at_least=0, at_most=10**6)
+        check_range(self, "token_prediction", "masked", "filled", at_least=0, at_most=10**6)
+
+    @property
+    def any(self) -> bool:
+        """Whether the discriminator predicts tokens."""
+        return self.masked > 0 or self.filled > 0
 
 
 class Prediction(NamedTuple):
@@ -103,15 +110,22 @@ class ReplacedTokenDetection(Target):
     network: Discriminator
     loss_name = "discriminator_loss"
 
-    def __init__(self, network: Discriminator, contrast: ContrastConfig, remask: RemaskConfig = RemaskConfig()) -> None:
+    def __init__(
+        self,
+        network: Discriminator,
+        contrast: ContrastConfig,
+        token_prediction: TokenPredictionConfig = TokenPredictionConfig(),
+    ) -> None:
         super().__init__()
         self.network = network
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
-        self.masked_lm = MaskedLM(network.config, encoder=network.encoder) if remask.weight else None
-        """Predicts the tokens of `CorruptedBatch.remasked`, with the discriminator's encoder."""
+        self.masked_lm = MaskedLM(network.config, encoder=network.encoder) if token_prediction.any else None
+        """Predicts tokens with the discriminator's encoder."""
+        self.token_prediction = token_prediction
         terms = {
             "sentence_loss": LossTerm("sequences", contrast.weight),
-            "remasked_loss": LossTerm("others", remask.weight),
+            "masked_prediction_loss": LossTerm("others", token_prediction.masked),
+            "filled_prediction_loss": LossTerm("masked", token_prediction.filled),
         }
         self.loss_terms = {name: term for name, term in terms.items() if term.weight}
 
@@ -139,13 +153,16 @@ class ReplacedTokenDetection(Target):
                 score, replaced.any(1).float(), reduction="none"
             )
         if remasked is not None:
-            losses["remasked_loss"] = self._predict_remasked(batch, remasked, hidden)
+            losses["masked_prediction_loss"] = self._predict_tokens(batch, remasked, hidden)
+        if self.token_prediction.filled and self.training:
+            assert corrupted.filled is not None
+            losses["filled_prediction_loss"] = self._predict_tokens(batch, corrupted.filled, hidden)
         return Prediction(logits, losses, sums)
 
-    def _predict_remasked(
+    def _predict_tokens(
         self, batch: Batch, at: MaskedPositions, hidden: Float[Tensor, "B L H"]
     ) -> Float[Tensor, "B K"]:
-        """Return the loss of each token that is masked in the discriminator's input; 0 at unused slots."""
+        """Return the loss of the original token at each position; 0 at unused slots."""
         assert self.masked_lm is not None
         features = hidden.gather(1, at.positions[..., None].expand(-1, -1, hidden.shape[-1]))
         _, scores = self.masked_lm(hidden=features, targets=batch.input_ids.gather(1, at.positions))
@@ -160,7 +177,8 @@ class ReplacedTokenDetection(Target):
         if self.sentence is not None:
             parts["sentence head"] = 2 * config.hidden_size
         if self.masked_lm is not None:
-            parts["masked-LM head"] = predictions * masked_lm_head_flops(config)
+            tasks = (self.token_prediction.masked > 0) + (self.token_prediction.filled > 0)
+            parts["masked-LM head"] = tasks * predictions * masked_lm_head_flops(config)
         return Cost(parts)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from electra.pretraining.objectives.targets import TokenPredictionConfig
 from electra.studies.catalog.variants import BERT, ELECTRA, compute_budget_flops, set_full_size, set_objective
 from electra.studies.scales import Scale
 from electra.studies.study import Study, Variant
@@ -14,8 +15,8 @@ def elements(scale: Scale) -> Study:
     """Ways to let replaced token detection learn more at small budgets, one at a time, compared with ELECTRA and BERT."""
     config = scale.config
     trunk = replace(config, generator=replace(set_full_size(config.generator), tying="all"))
-    remask = replace(config, remask=replace(config.remask, weight=1.0))
-    both = replace(trunk, remask=remask.remask)
+    masked, filled = TokenPredictionConfig(masked=1.0), TokenPredictionConfig(filled=1.0)
+    both = TokenPredictionConfig(masked=1.0, filled=1.0)
     muon = replace(config, optimizer=replace(config.optimizer, kind="muon"))
     wsd = replace(config, schedule=replace(config.schedule, kind="wsd"))
     unigram = replace(config, generator=replace(config.generator, kind="unigram"))
@@ -24,12 +25,19 @@ def elements(scale: Scale) -> Study:
         "mlm": (BERT, set_objective(config, "mlm")),
         "unigram": ("ELECTRA, unigram generator", unigram),
         **{f"trunk-{w:g}": (f"one trunk, loss weight {w:g}", replace(trunk, loss_weight=w)) for w in WEIGHTS},
+        "masked": ("ELECTRA, predicts masked tokens too", replace(config, token_prediction=masked)),
+        "filled": ("ELECTRA, predicts filled tokens too", replace(config, token_prediction=filled)),
+        "both": ("ELECTRA, predicts masked and filled tokens too", replace(config, token_prediction=both)),
         **{
-            f"remask-{w:g}": (f"ELECTRA, predicts masked tokens too, loss weight {w:g}", replace(remask, loss_weight=w))
-            for w in WEIGHTS
-        },
-        **{
-            f"remask-trunk-{w:g}": (f"one trunk, masks in both inputs, loss weight {w:g}", replace(both, loss_weight=w))
+            f"{name}-trunk-{w:g}": (
+                f"one trunk, predicts {label} tokens too, loss weight {w:g}",
+                replace(trunk, token_prediction=prediction, loss_weight=w),
+            )
+            for name, label, prediction in (
+                ("masked", "masked", masked),
+                ("filled", "filled", filled),
+                ("both", "masked and filled", both),
+            )
             for w in WEIGHTS
         },
         "electra-muon": ("ELECTRA, Muon", muon),

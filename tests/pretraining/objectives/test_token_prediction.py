@@ -1,4 +1,4 @@
-"""Masked-token prediction by the discriminator (`RemaskConfig`): its inputs, losses, gradients and cost."""
+"""Predictions of tokens by the discriminator (`TokenPredictionConfig`): its inputs, losses, gradients and cost."""
 
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ from support.tiny_models import ENCODER, MASK, batch, choose, model
 from electra.model.flops import masked_lm_head_flops
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, count_masked_in_row
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.targets import RemaskConfig
+from electra.pretraining.objectives.targets import TokenPredictionConfig
 
-REMASK = RemaskConfig(weight=2.0)
+BOTH = TokenPredictionConfig(masked=2.0, filled=3.0)
 NO_DROPOUT = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
 MASKING = MaskingConfig(fraction=0.25)
 TRUNK = GeneratorConfig(size=1.0, tying="all")
@@ -28,7 +28,7 @@ def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
 
 @pytest.mark.parametrize("generator", [None, TRUNK, GeneratorConfig(kind="unigram")], ids=["own", "trunk", "unigram"])
 def test_losses_equal_those_by_hand(generator: GeneratorConfig | None) -> None:
-    electra = model(remask=REMASK, masking=MASKING, encoder=NO_DROPOUT, generator=generator).train()
+    electra = model(token_prediction=BOTH, masking=MASKING, encoder=NO_DROPOUT, generator=generator).train()
     inputs = batch()
     output = electra(inputs)
     at, ids = output.corrupted.remasked, output.corrupted.input_ids
@@ -47,21 +47,24 @@ def test_losses_equal_those_by_hand(generator: GeneratorConfig | None) -> None:
     torch.testing.assert_close(output.losses["discriminator_loss"], expected)
     vocabulary_logits = electra.target.masked_lm(hidden=hidden)
     nll = F.cross_entropy(vocabulary_logits.flatten(0, 1), inputs.input_ids.flatten(), reduction="none")
-    torch.testing.assert_close(output.losses["remasked_loss"].sum(), (nll.view_as(ids) * remasked).sum())
+    nll = nll.view_as(ids)
+    torch.testing.assert_close(output.losses["masked_prediction_loss"].sum(), (nll * remasked).sum())
+    torch.testing.assert_close(output.losses["filled_prediction_loss"].sum(), (nll * masked_by_generator).sum())
 
     counts = electra.counts(inputs)
     loss, sums = electra(inputs, counts)
     parts = [
         50 * float(sums["discriminator_loss"]) / counts["tokens"],
         float(sums.get("generator_loss", torch.tensor(0.0))) / counts["masked"],
-        2 * float(sums["remasked_loss"]) / counts["others"],
+        2 * float(sums["masked_prediction_loss"]) / counts["others"],
+        3 * float(sums["filled_prediction_loss"]) / counts["masked"],
     ]
     assert float(loss.detach()) == pytest.approx(sum(parts))
 
 
 def test_detection_does_not_depend_on_remasked_positions() -> None:
     """The discriminator's loss has no gradient with respect to its logits there."""
-    electra = model(remask=REMASK, masking=MASKING).train()
+    electra = model(token_prediction=BOTH, masking=MASKING).train()
     output = electra(batch())
     assert output.corrupted.remasked is not None
     (gradient,) = torch.autograd.grad(output.losses["discriminator_loss"].sum(), output.prediction.logits)
@@ -71,32 +74,32 @@ def test_detection_does_not_depend_on_remasked_positions() -> None:
 
 
 def test_one_trunk_has_one_head_for_both_predictions() -> None:
-    trunk, alone = (model(remask=remask, generator=TRUNK, masking=MASKING) for remask in (REMASK, None))
+    trunk, alone = (model(token_prediction=config, generator=TRUNK, masking=MASKING) for config in (BOTH, None))
     assert trunk.target.masked_lm is trunk.generator
     assert sum(p.numel() for p in trunk.parameters()) == sum(p.numel() for p in alone.parameters())
     trunk.train()
     losses = trunk(batch()).losses
     weight = trunk.generator.head.dense.weight
-    for name in ("generator_loss", "remasked_loss"):
+    for name in ("generator_loss", "masked_prediction_loss", "filled_prediction_loss"):
         assert torch.autograd.grad(losses[name].sum(), weight, retain_graph=True)[0].any(), name
 
 
 def test_held_out_text_is_not_remasked() -> None:
-    electra, plain = (model(remask=remask, masking=MASKING).eval() for remask in (REMASK, None))
+    electra, plain = (model(token_prediction=config, masking=MASKING).eval() for config in (BOTH, None))
     plain.load_state_dict(electra.state_dict(), strict=False)
     ours, theirs = electra(batch()), plain(batch())
     assert ours.corrupted.remasked is None
-    assert "remasked_loss" not in ours.losses
+    assert not [name for name in ours.losses if "prediction" in name]
     assert torch.equal(ours.prediction.logits, theirs.prediction.logits)
     assert electra.metrics(ours.sums).keys() == plain.metrics(theirs.sums).keys()
 
 
 def test_weight_zero_changes_nothing() -> None:
-    off, plain = (model(remask=remask, masking=MASKING).train() for remask in (RemaskConfig(), None))
+    off, plain = (model(token_prediction=config, masking=MASKING).train() for config in (TokenPredictionConfig(), None))
     assert off.state_dict().keys() == plain.state_dict().keys()
     assert off(batch()).corrupted.remasked is None
 
 
 def test_the_head_costs_flops() -> None:
-    with_head, without = (model(remask=remask, masking=MASKING).row_flops(40) for remask in (REMASK, None))
-    assert with_head - without == 2 * count_masked_in_row(40, 0.25) * masked_lm_head_flops(ENCODER)
+    with_head, without = (model(token_prediction=config, masking=MASKING).row_flops(40) for config in (BOTH, None))
+    assert with_head - without == 2 * 2 * count_masked_in_row(40, 0.25) * masked_lm_head_flops(ENCODER)
