@@ -1,19 +1,21 @@
 """Display of the results of commands on the terminal: a function per command, of its return value and its options."""
 
 import json
+import math
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from electra.console import Output, console, format_count, show_rows
+
+if TYPE_CHECKING:
+    from electra.pretraining.evaluation.held_out import Sample
 
 
 def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show the held-out metrics, and sample sentences if this call finished the run."""
-    from electra.pretraining.export import show_metrics, show_samples
-
     if summary:  # it is empty in all processes but the main one
         show_metrics(summary["heldout"])
         show_samples(summary.get("samples", []))
@@ -21,8 +23,6 @@ def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> Non
 
 def show_evaluate(metrics: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show the held-out metrics, or the accuracies on minimal pairs by phenomenon."""
-    from electra.pretraining.export import show_metrics
-
     if "methods" not in metrics:
         show_metrics(metrics)
         return
@@ -51,9 +51,15 @@ def show_score(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) ->
 
 def show_evaluate_mlm(metrics: Mapping[str, float], options: Mapping[str, Any]) -> None:
     """Show the accuracies with their standard errors."""
-    from electra.pretraining.evaluation.mlm_accuracy import show_accuracies
+    from rich.table import Table
 
-    show_accuracies(metrics)
+    from electra.pretraining.evaluation.mlm_accuracy import DESCRIPTIONS
+
+    grid = Table(title="masked-LM accuracy", title_justify="left", show_header=False, box=None)
+    for name, description in DESCRIPTIONS.items():
+        if (share := metrics.get(name)) is not None:
+            grid.add_row(description, f"{share:.1%} ± {math.sqrt(share * (1 - share) / metrics['examples']):.1%}")
+    console.print(grid)
 
 
 def show_fill_mask(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
@@ -92,9 +98,9 @@ def show_finetune(summary: Mapping[str, Any], options: Mapping[str, Any]) -> Non
 
 def show_glue(results: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show a table of the scores, with those of the paper."""
-    from electra.finetuning.benchmark.score_table import show_table
+    from electra.finetuning.benchmark.score_table import build_table_rows, list_notes
 
-    show_table(results)
+    show_table("", build_table_rows(results), list_notes(results))
 
 
 def show_predict(predictions: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
@@ -115,16 +121,16 @@ def write_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def show_flops(counts: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show FLOPs and parameters by network and part."""
-    from electra.studies.paper.run_costs import show_counts
+    from electra.studies.paper.run_costs import format_counts
 
-    show_counts(counts)
+    show_table(*format_counts(counts))
 
 
 def show_paper_table(table: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show the computed numbers beside the published ones."""
-    from electra.studies.paper.computed_tables import show_table
+    from electra.studies.paper.computed_tables import format_table
 
-    show_table(table)
+    show_table(*format_table(table))
 
 
 def show_study(result: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -133,3 +139,39 @@ def show_study(result: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         show_rows(result["summary"])
     if result.get("failed"):
         raise SystemExit(1)
+
+
+def show_metrics(metrics: Mapping[str, float]) -> None:
+    """Show held-out metrics with their descriptions."""
+    from rich.table import Table
+
+    from electra.pretraining.objectives.spec import OBJECTIVES
+    from electra.pretraining.reporting.report import format_metrics
+
+    descriptions = {name: metric for row in OBJECTIVES.values() for name, metric in row.all_metrics.items()}
+    grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
+    for row in format_metrics(metrics, descriptions):
+        grid.add_row(*row)
+    console.print(grid)
+
+
+def show_samples(samples: Sequence["Sample"]) -> None:
+    """Show held-out sentences with the discriminator's probabilities."""
+    from electra.pretraining.reporting.report import format_sentence_markup
+
+    if samples:
+        console.print(
+            "Held-out sentences: each token with the probability that it was replaced; replaced tokens are marked."
+        )
+    for sample in samples:
+        console.print(format_sentence_markup(sample))
+        console.print()
+
+
+def show_table(heading: str, rows: Sequence[Sequence[str]], notes: Iterable[str]) -> None:
+    """Show a heading, if there is one, a table with a line per row at any width of the terminal, and notes."""
+    if heading:
+        console.print(heading, markup=False)
+    show_rows(rows)
+    for note in notes:
+        console.print(note, markup=False)

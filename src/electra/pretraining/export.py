@@ -3,16 +3,15 @@
 import logging
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 
 import electra
-from electra.console import console, format_count
+from electra.console import format_count
 from electra.data.loader import Batch, build_batch, evaluation_batches
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
@@ -22,12 +21,11 @@ from electra.model.encoder import EncoderConfig
 from electra.model.model_card import ModelCard, write_model_card
 from electra.pretraining.build import build_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.evaluation.held_out import Evaluation, Sample, collect_samples, evaluate
+from electra.pretraining.evaluation.held_out import Evaluation, collect_samples, evaluate
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.diagnostics import Finding, check_heldout, check_vocabulary
 from electra.pretraining.reporting.model_card import build_model_card
-from electra.pretraining.reporting.report import Report, format_metrics, format_sentence_markup, write_report
+from electra.pretraining.reporting.report import Report, format_metrics, write_report
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import find_trained_length
 from electra.runtime.setup import Runtime, start_runtime
@@ -217,23 +215,3 @@ def format_sizes(encoder: EncoderConfig) -> str:
         f"{format_count(encoder.num_heads, 'head')}, feed-forward {encoder.ffn_size:,}, "
         f"embeddings of {encoder.embedding_size:,}"
     )
-
-
-def show_metrics(metrics: Mapping[str, float]) -> None:
-    """Print the held-out metrics."""
-    descriptions = {name: metric for row in OBJECTIVES.values() for name, metric in row.all_metrics.items()}
-    grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for row in format_metrics(metrics, descriptions):
-        grid.add_row(*row)
-    console.print(grid)
-
-
-def show_samples(samples: Sequence[Sample]) -> None:
-    """Print held-out sentences with the discriminator's probabilities."""
-    if samples:
-        console.print(
-            "Held-out sentences: each token with the probability that it was replaced; replaced tokens are marked."
-        )
-    for sample in samples:
-        console.print(format_sentence_markup(sample))
-        console.print()

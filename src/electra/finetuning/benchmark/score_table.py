@@ -3,8 +3,6 @@
 import statistics
 from typing import Any
 
-from electra.console import console, show_rows
-
 COLUMNS = {
     "cola": "CoLA",
     "sst2": "SST",
@@ -108,10 +106,3 @@ def list_notes(results: dict[str, Any]) -> list[str]:
     if results["intermediate"]:
         notes.append("RTE and STS start from the model fine-tuned on MNLI.")
     return notes
-
-
-def show_table(results: dict[str, Any]) -> None:
-    """Print the table and its notes; a row is one line, whatever the width of the terminal."""
-    show_rows(build_table_rows(results))
-    for note in list_notes(results):
-        console.print(note, markup=False)

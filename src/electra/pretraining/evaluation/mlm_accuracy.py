@@ -1,20 +1,18 @@
 """Masked-LM accuracy on held-out text: of an ELECTRA, of its generator, and of a BERT (Appendix G)."""
 
 import logging
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Int64
-from rich.table import Table
 from torch import Tensor
 
 from electra.config.checks import check_number
-from electra.console import console, reading_progress
+from electra.console import reading_progress
 from electra.data.loader import Batch, evaluation_batches
 from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
@@ -149,12 +147,3 @@ def compute_accuracies(
         number += len(original)
         progress(number, "")
     return {**{name: count / number for name, count in correct.items()}, "examples": number, "candidates": candidates}
-
-
-def show_accuracies(metrics: Mapping[str, float]) -> None:
-    """Print the accuracies with their standard errors."""
-    grid = Table(title="masked-LM accuracy", title_justify="left", show_header=False, box=None)
-    for name, description in DESCRIPTIONS.items():
-        if (share := metrics.get(name)) is not None:
-            grid.add_row(description, f"{share:.1%} ± {math.sqrt(share * (1 - share) / metrics['examples']):.1%}")
-    console.print(grid)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from electra.console import console, show_rows
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, inference_flops, masked_lm_step_flops
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, compute_generator_sizes
@@ -93,22 +92,18 @@ def paper_table(number: int) -> dict[str, Any]:
     return {"table": number, "title": table.title, "reference": table.reference, "rows": rows}
 
 
-def show_table(table: dict[str, Any]) -> None:
-    """Print the table, and below it why figures differ or are missing."""
+def format_table(table: dict[str, Any]) -> tuple[str, list[list[str]], list[str]]:
+    """Format the table: a heading, its rows, and notes on figures that differ or are missing."""
     names = [name for name in FIGURES if any(name in row["figures"] for row in table["rows"])]
     rows = [["computed, printed", *(FIGURES[name] for name in names)]]
     rows += [[row["model"], *(format_figure(name, row["figures"][name]) for name in names)] for row in table["rows"]]
-    console.print(f"{table['title']}; multiples of {table['reference']}", markup=False)
-    show_rows(rows)
     models_of: dict[str, list[str]] = {}
     for row in table["rows"]:
         if row["why"]:
             models_of.setdefault(row["why"], []).append(row["model"])
-    for why, models in models_of.items():
-        console.print(f"{models[0]}{' …' if len(models) > 1 else ''}: {why}.", markup=False)
+    notes = [f"{models[0]}{' …' if len(models) > 1 else ''}: {why}." for why, models in models_of.items()]
     inference = f" Inference: one sequence of {INFERENCE_LENGTH} tokens." if "infer" in names else ""
-    for line in (LEGEND + inference, CONVENTION):
-        console.print(line, markup=False)
+    return f"{table['title']}; multiples of {table['reference']}", rows, [*notes, LEGEND + inference, CONVENTION]
 
 
 LEGEND = "computed ≈ printed: equal to two digits; ≠: different; -: cannot be computed."

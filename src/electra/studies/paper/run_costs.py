@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import nn
 
-from electra.console import console, show_rows
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
@@ -57,8 +56,8 @@ def format_flops(flops: float | int) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def show_counts(counted: dict[str, Any]) -> None:
-    """Print the counts of a run: a row per part, then the totals."""
+def format_counts(counted: dict[str, Any]) -> tuple[str, list[list[str]], list[str]]:
+    """Format the counts of a run: a heading, a row per part, and the totals."""
     networks, length = counted["networks"], counted["seq_len"]
     total = sum(sum(parts.values()) for parts in networks.values())
     rows = [["FLOPs of a sequence, forward", *networks, "share"]]
@@ -69,15 +68,13 @@ def show_counts(counted: dict[str, Any]) -> None:
     size = {name: f"{number / 1e6:.{1 if number > 1e6 else 2}f} M" for name, number in counted["parameters"].items()}
     other = f", {size['other']} of the other modules" if counted["parameters"]["other"] else ""
     forward, backward = (format_flops(counted["steps"] * counted[name]) for name in ("forward_flops", "backward_flops"))
-    console.print(
+    heading = (
         f"{counted['preset']}, objective {counted['objective']}: {counted['steps']:,} updates of "
-        f"{counted['batch_size']:,} sequences of {length} tokens, {counted['masked']} of them masked",
-        markup=False,
+        f"{counted['batch_size']:,} sequences of {length} tokens, {counted['masked']} of them masked"
     )
-    show_rows(rows)
-    for line in (
+    totals = [
         f"training: {format_flops(counted['train_flops'])} FLOPs, {forward} of them forward and {backward} backward",
         f"inference: {format_flops(counted['inference_flops'])} FLOPs for one sequence of {length} tokens",
         f"parameters: {size['main encoder']} of the main encoder{other}",
-    ):
-        console.print(line, markup=False)
+    ]
+    return heading, rows, totals
