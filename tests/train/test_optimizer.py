@@ -8,14 +8,15 @@ import pytest
 import torch
 from support.callbacks import AtStep, CrashError, crash
 from support.errors import raises
-from support.tiny_models import checkpoints_in, trained_module
+from support.tiny_models import checkpoints_in, model, trained_module
 from support.toy import trace
 from torch import nn
 
 import electra
 from electra.errors import RunError, UsageError
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.networks import Discriminator
+from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig
 from electra.train.checkpoint import TrainingState
 from electra.train.optimizer import (
     OPTIMIZERS,
@@ -109,6 +110,20 @@ def test_gradients_are_clipped_by_their_common_norm() -> None:
     a.grad, b.grad = torch.tensor([3.0]), torch.tensor([4.0])
     assert float(clip_gradients([a, b], OptimizerConfig(clip_norm=1.0))) == pytest.approx(5.0)
     assert (float(a.grad), float(b.grad)) == pytest.approx((0.6, 0.8), rel=1e-4)
+
+
+def test_the_generator_has_a_rate_of_its_own() -> None:
+    """Its own weights take steps twice as large, those that it shares do not."""
+    config = PretrainConfig(steps=1, generator=GeneratorConfig(rate_factor=2.0))
+    network = model(generator=config.generator)
+    optimizer = build_optimizer(network.named_parameters(), config.optimizer, config.recipe().rate_factor)
+    set_learning_rate(optimizer, config.optimizer, 0.01, 1)
+    rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    shared = set(network.target.parameters())
+    own = [parameter for parameter in network.generator.parameters() if parameter not in shared]
+    assert network.generator.encoder.embeddings.word.weight in shared
+    assert {rates[parameter] for parameter in shared} == {rates[next(network.target.parameters())]}
+    assert {rates[parameter] for parameter in own} == {2 * rates[next(network.target.parameters())]}
 
 
 @pytest.mark.slow

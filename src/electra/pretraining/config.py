@@ -12,6 +12,7 @@ from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
@@ -136,7 +137,13 @@ class PretrainConfig:
     def recipe(self) -> Recipe:
         """The part of the configuration that the training loop uses."""
         budget = Budget(self.steps, self.hours, self.flops)
-        return Recipe(budget, self.training, self.optimizer, self.schedule, (self.seed, self.stage))
+        factor = self.generator.rate_factor
+
+        def get_rate_factor(name: str) -> float:
+            return factor if name.startswith(f"{GENERATOR_PREFIX}.") else 1.0
+
+        seed = (self.seed, self.stage)
+        return Recipe(budget, self.training, self.optimizer, self.schedule, seed, get_rate_factor)
 
 
 def saved_config(path: Path) -> PretrainConfig:

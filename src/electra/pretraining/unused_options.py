@@ -24,7 +24,7 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
     else:
         found["masking.mlm_"] = f"{objective} has no [MASK] in the input of the discriminator or main encoder"
         if generator.kind != "masked-lm":
-            network = ("size", "depth", "heads", "ffn", "tying", "training", "initializer_range")
+            network = ("size", "depth", "heads", "ffn", "tying", "training", "initializer_range", "rate_factor")
             no_network = f"generator.kind {generator.kind} is not a network"
             found |= {f"generator.{name}": no_network for name in network}
         if generator.kind == "uniform":

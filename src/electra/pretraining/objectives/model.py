@@ -28,6 +28,9 @@ from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS,
 from electra.pretraining.objectives.targets import Prediction, ReplacedTokenDetection
 from electra.seeding import Draw
 
+GENERATOR_PREFIX = "corruption"
+"""Start of the names of the generator's own parameters in a `PretrainingModel`."""
+
 
 class ForwardOutput(NamedTuple):
     """All intermediate results of a batch."""

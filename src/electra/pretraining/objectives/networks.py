@@ -45,10 +45,13 @@ class GeneratorConfig:
     """The generator samples from softmax(logits / temperature)."""
     exclude_original_token: bool = False
     """Never sample the original token (Appendix H)."""
+    rate_factor: float = 1.0
+    """Multiplier of the learning rate for the generator's own weights; shared weights have the discriminator's."""
 
     def __post_init__(self) -> None:
         check_range(self, "generator", "size", "heads", "ffn", above=0, at_most=10**8)
         check_range(self, "generator", "depth", above=0, at_most=10**4)
+        check_range(self, "generator", "rate_factor", at_least=0, at_most=1000)
         check_range(self, "generator", "initializer_range", above=0, at_most=1000)
         check_range(self, "generator", "temperature", above=0, at_most=10**6)
         if self.temperature < MIN_TEMPERATURE:
