@@ -10,7 +10,7 @@ scale=${6:-tiny}; seeds=${7:-1}
 export OMP_NUM_THREADS=1
 study() {
   electra study elements --scale "$scale" --data "$text" --glue "$glue" --tags "$chunk" --minimal-pairs "$pairs" \
-    --out "$out" --seeds "$seeds" --finetune-seeds 0 --device cpu --variants "$@"
+    --out "$out" --seeds "$seeds" --finetune-seeds 0 --device cpu ${1:+--variants "$@"}
 }
 
 study electra mlm
