@@ -346,6 +346,7 @@ except electra.ElectraError as error:
         ("modle: {hidden_size: 3}", "unknown-option", ["--modle.hidden-size", "--model.hidden-size"]),
         ("model: {hiden_size: 3}", "unknown-option", ["--model.hiden-size", "--model.hidden-size"]),
         ("steps: many", "wrong-type", ["--steps", "int or null", "many"]),
+        ("steps: '10,000'", "wrong-type", ["--steps", "10,000", "write it as 10000"]),
         ("seed: 1\na: [", "not-yaml", ["line 2"]),
         ("just words", "not-mapping", []),
     ],

@@ -112,7 +112,10 @@ class Option:
         if isinstance(value, float) and value - value != 0:
             return UsageError("not-finite", f"{self.flag}: expected a finite number, got {value}")
         found = shorten(str(value)) or "an empty text"
-        return UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {found}")
+        plain = str(value).replace(",", "").replace(" ", "").replace("_", "")
+        is_grouped = self.type in (int, float) and plain != value and parse_number(plain) is not None
+        hint = f"; write it as {plain}" if is_grouped else ""
+        return UsageError("wrong-type", f"{self.flag}: expected {self.type_name}, got {found}{hint}")
 
 
 def parse_number(text: str) -> int | float | None:
