@@ -367,7 +367,9 @@ CELL = {
     "heldout": {"loss": 1.0},
     "finetuned": {"rte": SCORES},
     "probed": {"rte": {"last": 1.0, "best": 2.0, "layer": 1}},
-    "tags": {"layers": [1.0, 2.0], "layer": 1, "folder": "f", "split": "dev"},
+    "tags": {"layers": [1.0, 2.0], "layer": 1, "source": "f", "split": "dev"},
+    "pairs": {"source": "p", "methods": {"masked-lm": {"overall": 55.0}}},
+    "similarity": {"source": "g", "layers": [1.0, 2.0]},
 }
 CELLS = {
     **broken_json("cell.json"),
@@ -380,6 +382,9 @@ CELLS = {
     "a probe without a layer": edit("cell.json", probed__rte__layer=...),
     "probes that are a list": edit("cell.json", probed=[]),
     "tags of a missing layer": edit("cell.json", tags__layer=2),
+    "minimal pairs without an overall accuracy": edit("cell.json", pairs={"source": "p", "methods": {"both": {}}}),
+    "accuracies that are text": edit("cell.json", pairs={"source": "p", "methods": {"both": {"overall": "high"}}}),
+    "similarities of no layer": edit("cell.json", similarity__layers=[]),
 }
 
 

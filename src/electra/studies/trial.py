@@ -60,14 +60,14 @@ class PairsRecord(TypedDict):
     """Accuracies on minimal pairs in percent: by method, `overall` and by phenomenon."""
 
     source: str
-    methods: dict[str, dict[str, float]]
+    methods: dict[str, dict[str, FiniteFloat]]
 
 
 class SimilarityRecord(TypedDict):
     """See `electra.studies.probing.sentence_vectors.compute_similarity_scores`."""
 
     source: str
-    layers: Annotated[list[float], Field(min_length=1)]
+    layers: Annotated[list[FiniteFloat], Field(min_length=1)]
 
 
 class TrialRecord(TypedDict, total=False):
@@ -106,6 +106,8 @@ def read_record(path: Path) -> dict[str, Any]:
         raise RunError(
             "bad-layer", f"{path}: tags.layer is {layer}, but there are {len(record['tags']['layers'])} layers"
         )
+    if not all("overall" in each for each in record.get("pairs", {}).get("methods", {}).values()):
+        raise RunError("missing-field", f"{path}: pairs.methods: an accuracy overall is missing")
     return cast("dict[str, Any]", record)
 
 
