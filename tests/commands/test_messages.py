@@ -51,7 +51,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "out of range": (
         "electra pretrain text --out new --training.batch-size 0",
-        "training.batch_size is 0; it must be at least 1",
+        "--training.batch-size is 0; it must be at least 1",
     ),
     "unknown option in a config file": (
         "electra pretrain text --out new --config unknown.yaml",

@@ -247,7 +247,7 @@ def test_format_of_standard_input_is_logged(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(line + "\n"))
     cli.main(["predict", "--model", str(runs / name / "seed-0" / "model"), "--input", "-", "--runtime.device", "cpu"])
-    assert [record.code for record in caplog.records] == ["reading-stdin", "unknown-tokens"]
+    assert [record.code for record in caplog.records] == ["reading-stdin", "coverage"]
     (description,) = notices(caplog, "reading-stdin")
     assert all(value in description for value in values)
     printed = capsys.readouterr()
@@ -312,10 +312,10 @@ def test_columns_of_a_table_are_saved(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "level", "share"),
+    ("content", "code", "level", "share"),
     [
-        ("the cat is good .\nthe dog is bad .\n", logging.INFO, " 0.0% "),
-        ("고양이 좋다 .\n" * 600, logging.WARNING, " 66.7% "),
+        ("the cat is good .\nthe dog is bad .\n", "coverage", logging.INFO, " 0.0% "),
+        ("고양이 좋다 .\n" * 600, "unknown-tokens", logging.WARNING, " 66.7% "),
     ],
     ids=["none", "most"],
 )
@@ -325,12 +325,13 @@ def test_unknown_tokens_are_reported(
     capsys: pytest.CaptureFixture,
     caplog: pytest.LogCaptureFixture,
     content: str,
+    code: str,
     level: int,
     share: str,
 ) -> None:
     (tmp_path / "a.txt").write_text(content)
     cli.main(["predict", "--model", str(runs / "sst2"), "--input", str(tmp_path / "a.txt")])
-    (line,) = notices(caplog, "unknown-tokens")
+    (line,) = notices(caplog, code)
     (record,) = (record for record in caplog.records if record.getMessage() == line)
     assert record.levelno == level
     assert share in line

@@ -38,6 +38,9 @@ WITHOUT_TASKS: dict[str, tuple[Number, str]] = {
 }
 """Panels of scores without GLUE: title -> score and its label."""
 WIDTH, HEIGHT = 4.6, 3.8
+"""Inches of a panel over an axis."""
+LABEL_WIDTH = 0.07
+"""Inches of a character of a label."""
 
 
 def write_figures(results: Results, directory: Path) -> None:
@@ -68,12 +71,17 @@ def draw(results: Results) -> Figure:
         panels.append(partial(draw_published, study=study))
     across = 2 if len(panels) == 4 else min(len(panels), 3)
     down = -(-len(panels) // across)
-    height = HEIGHT if study.axis is not None else 1.5 + 0.36 * len(study.variants)
-    figure = Figure(figsize=(WIDTH * across, height * down), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False).flat
-    for panel, axes in zip(panels, grid, strict=False):
+    width, height = WIDTH * across, HEIGHT
+    if study.axis is None:
+        width += LABEL_WIDTH * max(len(variant.label) for variant in study.variants)
+        height = 1.5 + 0.36 * len(study.variants)
+    figure = Figure(figsize=(width, height * down), layout="constrained")
+    grid = list(figure.subplots(down, across, squeeze=False).flat)
+    for place, (panel, axes) in enumerate(zip(panels, grid, strict=False)):
         panel(axes)
         axes.grid(alpha=0.25)
+        if study.axis is None and place % across:  # the rows of all panels are those of the first
+            axes.tick_params(labelleft=False)
     for axes in grid[len(panels) :]:
         axes.remove()
     seeds = max((len(outcome.records) for outcome in results.outcomes), default=0)
@@ -113,8 +121,13 @@ def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
             axes.text(
                 0.5, row, "no result", ha="center", va="center", color=NEUTRAL, transform=axes.get_yaxis_transform()
             )
-    axes.set_yticks(range(len(outcomes)), [outcome.variant.label for outcome in outcomes])
-    axes.set_ylim(len(outcomes) - 0.5, -0.5)
+    label_rows(axes, [outcome.variant.label for outcome in outcomes])
+
+
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Label the rows of a panel, the first on top."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
 
 
 def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, style: int) -> None:
@@ -170,10 +183,9 @@ def draw_published(axes: Axes, study: Study) -> None:
     axes.set_title(f"the paper: {study.published.source}", fontsize=10)
     score = "GLUE score, dev"
     if study.axis is None:
-        scores = [(variant.label, variant.published) for variant in study.variants if variant.published is not None]
-        axes.plot([score for _, score in scores], range(len(scores)), "o", color=COLORS[1])
-        axes.set_yticks(range(len(scores)), [label for label, _ in scores])
-        axes.set_ylim(len(scores) - 0.5, -0.5)
+        scores = [math.nan if variant.published is None else variant.published for variant in study.variants]
+        axes.plot(scores, range(len(scores)), "o", color=COLORS[1])
+        label_rows(axes, [variant.label for variant in study.variants])
         axes.set_xlabel(score)
         return
     for style, (name, points) in enumerate(study.published.lines):
