@@ -132,35 +132,30 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | places | environment, check=False)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_gradients_equal_eager_ones() -> None:
     done = python("-c", SAME)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_block_functions_equal_eager_ones() -> None:
     done = python("-c", LOGITS)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_many_shapes_with_dropout_compile() -> None:
     """Batches with and without padding, in training and evaluation; this back end needs no C++ compiler."""
     done = python("-c", MANY)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_compiled_gradients_in_graphs_equal_eager_ones() -> None:
     """Three micro-batches per step, each of another shape."""
     done = python("-c", GRAPHED)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_missing_compiler_raises(text: Path, tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(yaml.safe_dump(TINY_RUN | {"training": TINY_RUN["training"] | {"compile": True}}))

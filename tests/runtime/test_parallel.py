@@ -12,11 +12,15 @@ import yaml
 from support.errors import raises
 from support.places import TESTS
 from support.processes import TIMEOUT
+from support.tiny_models import batch, model
 
 import electra
 from electra.errors import UsageError
 from electra.presets import PRESETS, tiny
 from electra.pretraining.execution import resolve_micro_batch_size
+from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 from electra.runtime.setup import Runtime
 from electra.train.metrics_log import read_metrics
 
@@ -82,21 +86,28 @@ def test_logs_and_checkpoints_at_different_steps(text: Path, tmp_path: Path, tin
 
 
 @pytest.mark.slow
+def test_additional_losses_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    tasks = {"contrast": {"weight": 1.0}, "token_prediction": {"masked": 1.0, "filled": 1.0}}
+    run_two_processes(tiny_run | tasks | {"text": [str(text)], "steps": 3}, tmp_path)
+    assert len(list(read_metrics(tmp_path / "two/metrics.jsonl"))) == 3
+
+
 @pytest.mark.parametrize(
-    "options",
+    "parts",
     [
-        {"generator": {"training": "adversarial"}},
-        {"contrast": {"weight": 1.0}, "token_prediction": {"masked": 1.0, "filled": 1.0}},
-        {"masking": {"strategy": "hard"}},
+        {"generator": GeneratorConfig(training="adversarial")},
+        {"contrast": ContrastConfig(weight=1.0), "token_prediction": TokenPredictionConfig(masked=1.0, filled=1.0)},
+        {"masking": MaskingConfig(strategy="hard")},
         {"objective": "all-tokens-mlm"},
     ],
     ids=["adversarial", "contrast and token prediction", "hard", "copy mechanism"],
 )
-def test_every_parameter_has_a_gradient(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
+def test_every_parameter_has_a_gradient(parts: dict) -> None:
     """Distributed training fails if a parameter has no gradient in a step."""
-    options |= {"text": [str(text)], "steps": 3}
-    run_two_processes(tiny_run | options, tmp_path)
-    assert len(list(read_metrics(tmp_path / "two/metrics.jsonl"))) == 3
+    network, examples = model(**parts), batch()
+    loss, _ = network(examples, network.counts(examples))
+    loss.backward()
+    assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
 def test_batch_that_cannot_be_divided_among_processes_is_rejected() -> None:

@@ -64,7 +64,6 @@ def test_every_variant_and_seed_has_a_row(done) -> None:
     assert rows["electra", 0]["heldout_loss"] != rows["electra", 1]["heldout_loss"], "seeds differ"
 
 
-@pytest.mark.slow
 def test_runs_have_equal_compute(done) -> None:
     out, _ = done
     rows = rows_of(out)
@@ -126,7 +125,6 @@ def test_finetuned_models_are_deleted_and_scores_kept(done) -> None:
     assert (out / "runs/electra/seed-1/discriminator/config.json").exists()
 
 
-@pytest.mark.slow
 def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) -> None:
     out = own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("config.yaml")}
@@ -149,7 +147,6 @@ def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) ->
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "all tasks are kept"
 
 
-@pytest.mark.slow
 def test_instruments_run_where_they_are_wanted(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     out = own
     pairs = tmp_path / "pairs.jsonl"
@@ -198,7 +195,6 @@ def test_instruments_run_where_they_are_wanted(own: Path, data: Path, glue: Path
         run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
 
 
-@pytest.mark.slow
 def test_failed_task_does_not_stop_other_tasks(
     text: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +237,6 @@ def test_probes_first_and_fine_tuning_later(text: Path, glue: Path, tmp_path: Pa
     assert "fine-tuned" in (tmp_path / "study/figure.svg").read_text()
 
 
-@pytest.mark.slow
 def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, caplog: pytest.LogCaptureFixture) -> None:
     out, _ = done
     words = {"variants": ("electra", "mlm"), "tasks": TASKS}
@@ -255,7 +250,6 @@ def test_dry_run_counts_unfinished_runs(done, data: Path, glue: Path, caplog: py
     assert "A toy study" in message
 
 
-@pytest.mark.slow
 def test_stopped_run_is_not_finished(
     own: Path, data: Path, glue: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,7 +298,6 @@ def test_short_data_has_no_length_warmup(text: Path, tmp_path: Path) -> None:
         assert (config.seq_len, config.length_warmup.steps) == (length, steps)
 
 
-@pytest.mark.slow
 def test_rates_apply_by_objective(text: Path, glue: Path, tmp_path: Path) -> None:
     words = {"rates": {"mlm": 1e-3}, "variants": ("untrained", "mlm"), "tasks": ("sst2",)}
     returned = run_study(study_config(text, glue, tmp_path / "study", **words))
@@ -320,7 +313,6 @@ def test_rates_apply_by_objective(text: Path, glue: Path, tmp_path: Path) -> Non
     assert returned["failed"] == []
 
 
-@pytest.mark.slow
 def test_command_with_a_failed_run_reports_it(
     text: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -397,7 +389,6 @@ def read_stat(path: Path) -> str:
         return ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
 def test_file_permissions_follow_the_umask(private: bool, text: Path, glue: Path, tmp_path: Path) -> None:
     """Trials are separate processes, which inherit the umask."""
@@ -411,12 +402,12 @@ def test_file_permissions_follow_the_umask(private: bool, text: Path, glue: Path
     assert modes == ({(True, "0o700"), (False, "0o600")} if private else {(True, "0o750"), (False, "0o640")})
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_stopped_study_continues(how: int, text: Path, glue: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    words = f"study toy --scale toy --data {text} --glue {glue} --out {out} --seeds 1 --variants electra mlm".split()
+    options = "--seeds 1 --variants electra mlm --tasks sst2 --finetune-seeds 0"
+    words = f"study toy --scale toy --data {text} --glue {glue} --out {out} {options}".split()
     process = start_study(words, stdout=subprocess.DEVNULL)
     wait_until((out / "runs/mlm/seed-0/metrics.jsonl").exists)
     assert "Not run yet: BERT, seed 0" in (out / "table.md").read_text(), "results so far"
@@ -425,7 +416,7 @@ def test_stopped_study_continues(how: int, text: Path, glue: Path, tmp_path: Pat
     assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
     first = (out / "trials/electra-seed-0.json").stat().st_mtime_ns
     # After SIGKILL an orphaned trial process is still saving; the new one waits for it.
-    run_study(study_config(text, glue, out, variants=("electra", "mlm")))
+    run_study(study_config(text, glue, out, variants=("electra", "mlm"), tasks=("sst2",), finetune_seeds=0))
     wait_until(lambda: not list_alive(process.pid))
     assert (out / "trials/electra-seed-0.json").stat().st_mtime_ns == first
     assert rows_of(out)["mlm", 0]["status"] == "done"

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 
@@ -34,6 +35,7 @@ class Step:
     seconds: float
 
 
+@lru_cache
 def compute_step_flops(config: PretrainConfig) -> float:
     """Compute the FLOPs of an update on full rows (Appendix E); for two stages, which have equally many updates, the mean."""
     rows = [build_meta_model(stage).row_flops(config.seq_len) for stage in list_training_stages(config)]
