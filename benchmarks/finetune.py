@@ -33,7 +33,8 @@ from electra.finetuning.batching import BatchLoader, EncodedExamples
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.initialization import initialize
 from electra.presets import small
 from electra.runtime.setup import Runtime
 from electra.text.tokenizer import Tokenizer, load_tokenizer

@@ -23,7 +23,8 @@ from electra.finetuning.run import finetune
 from electra.finetuning.tagging.data import Sentence
 from electra.finetuning.tagging.heads import TaggingHead
 from electra.finetuning.tagging.task import PARTS_OF_SPEECH, Tagging
-from electra.model.encoder import Encoder, initialize
+from electra.model.encoder import Encoder
+from electra.model.initialization import initialize
 
 
 @pytest.fixture(scope="module")

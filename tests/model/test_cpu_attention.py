@@ -19,7 +19,8 @@ from electra.model import encoder
 from electra.model.cpu import enable_cpu_kernels, has_cpu_kernels
 from electra.model.cpu.attention import attend_by_kernel
 from electra.model.cpu.dropout import LEVELS
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.initialization import initialize
 from electra.model.layers import attend
 from electra.model.packing import Packed, Padded
 

@@ -1,15 +1,12 @@
-"""Hidden states of the encoder, its initial values, and checks of its sizes."""
-
-import math
+"""Hidden states of the encoder, and checks of its sizes."""
 
 import pytest
 import torch
 from support.errors import raises
 
 from electra.errors import UsageError
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.packing import gather_positions
-from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 CONFIG = EncoderConfig(vocab_size=50, embedding_size=16, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
 
@@ -67,37 +64,6 @@ def test_dropout_of_both_kinds_is_on_in_training_only(inputs) -> None:
         assert not torch.equal(encoder(*inputs), encoder(*inputs))
         encoder.eval()
         assert torch.equal(encoder(*inputs), encoder(*inputs))
-
-
-def expected_start(name: str, p: torch.Tensor, std: float, embedding_std: float | None) -> tuple[float, float]:
-    """Return the standard deviation and the largest absolute value of a parameter's initial values in the original code."""
-    if name.endswith("norm.weight"):
-        return 0.0, 1.0
-    if name.endswith("bias"):
-        return 0.0, 0.0
-    if name.endswith(("project.weight", "score.weight")):
-        limit = math.sqrt(6 / sum(p.shape))
-        return limit / math.sqrt(3), limit
-    if embedding_std is not None and "embeddings" in name:
-        std = embedding_std
-    return std * 0.8796, 2 * std  # a normal distribution truncated at two standard deviations has 0.88 of the deviation
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stds", [(0.02, None), (0.1, None), (0.1, 0.02)])
-@pytest.mark.parametrize("network", [Discriminator, MaskedLM])
-def test_initial_values(network, stds) -> None:
-    torch.manual_seed(0)
-    big = EncoderConfig(vocab_size=2000, embedding_size=64, hidden_size=256, num_layers=1, num_heads=4, ffn_size=512)
-    module = network(big)
-    for p in module.parameters():
-        p.data.fill_(7.0)
-    initialize(module, *stds)
-    for name, p in module.named_parameters():
-        deviation, largest = expected_start(name, p, *stds)
-        assert p.abs().max() <= largest + 1e-7, name
-        assert p.abs().max() >= 0.9 * largest, name
-        assert float(p.detach().std(correction=0)) == pytest.approx(deviation, rel=0.1, abs=1e-9), name
 
 
 def test_invalid_sizes_are_rejected() -> None:

@@ -18,7 +18,8 @@ from transformers import (
 from electra.errors import ModelError
 from electra.model.architecture import ELECTRA
 from electra.model.checkpoints import find_pretraining_heads, load_pretrained, save_pretrained
-from electra.model.encoder import EncoderConfig, initialize
+from electra.model.encoder import EncoderConfig
+from electra.model.initialization import initialize
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.warm_start import load_into
 

@@ -14,8 +14,9 @@ import electra
 from electra.errors import UsageError
 from electra.model.architecture import ARCHITECTURES, ELECTRA, LayerConfig
 from electra.model.checkpoints import load_pretrained
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.flops import encoder_flops
+from electra.model.initialization import initialize
 
 
 class FeedForwardLayer(nn.Module):

@@ -8,7 +8,8 @@ import torch
 
 from electra.finetuning.config import FinetuneConfig
 from electra.model.checkpoints import save_pretrained
-from electra.model.encoder import EncoderConfig, initialize
+from electra.model.encoder import EncoderConfig
+from electra.model.initialization import initialize
 from electra.pretraining.objectives.networks import Discriminator
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 

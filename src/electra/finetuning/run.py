@@ -37,7 +37,7 @@ from electra.finetuning.run_directory import (
     read_results,
     summarize,
 )
-from electra.model.encoder import initialize
+from electra.model.initialization import initialize
 from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal

@@ -1,19 +1,20 @@
 """The encoder: embeddings, a projection if embedding and hidden sizes differ, and a stack of layers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.config.checks import check_choice, check_range
-from electra.config.options import choice_field
+from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
 from electra.model.architecture import ARCHITECTURES
-from electra.model.layers import Embeddings, truncated_normal_
+from electra.model.layers import Embeddings
 from electra.model.packing import Packed, Padded
+
+ATTENTION_INITIALIZERS = lookup("electra.model.initialization.ATTENTION_INITIALIZERS")
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,13 @@ class EncoderConfig:
     embeddings are changed more by learning relative to their size (docs/research/log)."""
     architecture: str = choice_field("electra", lambda: ARCHITECTURES)
     """Kind of the encoder's layers."""
+    attention_initializer: str = choice_field("random", ATTENTION_INITIALIZERS)
+    """Initial attention. random; or neighbors: positions start as sinusoids, and each head attends to the token at a fixed
+    distance, -1, 1, -2, 2 and so on, which training then changes. A small network takes much of a short run to find this."""
 
     def __post_init__(self) -> None:
         check_choice("model.architecture", self.architecture, ARCHITECTURES)
+        check_choice("model.attention_initializer", self.attention_initializer, ATTENTION_INITIALIZERS())
         check_range(self, "model", "vocab_size", "max_positions", at_least=1, at_most=10**7)
         check_range(self, "model", "embedding_size", "hidden_size", "num_heads", at_least=1, at_most=10**9)
         check_range(self, "model", "ffn_size", at_least=1, at_most=10**10)
@@ -149,35 +154,3 @@ def choose_layout(attention_mask: Bool[Tensor, "B L"] | None, min_padding: float
         return Padded(attention_mask)
     bfloat16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     return Packed(attention_mask, PACKED_MULTIPLE if bfloat16 else 1)
-
-
-def build_initializers(std: float, embedding_std: float) -> dict[str, Callable[[Tensor], object]]:
-    """Build the table of initializers: end of a parameter's name -> function; the first match applies.
-
-    Glorot is used where the original code has no initializer, so that TensorFlow's default applied.
-    """
-    return {
-        "bias": nn.init.zeros_,
-        "project.weight": nn.init.xavier_uniform_,
-        "score.weight": nn.init.xavier_uniform_,
-        **dict.fromkeys(
-            ("word.weight", "position.weight", "token_type.weight"), partial(truncated_normal_, std=embedding_std)
-        ),
-        "weight": partial(truncated_normal_, std=std),
-    }
-
-
-def initialize(module: nn.Module, std: float = 0.02, embedding_std: float | None = None) -> None:
-    """Initialize the parameters of a network with torch's default generator.
-
-    The standard deviation of embeddings is `std` by default. Parameters with a name that is not in the table of initializers
-    keep their values.
-    """
-    table = build_initializers(std, std if embedding_std is None else embedding_std)
-    norms = {f"{name}.weight".lstrip(".") for name, each in module.named_modules() if isinstance(each, nn.LayerNorm)}
-    for name, parameter in module.named_parameters():
-        fill = (
-            nn.init.ones_ if name in norms else next((fill for end, fill in table.items() if name.endswith(end)), None)
-        )
-        if fill is not None:
-            fill(parameter.data)

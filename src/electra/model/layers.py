@@ -4,7 +4,6 @@ Dimensions, here and in all annotations of tensors: B sequences of a batch, L to
 masked positions), E embedding size, H hidden size, F feed-forward size, N heads, D head size, V vocabulary.
 """
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -111,8 +110,3 @@ class TransformerLayer(nn.Module):
         residual = x if positions is None else layout.gather(x, positions)
         y = self.attention_norm(residual + self.dropout(self.attention(x, layout, positions)))
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
-
-
-def truncated_normal_(weight: Tensor, std: float) -> None:
-    """Fill with BERT's initial values: normal, truncated at two standard deviations."""
-    torch.nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)

@@ -13,7 +13,8 @@ from electra.execution import enable_kernels
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import TextClassificationHead
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.initialization import initialize
 from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import resolve_micro_batch_size

@@ -18,7 +18,8 @@ from electra.finetuning.classification.table import TABLE
 from electra.finetuning.classification.task import LabeledTexts, TextClassification
 from electra.finetuning.export import HEAD_FILE, save_finetuned
 from electra.finetuning.model import FinetunedModel
-from electra.model.encoder import Encoder, initialize
+from electra.model.encoder import Encoder
+from electra.model.initialization import initialize
 from electra.runtime.setup import Runtime
 
 

@@ -15,7 +15,8 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.wnli.schemas import extract_nouns, find_candidates, find_noun_phrases, find_schema
 from electra.finetuning.wnli.task import Pair, WnliCandidates, WnliHead, load_pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.initialization import initialize
 from electra.runtime.setup import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 

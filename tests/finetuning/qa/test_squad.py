@@ -15,7 +15,8 @@ from electra.finetuning.batching import BatchLoader
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.qa.config import SpanConfig, fit_to_length
 from electra.finetuning.qa.task import QuestionAnswering, find_files, read_questions
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.initialization import initialize
 from electra.runtime.setup import Runtime
 
 ENCODER = EncoderConfig(

@@ -20,7 +20,8 @@ from electra.finetuning.tagging.heads import TaggingHead
 from electra.finetuning.tagging.task import Tagging
 from electra.finetuning.tagging.windows import assign_scored_words, build_windows, compute_word_ranges
 from electra.finetuning.task import Outputs
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.initialization import initialize
 from electra.runtime.setup import Runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import chisquare
 
-from electra.model.encoder import EncoderConfig, initialize
+from electra.model.encoder import EncoderConfig
+from electra.model.initialization import initialize
 from electra.pretraining.objectives import chunked_softmax
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.networks import MaskedLM

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from electra.console import format_count
 from electra.data.loader import Batch
-from electra.model.encoder import initialize
 from electra.model.flops import Cost
+from electra.model.initialization import initialize, initialize_attention
 from electra.pretraining.objectives.corruption import CorruptedBatch
 from electra.pretraining.objectives.generators import GeneratorSamples
 from electra.pretraining.objectives.losses import LossTerm, build_losses, sum_losses
@@ -65,6 +65,7 @@ class PretrainingModel(nn.Module):
         if self.generator is not None and spec.generator.initializer_range is not None:
             for module in (self.generator.encoder.layers, self.generator.head):
                 initialize(module, spec.generator.initializer_range)
+        initialize_attention(self)
 
     @property
     def generator(self) -> MaskedLM | None:
