@@ -16,6 +16,7 @@ BOTH = TokenPredictionConfig(masked=2.0, filled=3.0)
 NO_DROPOUT = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
 MASKING = MaskingConfig(fraction=0.25)
 TRUNK = GeneratorConfig(size=1.0, tying="all")
+DETACHED = replace(TRUNK, training="detached")
 
 
 def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
@@ -26,7 +27,11 @@ def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
     return marked
 
 
-@pytest.mark.parametrize("generator", [None, TRUNK, GeneratorConfig(kind="unigram")], ids=["own", "trunk", "unigram"])
+@pytest.mark.parametrize(
+    "generator",
+    [None, TRUNK, DETACHED, GeneratorConfig(kind="unigram")],
+    ids=["own", "trunk", "detached", "unigram"],
+)
 def test_losses_equal_those_by_hand(generator: GeneratorConfig | None) -> None:
     electra = model(token_prediction=BOTH, masking=MASKING, encoder=NO_DROPOUT, generator=generator).train()
     inputs = batch()
@@ -55,7 +60,7 @@ def test_losses_equal_those_by_hand(generator: GeneratorConfig | None) -> None:
     loss, sums = electra(inputs, counts)
     parts = [
         50 * float(sums["discriminator_loss"]) / counts["tokens"],
-        float(sums.get("generator_loss", torch.tensor(0.0))) / counts["masked"],
+        float(sums["generator_loss"]) / counts["masked"] if "generator_loss" in electra.loss_terms else 0.0,
         2 * float(sums["masked_prediction_loss"]) / counts["others"],
         3 * float(sums["filled_prediction_loss"]) / counts["masked"],
     ]
@@ -82,6 +87,31 @@ def test_one_trunk_has_one_head_for_both_predictions() -> None:
     weight = trunk.generator.head.dense.weight
     for name in ("generator_loss", "masked_prediction_loss", "filled_prediction_loss"):
         assert torch.autograd.grad(losses[name].sum(), weight, retain_graph=True)[0].any(), name
+
+
+def test_detached_samples_are_those_of_the_encoder_without_gradient() -> None:
+    trunk, detached = (
+        model(token_prediction=BOTH, generator=each, masking=MASKING).train() for each in (TRUNK, DETACHED)
+    )
+    detached.load_state_dict(trunk.state_dict())
+    outputs = []
+    for network in (trunk, detached):
+        torch.manual_seed(3)  # dropout
+        outputs.append(network(batch()))
+    theirs, ours = outputs
+    assert torch.equal(ours.corrupted.input_ids, theirs.corrupted.input_ids)
+    assert theirs.corrupted.generated.nll.requires_grad
+    assert not ours.corrupted.generated.nll.requires_grad
+    assert theirs.losses.keys() - ours.losses.keys() == {"generator_loss"}
+    assert float(ours.sums["generator_loss"]) == pytest.approx(float(theirs.sums["generator_loss"]))
+    for name in ours.losses:
+        assert torch.equal(ours.losses[name], theirs.losses[name]), name
+
+
+def test_detached_samples_cost_a_forward_pass() -> None:
+    trunk, detached = (model(token_prediction=BOTH, generator=each, masking=MASKING) for each in (TRUNK, DETACHED))
+    forward = trunk.corruption.cost(40, 10)
+    assert trunk.row_flops(40) - detached.row_flops(40) == forward.flops / 2
 
 
 def test_held_out_text_is_not_remasked() -> None:

@@ -1,4 +1,4 @@
-"""Generators that are masked language models: trained by maximum likelihood or adversarially, or frozen."""
+"""Generators that are masked language models: trained by maximum likelihood or adversarially, or not trained themselves."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -123,6 +123,29 @@ class FrozenSamples(GeneratorSamples):
         return super().cost(length, predictions)._replace(has_backward=False)
 
 
+class DetachedSamples(GeneratorSamples):
+    """Samples of the discriminator's own encoder with a masked-LM head, computed without gradient.
+
+    The discriminator learns to predict masked tokens in its own forward pass (`TokenPredictionConfig.masked`), which trains
+    the generator too, so the generator needs no backward pass.
+    """
+
+    loss_terms = MappingProxyType({})
+
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
+        with torch.no_grad():
+            return super().forward(batch, masked)
+
+    def compute_losses(
+        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
+    ) -> GeneratorLoss:
+        return GeneratorLoss({}, {})
+
+    def cost(self, length: int, predictions: int) -> Cost:
+        """FLOPs of one row, forward only."""
+        return super().cost(length, predictions)._replace(has_backward=False)
+
+
 class AdversarialSamples(GeneratorSamples):
     """Samples of a generator that maximizes the discriminator's loss, by REINFORCE with a learned baseline (Appendix F).
 
@@ -178,5 +201,6 @@ GENERATOR_TRAINING: dict[str, type[GeneratorSamples]] = {
     "mle": GeneratorSamples,
     "adversarial": AdversarialSamples,
     "frozen": FrozenSamples,
+    "detached": DetachedSamples,
 }
 """By `GeneratorConfig.training`."""

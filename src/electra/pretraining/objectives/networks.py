@@ -38,7 +38,8 @@ class GeneratorConfig:
     tying: Literal["none", "embeddings", "all"] = "embeddings"
     """Weights that generator and discriminator share; all requires equal sizes."""
     training: str = choice_field("mle", lookup("electra.pretraining.objectives.generators.GENERATOR_TRAINING"))
-    """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training."""
+    """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training; detached: no
+    loss of its own, the discriminator's encoder (generator.tying all) learns from its prediction of masked tokens."""
     initializer_range: float | None = None
     """Standard deviation of the generator's initial weights; by default the discriminator's."""
     temperature: float = 1.0
