@@ -23,7 +23,7 @@ from transformers import (
 import electra
 import electra.display
 from electra.config.files import flatten
-from electra.data.loader import evaluation_batches
+from electra.data.loader import iterate_evaluation_batches
 from electra.data.prepare import prepare
 from electra.data.shards import PreparedData
 from electra.errors import DataError
@@ -206,14 +206,14 @@ def test_many_contexts_are_answered_as_each_alone(runs: Path) -> None:
 def masked_examples(runs: Path, number: int) -> list[MaskedExamples]:
     tokenizer = load_tokenizer(runs / "tokenizer")
     heldout = PreparedData.open(runs / "data").heldout
-    batches = evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id, max_examples=number)
+    batches = iterate_evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id, max_examples=number)
     return list(mask_one_per_row(batches, tokenizer))
 
 
 def test_one_token_of_each_example_is_masked(runs: Path) -> None:
     tokenizer = load_tokenizer(runs / "tokenizer")
     heldout = PreparedData.open(runs / "data").heldout
-    batches = list(evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id))
+    batches = list(iterate_evaluation_batches(heldout, batch_size=32, pad_id=tokenizer.pad_id))
     masked = list(mask_one_per_row(iter(batches), tokenizer))
     places = []
     for batch, (examples, positions, original) in zip(batches, masked, strict=True):

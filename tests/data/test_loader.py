@@ -12,7 +12,7 @@ from electra.data.loader import (
     BatchLoader,
     LengthWarmup,
     build_batch,
-    evaluation_batches,
+    iterate_evaluation_batches,
     pad_batch,
     split_example,
 )
@@ -181,19 +181,19 @@ def test_micro_batches_are_padded_to_given_lengths(longest: int, length: int) ->
 @pytest.mark.parametrize(("maximum", "expected"), [(None, 100), (1000, 100), (30, 30), (1, 1)])
 def test_evaluation_uses_every_example_or_an_even_selection(maximum: int | None, expected: int) -> None:
     examples = example_set(100)
-    batches = list(evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
+    batches = list(iterate_evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
     seen = rows(batches)
     assert len(set(seen)) == len(seen) == expected
     assert {len(batch.lengths) for batch in batches[:-1]} <= {8}
     distance = -(-100 // expected)
     assert max(np.diff([-1, *sorted(seen), 100])[:-1], default=0) <= distance
     assert max(seen) >= 100 - distance
-    again = list(evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
+    again = list(iterate_evaluation_batches(examples, batch_size=8, pad_id=PAD, max_examples=maximum))
     assert all(same(a, b) for a, b in zip(batches, again, strict=True))
 
 
 def test_evaluation_of_no_examples() -> None:
-    assert list(evaluation_batches(ExampleSet([]), batch_size=8, pad_id=PAD)) == []
+    assert list(iterate_evaluation_batches(ExampleSet([]), batch_size=8, pad_id=PAD)) == []
 
 
 @pytest.mark.parametrize("lengths", [(3, 17), (9, 10)])

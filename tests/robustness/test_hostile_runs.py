@@ -22,7 +22,7 @@ from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.ensemble import read_logits
 from electra.finetuning.best_epoch import BestEpoch
 from electra.finetuning.run import finetune
-from electra.pretraining.config import saved_config
+from electra.pretraining.config import load_saved_config
 from electra.pretraining.run_directory import RunDirectory
 from electra.studies.trial import read_record
 from electra.train.checkpoint import Checkpoints, TrainingState, checksum, seal
@@ -127,7 +127,7 @@ CONFIGS = {
 def test_invalid_saved_configurations_are_rejected(case: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIGS[case])
     with pytest.raises(UsageError) as raised:
-        saved_config(tmp_path / "config.yaml")
+        load_saved_config(tmp_path / "config.yaml")
     check_short_error(raised.value, str(tmp_path / "config.yaml"))
 
 

@@ -77,12 +77,12 @@ def test_the_report_contains_pictures_metrics_and_sentences(finished: Path) -> N
 def test_hugging_face_loads_the_models_with_the_same_outputs(finished: Path, text: Path) -> None:
     from electra.data.shards import PreparedData
     from electra.pretraining.build import build_model
-    from electra.pretraining.config import saved_config
+    from electra.pretraining.config import load_saved_config
     from electra.text.tokenizer import load_tokenizer
     from electra.train.checkpoint import Checkpoints
 
     unigrams = torch.from_numpy(PreparedData.open(finished / "data").unigrams)
-    model = build_model(saved_config(finished / "config.yaml"), load_tokenizer(finished / "tokenizer"), unigrams)
+    model = build_model(load_saved_config(finished / "config.yaml"), load_tokenizer(finished / "tokenizer"), unigrams)
     Checkpoints(finished / "checkpoints", 3).restore(model)
     model.eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "discriminator")

@@ -10,7 +10,7 @@ from support.errors import raises
 from electra.errors import UsageError
 from electra.presets import reference, small
 from electra.train.config import Recipe, TrainingConfig
-from electra.train.loop import learning_rate
+from electra.train.loop import compute_learning_rate
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import SCHEDULES, Budget, Schedule, ScheduleConfig
 
@@ -20,7 +20,7 @@ def recipe(budget: Budget, **schedule: object) -> Recipe:
 
 
 def rate(run: Recipe, step: int, seconds: float = 0.0, flops: float = 0.0) -> float:
-    return learning_rate(run, step, seconds, flops)
+    return compute_learning_rate(run, step, seconds, flops)
 
 
 def test_linear_warmup_and_linear_decay_to_zero() -> None:
@@ -47,7 +47,7 @@ def test_rate_of_a_run_by_time_depends_on_time_only() -> None:
     assert rate(run, 3, 360.0) == pytest.approx(1.0)
     assert rate(run, 99_999, 1980.0) == pytest.approx(0.5)
     assert rate(run, 99_999, 3600.0) == 0.0
-    assert run.budget.done(5, 3600.0, 1e9) == 1.0
+    assert run.budget.compute_progress(5, 3600.0, 1e9) == 1.0
 
 
 def test_rate_of_a_run_by_flops_depends_on_flops_only() -> None:
@@ -55,7 +55,7 @@ def test_rate_of_a_run_by_flops_depends_on_flops_only() -> None:
     assert rate(run, 17, 5.0, 5e10) == pytest.approx(0.5)
     assert rate(run, 3, 9_999.0, 1e11) == pytest.approx(1.0)
     assert rate(run, 1, 0.0, 5.5e11) == pytest.approx(0.5)
-    assert run.budget.done(5, 3600.0, 1e12) == 1.0
+    assert run.budget.compute_progress(5, 3600.0, 1e12) == 1.0
     assert str(run.budget) == "1e+12 FLOPs"
 
 

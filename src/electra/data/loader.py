@@ -74,8 +74,8 @@ class LengthWarmup:
         check_range(self, "length_warmup", "steps", at_least=0, at_most=10**12)
         check_range(self, "length_warmup", "length", at_least=MIN_SEQ_LEN, at_most=10**7)
 
-    def scaled(self, share: float) -> "LengthWarmup":
-        """Return the warm-up for a share of a run."""
+    def scale(self, share: float) -> "LengthWarmup":
+        """Scale the warm-up to a share of a run."""
         return replace(self, steps=round(self.steps * share))
 
 
@@ -234,7 +234,7 @@ def pad_batch(
     )
 
 
-def evaluation_batches(
+def iterate_evaluation_batches(
     examples: ExampleSet, *, batch_size: int, pad_id: int, max_examples: int | None = None
 ) -> Iterator[Batch]:
     """Yield every example once, in ascending length; deterministic, and the last batch may be smaller.

@@ -146,8 +146,8 @@ class PretrainConfig:
         return Recipe(budget, self.training, self.optimizer, self.schedule, seed, get_rate_factor)
 
 
-def saved_config(path: Path) -> PretrainConfig:
-    """The configuration that a run saved.
+def load_saved_config(path: Path) -> PretrainConfig:
+    """Load the configuration that a run saved.
 
     Raises:
         UsageError: no such file, or it has a wrong name or value.

@@ -12,7 +12,7 @@ import torch
 
 import electra
 from electra.console import format_count
-from electra.data.loader import Batch, build_batch, evaluation_batches
+from electra.data.loader import Batch, build_batch, iterate_evaluation_batches
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.execution import describe_execution, enable_kernels
@@ -108,7 +108,7 @@ def log_results(directory: RunDirectory) -> None:
 
 def evaluate_heldout(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
     """Compute the held-out metrics."""
-    batches = evaluation_batches(
+    batches = iterate_evaluation_batches(
         data.heldout, batch_size=EVALUATION_BATCH_SIZE, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
     )
     return evaluate(model, batches, torch.from_numpy(data.unigrams), runtime)

@@ -201,7 +201,7 @@ def train_model(
     log_training_setup(config, micro_batch_size, loader, runtime)
     with stop_on_signal() as stop_signal:
         state = train(model, loader.iterate, recipe, runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0)
-        if recipe.budget.done(state.step, state.seconds, state.flops) < 1:
+        if recipe.budget.compute_progress(state.step, state.seconds, state.flops) < 1:
             log.warning(
                 f"Stopped at step {state.step:,} and saved; the same command resumes the run.",
                 extra={"code": "stopped"},

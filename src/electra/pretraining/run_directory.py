@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from electra.config.files import describe_difference, to_yaml
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
-from electra.pretraining.config import PretrainConfig, saved_config
+from electra.pretraining.config import PretrainConfig, load_saved_config
 from electra.schema import read_json
 from electra.storage import LOCK, holds_files, lock_output, write_atomically
 
@@ -119,7 +119,7 @@ class RunDirectory:
                 "not-run",
                 f"{self.path}: not a run directory, it has no {self.config.name}; name the --out of electra pretrain",
             )
-        return saved_config(self.config)
+        return load_saved_config(self.config)
 
     def list_networks(self) -> list[Path]:
         """List the Hugging Face directories of a finished run, that of the discriminator or main encoder first."""

@@ -72,7 +72,7 @@ def scale_budget(config: PretrainConfig, share: float) -> PretrainConfig:
         steps=config.steps and round(config.steps * share),
         hours=config.hours and config.hours * share,
         flops=config.flops and config.flops * share,
-        length_warmup=config.length_warmup.scaled(0.5),
+        length_warmup=config.length_warmup.scale(0.5),
     )
 
 

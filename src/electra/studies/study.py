@@ -83,7 +83,7 @@ class Study:
             return replace(config, steps=1, hours=None, flops=None)
         assert config.steps is not None, "a scale has steps"
         updates = target if self.equal == "steps" else target / compute_step_flops(config)
-        config = replace(config, hours=None, length_warmup=config.length_warmup.scaled(updates / config.steps))
+        config = replace(config, hours=None, length_warmup=config.length_warmup.scale(updates / config.steps))
         if self.equal == "steps":
             return replace(config, steps=max(1, round(target)), flops=None)
         schedule = replace(config.schedule, max_warmup=config.schedule.warmup(config.steps))

@@ -19,7 +19,7 @@ class Backward:
         self.runtime = runtime
 
     def __call__(self, batch: Any, counts: Mapping[str, float], key: tuple[int, ...], last: bool) -> dict[str, Tensor]:
-        """What the module's metrics are made from.
+        """Return the sums for the module's metrics.
 
         `key` seeds dropout. With the `last` micro-batch of a step, gradients are summed over the processes.
         """
@@ -30,14 +30,14 @@ class Backward:
             return forward_backward(self.wrapped, batch, counts, self.runtime, times=self.runtime.world_size)
 
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         optimizer.zero_grad()
 
 
 def forward_backward(
     module: nn.Module, batch: Any, counts: Mapping[str, float | Tensor], runtime: Runtime, times: int = 1
 ) -> dict[str, Tensor]:
-    """Add a micro-batch's gradients, `times` as large, to those of the parameters; returns the module's sums."""
+    """Add a micro-batch's gradients, `times` as large, to those of the parameters; return the module's sums."""
     with runtime.autocast():
         loss, sums = module(batch, counts)
     (loss * times).backward()

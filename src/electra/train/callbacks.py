@@ -1,4 +1,4 @@
-"""Callbacks of the training loop: what follows a run without a part in it."""
+"""Callbacks of the training loop."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from electra.train.checkpoint import TrainingState
 class Callback:
     """Called by the loop in the main process, in the order of the list; a subclass overrides the methods it needs.
 
-    An exception ends the run, whose newest checkpoint stays. A method that communicates with other processes blocks,
+    An exception ends the run; its newest checkpoint is kept. A method that communicates with other processes blocks,
     because they do not call it.
     """
 

@@ -1,4 +1,4 @@
-"""Whether a checkpoint holds what a model needs: its checksums do not tell who wrote it."""
+"""Check the content of a checkpoint against the model that loads it; checksums detect damage only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ Amount = Annotated[FiniteFloat, Field(ge=0)]
 
 
 class FileRecord(TypedDict):
-    """A file of a checkpoint as it was written."""
+    """Size and checksum of a file of a checkpoint."""
 
     bytes: int
     sha256: str
@@ -52,7 +52,7 @@ def check_numbers(file: Path, tensors: Mapping[str, Tensor]) -> None:
 def check_optimizer_state(
     file: Path, tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter], optimizer: Optimizer
 ) -> None:
-    """Raise a `RunError` if these are not the optimizer's state of each parameter, and sums."""
+    """Raise a `RunError` unless the tensors are the optimizer's state of each parameter, and metric sums."""
     kinds = {parameter: group["state"] for group in optimizer.param_groups for parameter in group["params"]}
     found: dict[str, set[str]] = {}
     for key, tensor in tensors.items():

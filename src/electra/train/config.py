@@ -1,11 +1,11 @@
-"""How a module is trained: batches, logging, checkpoints, and what else the training loop has to know."""
+"""Configuration of the training loop: batches, logging, checkpoints, optimizer, schedule and seed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from electra.config.checks import check_range
-from electra.train.optimizer import OptimizerConfig, same_rate
+from electra.train.optimizer import OptimizerConfig, get_unit_factor
 from electra.train.schedule import Budget, ScheduleConfig
 
 
@@ -44,13 +44,13 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides how a module is trained."""
+    """The configuration of a training run, independent of the module."""
 
     budget: Budget
     training: TrainingConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     seed: tuple[int, ...]
-    """The run's seed, and what else is to be part of the key of its random numbers."""
-    rate_factor: Callable[[str], float] = same_rate
-    """By a parameter's name, what multiplies its learning rate."""
+    """The run's seed, and further numbers of the key of its random numbers."""
+    rate_factor: Callable[[str], float] = get_unit_factor
+    """The factor of a parameter's learning rate, by the parameter's name."""

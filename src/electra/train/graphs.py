@@ -2,12 +2,12 @@
 
 A kernel of a small model takes a few microseconds on a GPU, less than the host needs to launch the next one, so without graphs
 the host limits the speed. A graph is recorded for each shape of micro-batch at its first use and replayed later: the same
-kernels on the same memory. Therefore everything that differs between two micro-batches of a shape, including numbers of the
-host, is copied to the memory that the recorded kernels read, and gradients keep their memory from step to step. Communication
-between processes is not recorded.
+kernels on the same memory. Everything that differs between two micro-batches of a shape, including numbers of the host, is
+therefore copied to the memory that the recorded kernels read, and gradients keep their memory from step to step.
+Communication between processes is not recorded.
 
-The speed is not measured yet, for lack of a GPU. The tests cover everything but CUDA's own part, with a recorder that computes
-the step again.
+The speed was not measured yet. The tests use a recorder that computes the step again, so they cover everything but the calls
+of CUDA.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The training loop. It drives any module that returns a loss, for a number of steps or by the clock."""
+"""The training loop, for any module that returns a loss."""
 
 import logging
 import time
@@ -32,13 +32,13 @@ class Trainable(Protocol):
         """Compute the counts that losses are means over, from a micro-batch on the host; "tokens" is among them."""
 
     def __call__(self, batch: Any, counts: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """This micro-batch's share of the loss, and sums from which `metrics` are made."""
+        """Compute this micro-batch's share of the loss, and the sums that `metrics` needs."""
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """Compute metrics from sums over any number of batches."""
 
     def flops(self, batch: Any) -> float:
-        """Floating point operations of forward and backward for a micro-batch."""
+        """Count floating point operations of forward and backward for a micro-batch."""
 
 
 def train(
@@ -48,15 +48,15 @@ def train(
     runtime: Runtime,
     checkpoints: Checkpoints,
     callbacks: Sequence[Callback],
-    stop_asked: Callable[[], bool],
+    should_stop: Callable[[], bool],
 ) -> TrainingState:
-    """Train `module`, a `Trainable`, until the budget is spent or `stop_asked()`; resumes where a run stopped.
+    """Train `module`, a `Trainable`, until the budget is spent or `should_stop()`; a stopped run resumes.
 
     `batches_from(step)` gives this process's micro-batches of step `step` and of all that follow. The state returned
-    is saved. A run that stopped early is one of which `budget.done(...)` is less than 1.
+    is saved. If a run stopped early, `budget.compute_progress(...)` is less than 1.
 
     Raises:
-        DivergedError: the gradients are not finite; the newest checkpoint is from before that was seen.
+        DivergedError: the gradients are not finite; the newest checkpoint is older.
         StorageError: a checkpoint or log cannot be written.
     """
     optimizer = build_optimizer(module.named_parameters(), recipe.optimizer, recipe.rate_factor)
@@ -66,26 +66,26 @@ def train(
     if state.step:
         log.info(f"resuming from step {state.step:,} ({checkpoints.path(state.step)})", extra={"code": "resuming"})
     if not runtime.is_main:
-        state.sums = zeros(state.sums)
-    backward = backward_of(module, recipe.training, runtime)
+        state.sums = build_zero_sums(state.sums)
+    backward = build_backward(module, recipe.training, runtime)
     callbacks = callbacks if runtime.is_main else ()
     module.train()
     saved_step, saved_at, rate = state.step, state.seconds, 0.0
 
-    with keep_freed_memory(runtime.device), announce_begin_and_end(callbacks, module, state):
-        clock, window = Clock(state.seconds), Window(state)  # what callbacks do at the beginning is no training time
+    with keep_freed_memory(runtime.device), call_begin_and_end(callbacks, module, state):
+        clock, window = Clock(state.seconds), Window(state)  # the start of callbacks is not training time
         for micro_batches in batches_from(state.step):
-            # Decisions that all processes must share depend on this agreed time, never on a process's own clock.
-            agreed, stop = runtime.all_reduce_max(clock.seconds(), float(stop_asked()))
-            state.seconds = agreed
-            over = recipe.budget.done(state.step, agreed, state.flops) >= 1
-            if over and state.step > window.step:  # a run by the clock seldom ends with a full window
+            # Decisions that must be the same in all processes depend on this shared time, never on a process's own clock.
+            shared_seconds, stop = runtime.all_reduce_max(clock.seconds(), float(should_stop()))
+            state.seconds = shared_seconds
+            over = recipe.budget.compute_progress(state.step, shared_seconds, state.flops) >= 1
+            if over and state.step > window.step:  # a run limited by time seldom ends with a full window
                 window.log(callbacks, module, state, rate, runtime)
             if over or stop:
                 break
             before = state.flops
             accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
-            rate = learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
+            rate = compute_learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
             set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
             norm = clip_gradients(module.parameters(), recipe.optimizer)
             optimizer.step()
@@ -98,10 +98,10 @@ def train(
 
             if state.step % recipe.training.log_every == 0:
                 window.log(callbacks, module, state, rate, runtime)
-            overdue = agreed - saved_at >= 60 * recipe.training.checkpoint_minutes
+            overdue = shared_seconds - saved_at >= 60 * recipe.training.checkpoint_minutes
             if overdue or state.step % recipe.training.checkpoint_every == 0:
                 save(module, optimizer, state, runtime, checkpoints, callbacks)
-                saved_step, saved_at = state.step, agreed
+                saved_step, saved_at = state.step, shared_seconds
 
         if state.step != saved_step:
             save(module, optimizer, state, runtime, checkpoints, callbacks)
@@ -109,7 +109,7 @@ def train(
 
 
 @contextmanager
-def announce_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: TrainingState) -> Iterator[None]:
+def call_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: TrainingState) -> Iterator[None]:
     """Call `on_train_begin` of each callback, and at the end, also after an exception, `on_train_end` of those that began."""
     with ExitStack() as ends:
         for callback in callbacks:
@@ -118,16 +118,16 @@ def announce_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, sta
         yield
 
 
-def learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
-    """The rate of the update after `step` updates, `seconds` and FLOPs of training."""
+def compute_learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
+    """Compute the learning rate of the update that follows `step` updates, `seconds` and FLOPs of training."""
     schedule = SCHEDULES[recipe.schedule.kind]
-    done = recipe.budget.done(step + schedule.at, seconds, flops)
+    done = recipe.budget.compute_progress(step + schedule.at, seconds, flops)
     return recipe.optimizer.learning_rate * schedule.factor(
         done, recipe.schedule.warmup(recipe.budget.steps), recipe.schedule
     )
 
 
-def backward_of(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:
+def build_backward(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:
     return GraphedBackward(module, runtime, CudaRecorder()) if training.graphs else Backward(module, runtime)
 
 
@@ -139,7 +139,7 @@ def accumulate_gradients(
     runtime: Runtime,
     state: TrainingState,
 ) -> None:
-    """Forward and backward of one step's micro-batches; adds to the gradients, the metric sums and the FLOPs.
+    """Run forward and backward of one step's micro-batches; add to the gradients, the metric sums and the FLOPs.
 
     Losses are divided by counts over the whole global batch before the backward pass: micro-batches hold different
     numbers of tokens, so a mean of their means would be another loss.
@@ -151,7 +151,7 @@ def accumulate_gradients(
     state.tokens += total["tokens"]
     state.flops += total["flops"]
     for i, batch in enumerate(micro_batches):
-        # Micro-batch i of this process is number i * world_size + rank of the step, whatever the arrangement.
+        # Micro-batch i of this process is number i * world_size + rank of the step, for any number of processes.
         key = (*recipe.seed, state.step, i * runtime.world_size + runtime.rank)
         local = {name: count * in_all for name, count in counts[i].items()}
         means_over = total if recipe.training.means == "global" else local
@@ -159,14 +159,14 @@ def accumulate_gradients(
 
 
 def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
-    """Add to running sums, in double precision, without fetching anything from the device.
+    """Add to running sums, in double precision, without copying from the device.
 
     Raises:
-        RunError: a sum so far, which a checkpoint held, has another shape.
+        RunError: a sum of a checkpoint has another shape.
     """
     for name, tensor in more.items():
         value = tensor.double()
-        if name in sums and sums[name].shape != value.shape:  # out of a checkpoint
+        if name in sums and sums[name].shape != value.shape:  # from a checkpoint
             raise RunError(
                 "wrong-shape",
                 f"the sum {name!r} of the checkpoint has the shape {tuple(sums[name].shape)}, expected {tuple(value.shape)}; "
@@ -175,13 +175,13 @@ def add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
         sums[name] = sums[name].to(value.device) + value if name in sums else value.clone()
 
 
-def zeros(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return zeros under the same names, for the processes whose sums another process has taken over."""
+def build_zero_sums(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Build sums of zeros under the same names, for the processes whose sums were added to those of the main process."""
     return {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
 
 
 def check_finite(state: TrainingState) -> None:
-    """Stop a run whose gradients have become meaningless, before a checkpoint of it is written.
+    """Stop a run whose gradients are not finite, before a checkpoint of it is written.
 
     Raises:
         DivergedError: a gradient norm since the last log is NaN or infinite.
@@ -189,8 +189,8 @@ def check_finite(state: TrainingState) -> None:
     if "gradient_norm" in state.sums and not torch.isfinite(state.sums["gradient_norm"]):
         raise DivergedError(
             "diverged",
-            f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is older "
-            "than that. Try another --out with a lower --optimizer.learning-rate or a longer --schedule.warmup-steps",
+            f"step {state.step}: the gradients are not finite numbers any more; the last checkpoint is "
+            "older. Try another --out with a lower --optimizer.learning-rate or a longer --schedule.warmup-steps",
         )
 
 
@@ -202,10 +202,10 @@ def save(
     checkpoints: Checkpoints,
     callbacks: Sequence[Callback],
 ) -> None:
-    """Write a checkpoint from the main process, which takes over the metric sums of the others."""
+    """Write a checkpoint in the main process; the metric sums of all processes are added in it."""
     check_finite(state)
     sums = reduce_sums(state.sums, runtime)
-    state.sums = sums if runtime.is_main else zeros(sums)
+    state.sums = sums if runtime.is_main else build_zero_sums(sums)
     if runtime.is_main:
         path = checkpoints.save(module, optimizer, state)
         for callback in callbacks:
@@ -219,7 +219,7 @@ class Clock:
         self.start = time.perf_counter() - before
 
     def seconds(self) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         return time.perf_counter() - self.start
 
 
@@ -236,7 +236,7 @@ class Window:
     def log(
         self, callbacks: Sequence[Callback], module: nn.Module, state: TrainingState, rate: float, runtime: Runtime
     ) -> None:
-        """Give the callbacks the metrics since the last log, and reset the sums."""
+        """Pass the metrics since the last log to the callbacks, and reset the sums."""
         metrics = self.metrics(module, state, rate, runtime)
         for callback in callbacks:
             callback.on_log(state, metrics)
@@ -244,7 +244,7 @@ class Window:
         state.sums.clear()
 
     def metrics(self, module: nn.Module, state: TrainingState, rate: float, runtime: Runtime) -> dict[str, float]:
-        """All metrics of the steps since the last log; opens the next window."""
+        """Compute all metrics of the steps since the last log; start the next window."""
         sums = reduce_sums(state.sums, runtime)
         seconds = state.seconds - self.seconds
         metrics = {

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 LINE_BYTES = 1 << 16
-"""A row has less than a thousand."""
+"""Maximum bytes of a line that are read at once; a row has less than a thousand."""
 
 
 class MetricsRow(TypedDict):
-    """What every row has; all else in it are numbers, too."""
+    """The required fields of a row; all further fields are numbers too."""
 
     step: Annotated[int, Field(ge=0)]
     loss: float
@@ -40,7 +40,7 @@ class MetricsRow(TypedDict):
 class MetricsLog(Callback):
     """Appends rows of metrics to `metrics.jsonl` in a directory.
 
-    On resuming, the rows of steps after the checkpoint are dropped, because the run makes them again.
+    On resuming, the rows of steps after the checkpoint are dropped, because the run writes them again.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -64,12 +64,12 @@ class MetricsLog(Callback):
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`; none if there is no file. A last line cut short by a kill is passed over.
+    """Yield the rows of a `metrics.jsonl`; none if there is no file. An incomplete last line, as after a kill, is skipped.
 
-    Other lines that are no rows of metrics are left out with a warning: the weights of a run do not depend on them.
+    Other lines that are not rows of metrics are skipped with a warning: the weights of a run do not depend on them.
 
     Raises:
-        RunError: it is no regular file.
+        RunError: it is not a regular file.
     """
     if not path.exists():
         return
@@ -80,10 +80,10 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
             if not (line := file.readline(LINE_BYTES)):
                 break
             try:
-                yield metrics_row(line, path, number)
+                yield parse_row(line, path, number)
             except RunError as error:
                 whole = line.endswith(b"\n")
-                while len(line) == LINE_BYTES and not line.endswith(b"\n"):  # the rest of a line without end
+                while len(line) == LINE_BYTES and not line.endswith(b"\n"):  # the rest of a long line
                     whole, line = True, file.readline(LINE_BYTES)
                 if whole:
                     bad.append(str(error))
@@ -94,8 +94,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
         )
 
 
-def metrics_row(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """A line as a row. Raises a `RunError` that names the place."""
+def parse_row(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    """Parse a line as a row. Raises a `RunError` with file and line number."""
     row = cast("dict[str, Any]", validate_json(line, MetricsRow, str(path), RunError, number))
     for name, value in row.items():
         if not isinstance(value, int | float) or isinstance(value, bool):

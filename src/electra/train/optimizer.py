@@ -1,4 +1,4 @@
-"""AdamW as BERT and ELECTRA use it: decay on kernels and embeddings only, one clip for all gradients. Muon beside it."""
+"""AdamW as in BERT and ELECTRA: weight decay on kernels and embeddings only, one norm to clip all gradients; and Muon."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     """Largest norm of all gradients together."""
     bias_correction: bool = True
-    """Correct the moments for starting at zero; the original code does not."""
+    """Correct the moments for their initial value of zero; the original code does not."""
 
     def __post_init__(self) -> None:
         check_choice("optimizer.kind", self.kind, OPTIMIZERS)
@@ -49,17 +49,17 @@ def has_decay(parameter: nn.Parameter) -> bool:
     return parameter.dim() > 1
 
 
-def same_rate(name: str) -> float:
-    """Every parameter learns at the scheduled rate."""
+def get_unit_factor(name: str) -> float:
+    """Return 1, the factor of all parameters."""
     return 1.0
 
 
 def build_optimizer(
     parameters: Iterable[tuple[str, nn.Parameter]],
     config: OptimizerConfig,
-    rate_factor: Callable[[str], float] = same_rate,
+    rate_factor: Callable[[str], float] = get_unit_factor,
 ) -> Optimizer:
-    """The optimizer of `config.kind` over named parameters; `rate_factor(name)` multiplies the learning rate of each."""
+    """Build the optimizer of `config.kind` over named parameters; `rate_factor(name)` multiplies the learning rate of each."""
     kind = OPTIMIZERS[config.kind]
     members: dict[tuple[float, bool, str], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in parameters:
@@ -79,14 +79,14 @@ def set_learning_rate(optimizer: Optimizer, config: OptimizerConfig, rate: float
 
 
 def build_adamw(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
-    """torch's AdamW in its fused form."""
+    """Build torch's AdamW in its fused form."""
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
     )
 
 
-def adamw_settings(config: OptimizerConfig, rate: float, step: int, decays: bool) -> dict[str, float]:
-    """Learning rate, epsilon and decay for update number `step` (from 1).
+def compute_adamw_settings(config: OptimizerConfig, rate: float, step: int, decays: bool) -> dict[str, float]:
+    """Compute learning rate, epsilon and decay for update number `step` (from 1).
 
     Without bias correction the update is rate * m / (sqrt(v) + eps). torch's AdamW computes it when its rate, epsilon
     and decay are scaled by the corrections that it applies.
@@ -109,13 +109,13 @@ class CombinedOptimizer(Optimizer):
             part.state = self.state
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take a step of each."""
+        """Take a step with each of them."""
         for part in self.parts:
             part.step()
 
 
 def build_muon(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
-    """torch's Muon (Jordan et al., 2024) for the groups of matrices, AdamW for the others.
+    """Build torch's Muon (Jordan et al., 2024) for the groups of matrices, AdamW for the others.
 
     Updates of matrices are scaled to the root mean square of AdamW's, so that both use one learning rate and one decay
     (Liu et al., 2025).
@@ -129,17 +129,17 @@ def build_muon(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimiz
 
 
 def choose_muon_role(name: str, parameter: nn.Parameter) -> str:
-    """Muon is for the matrices of the layers: not for embeddings, heads, or the projection of embeddings."""
+    """Return the role of a parameter: Muon updates matrices of layers, not embeddings, their projections, or heads."""
     return MATRICES if parameter.dim() == 2 and ".layers." in f".{name}" else DEFAULT
 
 
-def muon_settings(config: OptimizerConfig, rate: float, step: int, decays: bool) -> dict[str, float]:
-    """Learning rate and decay; Muon has no bias correction."""
+def compute_muon_settings(config: OptimizerConfig, rate: float, step: int, decays: bool) -> dict[str, float]:
+    """Return learning rate and decay; Muon has no bias correction."""
     return {"lr": rate, "weight_decay": config.weight_decay if decays else 0.0}
 
 
 DEFAULT, MATRICES = "default", "matrices"
-"""Roles of parameters; an optimizer that updates all of them alike has the first one only."""
+"""Roles of parameters; an optimizer that treats all parameters alike has the first one only."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,10 @@ class OptimizerKind:
 
 ADAMW_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})
 OPTIMIZERS: dict[str, OptimizerKind] = {
-    "adamw": OptimizerKind(build_adamw, {DEFAULT: adamw_settings}, {DEFAULT: ADAMW_STATE}),
+    "adamw": OptimizerKind(build_adamw, {DEFAULT: compute_adamw_settings}, {DEFAULT: ADAMW_STATE}),
     "muon": OptimizerKind(
         build_muon,
-        {DEFAULT: adamw_settings, MATRICES: muon_settings},
+        {DEFAULT: compute_adamw_settings, MATRICES: compute_muon_settings},
         {DEFAULT: ADAMW_STATE, MATRICES: frozenset({"momentum_buffer"})},
         choose_muon_role,
     ),
@@ -171,5 +171,5 @@ OPTIMIZERS: dict[str, OptimizerKind] = {
 
 
 def clip_gradients(parameters: Iterable[Tensor], config: OptimizerConfig) -> Tensor:
-    """Scale all gradients so that their common norm is at most `clip_norm`; returns the norm before it."""
+    """Scale all gradients so that their common norm is at most `clip_norm`; return the norm before clipping."""
     return nn.utils.clip_grad_norm_(parameters, config.clip_norm)

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of how much of the run is done."""
+"""The learning rate as a pure function of the progress of the run."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class ScheduleConfig:
     warmup_steps: int = 10_000
     """Updates of warm-up, if the run has a number of steps."""
     max_warmup: float = 0.1
-    """Largest share of a run that warms up; a run by the clock or by FLOPs warms up for just this share."""
+    """Largest share of a run that warms up; a run of hours or FLOPs warms up for exactly this share."""
     kind: str = choice_field("linear", lambda: SCHEDULES)
     """After a linear warm-up to the peak: linear decay to zero (linear), half a cosine to zero (cosine), the peak until the
     last part of the run and then linear decay to zero (wsd: warm-up, stable, decay), or the peak to the end (constant). With
@@ -34,7 +34,7 @@ class ScheduleConfig:
         check_range(self, "schedule", "decay", above=0, at_most=1)
 
     def warmup(self, steps: int | None) -> float:
-        """The warm-up of a run of `steps` updates (None: a run by the clock or by FLOPs) as a share of the run.
+        """Return the warm-up of a run of `steps` updates (None: a run of hours or FLOPs) as a share of the run.
 
         It is more than 1 where a schedule does not limit warm-up steps that exceed the run.
         """
@@ -65,15 +65,15 @@ class Budget:
             return format_count(self.steps, "step")
         return f"{self.hours:g} h" if self.hours is not None else f"{self.flops:.3g} FLOPs"
 
-    def done(self, step: int | float, seconds: float, flops: float) -> float:
-        """The share of the run that is over after `step` updates, `seconds` and FLOPs of training; 1.0 or more: stop."""
+    def compute_progress(self, step: int | float, seconds: float, flops: float) -> float:
+        """Compute the share of the run that is over after `step` updates, `seconds` and FLOPs of training; at 1.0 it ends."""
         if self.steps is not None:
             return step / self.steps
         return seconds / (3600 * self.hours) if self.hours is not None else flops / (self.flops or 1.0)
 
     def share(self, state: TrainingState) -> float:
-        """The share of the run that is over at `state`, at most 1."""
-        return min(1.0, self.done(state.step, state.seconds, state.flops))
+        """Return the share of the run that is over at `state`, at most 1."""
+        return min(1.0, self.compute_progress(state.step, state.seconds, state.flops))
 
 
 def linear(done: float, warmup: float, config: ScheduleConfig) -> float:

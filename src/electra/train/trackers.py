@@ -39,7 +39,7 @@ class TensorBoard(Callback):
                 self.events.add_scalar(name, value, state.step)
 
     def on_train_end(self, state: TrainingState) -> None:
-        """Flush; where the disk is full the events are lost, and the error under way has said so."""
+        """Close the file of events. A full disk is ignored here, because the write that failed has raised an error already."""
         with suppress(OSError):
             self.events.close()
 
@@ -47,8 +47,8 @@ class TensorBoard(Callback):
 class HostedTracker(Callback):
     """A run in the project `electra` of Weights & Biases or trackio, whose functions have the same names.
 
-    The project is another one by the environment variable WANDB_PROJECT or TRACKIO_PROJECT. The run's name has the last two
-    parts of the directory, and an identifier that is kept there, so that a resumed run goes on in the same one.
+    The environment variable WANDB_PROJECT or TRACKIO_PROJECT selects another project. The run's name consists of the last two
+    parts of the directory and an identifier. The identifier is saved in the directory, so that a resumed run continues it.
     """
 
     def __init__(self, library: str, directory: Path, config: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class HostedTracker(Callback):
         self.tracker.log(dict(metrics), step=state.step)
 
     def on_train_end(self, state: TrainingState) -> None:
-        """Send what is left."""
+        """Finish the run; remaining metrics are sent."""
         self.tracker.finish()
 
 
@@ -100,12 +100,12 @@ def require_trackers(names: Iterable[str]) -> None:
 
 
 def build_trackers(names: Iterable[str], directory: Path, config: Mapping[str, Any]) -> list[Callback]:
-    """The callbacks of the named trackers."""
+    """Build the callbacks of the named trackers."""
     return [TRACKERS[name](directory, config) for name in names]
 
 
 def read_identifier(path: Path) -> str:
-    """The identifier in a file, which is made where there is none."""
+    """Read the identifier in a file, which is written first if there is none."""
     if not path.exists():
         write_atomically(path, (uuid.uuid4().hex[:8] + "\n").encode())
     return path.read_text().strip()

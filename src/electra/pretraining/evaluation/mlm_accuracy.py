@@ -13,7 +13,7 @@ from torch import Tensor
 
 from electra.config.checks import check_number
 from electra.console import reading_progress
-from electra.data.loader import Batch, evaluation_batches
+from electra.data.loader import Batch, iterate_evaluation_batches
 from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, PlainMaskedLM
@@ -73,7 +73,7 @@ def evaluate_as_mlm(
                     f"{data.path}: prepared with sequences of {data.manifest.seq_len} tokens, "
                     f"{path} has {network.max_positions} positions; prepare the text again with a smaller --seq-len",
                 )
-        batches = evaluation_batches(
+        batches = iterate_evaluation_batches(
             data.heldout, batch_size=BATCH_SIZE, pad_id=electra.tokenizer.pad_id, max_examples=examples
         )
         masked = mask_one_per_row(batches, electra.tokenizer)

@@ -58,7 +58,7 @@ class HealthMonitor(Callback):
         """Check the rows before an interruption, which the report contains too."""
         for row in read_metrics(self.metrics_path):
             step = row.pop("step")
-            self.check(step, min(1.0, self.budget.done(step, row["seconds"], row["flops"])), row)
+            self.check(step, min(1.0, self.budget.compute_progress(step, row["seconds"], row["flops"])), row)
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Log new findings."""
