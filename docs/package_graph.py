@@ -31,8 +31,8 @@ def package_imports(package: Path) -> dict[str, set[str]]:
     return graph
 
 
-def without_implied(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The transitive reduction: an import is drawn only where no longer path implies it."""
+def reduce_transitively(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Remove the edges that a longer path implies (transitive reduction)."""
     reachable: dict[str, set[str]] = {}
     for name in TopologicalSorter(graph).static_order():
         reachable[name] = set(graph[name]).union(*(reachable[other] for other in graph[name]))
@@ -43,7 +43,7 @@ def without_implied(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def find_levels(graph: dict[str, set[str]]) -> dict[str, int]:
-    """Level of each package: one above the highest package that it imports."""
+    """Find the level of each package: one above the highest package that it imports."""
     levels: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
         levels[name] = 1 + max((levels[other] for other in graph[name]), default=-1)
@@ -51,7 +51,7 @@ def find_levels(graph: dict[str, set[str]]) -> dict[str, int]:
 
 
 def route_edges(graph: dict[str, set[str]], levels: dict[str, int]) -> dict[tuple[str, str], list[str]]:
-    """Nodes that each edge passes, with a waypoint on every level between its two packages."""
+    """List the nodes of each edge, with a waypoint on every level between its two packages."""
     return {
         (name, other): [
             name,
@@ -84,7 +84,7 @@ def order_rows(edges: dict[tuple[str, str], list[str]], levels: dict[str, int]) 
 
 
 def place_nodes(rows: dict[int, list[str]]) -> dict[str, tuple[float, float]]:
-    """Center of the top of each box, and of each waypoint, which takes less room."""
+    """Compute the center of the top edge of each box, and of each waypoint, which is narrower."""
     at = {}
     for level, nodes in rows.items():
         widths = [WAYPOINT if "@" in node else BOX + GAP for node in nodes]
@@ -96,10 +96,10 @@ def place_nodes(rows: dict[int, list[str]]) -> dict[str, tuple[float, float]]:
 
 
 def draw(package: Path) -> str:
-    """SVG in rows; lines go down from each package to what it imports, beside the boxes between them."""
+    """Draw the packages in rows as SVG, with lines from each package down to those that it imports."""
     graph = package_imports(package)
     levels = find_levels(graph)
-    edges = route_edges(without_implied(graph), levels)
+    edges = route_edges(reduce_transitively(graph), levels)
     rows = order_rows(edges, levels)
     at = place_nodes(rows)
     parts = [

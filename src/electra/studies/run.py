@@ -31,11 +31,11 @@ from electra.studies.reporting.figures import write_figures
 from electra.studies.reporting.results import (
     Results,
     average,
-    best_pairs,
-    best_probe,
-    best_tags,
     build_csv_rows,
-    finetuned,
+    extract_best_pairs,
+    extract_best_probe,
+    extract_best_tags,
+    extract_finetuned,
     to_csv,
 )
 from electra.studies.reporting.table import build_summary_rows, to_markdown
@@ -150,10 +150,10 @@ def run_grid(
         write_results(results, study_config.out)
         return results
 
-    def started(trial: Trial) -> None:
+    def on_start(trial: Trial) -> None:
         log.info(f"{trial.name} started (log: {trial.log})", extra={"code": "trial-started"})
 
-    def ended(trial: Trial) -> None:
+    def on_end(trial: Trial) -> None:
         collect_and_write()
         record = trial.record() or {}
         if "failed" in record:
@@ -168,7 +168,7 @@ def run_grid(
         done = sum(each.is_finished() for each in wanted)
         log.info(f"{done} of {len(wanted)} done", extra={"code": "trials-done"})
 
-    run_trials(left, study_config.workers, started, ended)
+    run_trials(left, study_config.workers, on_start, on_end)
     results = collect_and_write()
     log.info(
         f"table in {study_config.out / 'table.md'}, rows in results.csv, figure in figure.png", extra={"code": "table"}
@@ -204,10 +204,10 @@ def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[st
 def format_scores(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
     """Format the scores of a trial for the log."""
     scores = {
-        "GLUE": average(finetuned, tasks),
-        "probe": average(best_probe, tasks),
-        "tags": best_tags,
-        "pairs": best_pairs,
+        "GLUE": average(extract_finetuned, tasks),
+        "probe": average(extract_best_probe, tasks),
+        "tags": extract_best_tags,
+        "pairs": extract_best_pairs,
     }
     parts = [f"{name} {value:.1f}" for name, score in scores.items() if (value := score(record)) is not None]
     return ", ".join([*parts, f"{record['flops']:.3g} FLOPs in {format_minutes(record['seconds'])}"])

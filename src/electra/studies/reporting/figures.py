@@ -16,11 +16,11 @@ from electra.studies.reporting.results import (
     Results,
     Spread,
     average,
-    best_pairs,
-    best_probe,
-    best_tags,
-    finetuned,
-    last_probe,
+    extract_best_pairs,
+    extract_best_probe,
+    extract_best_tags,
+    extract_finetuned,
+    extract_last_probe,
 )
 from electra.studies.study import Axis, Study
 
@@ -28,13 +28,13 @@ COLORS = ("#c8442d", "#2c6fa6", "#4f9153", "#b58900", "#7a5195", "#3b8ea5")
 NEUTRAL = "#777777"
 MARKERS = ("o", "s", "^", "D", "v", "P")
 PANELS = {
-    "fine-tuned": finetuned,
-    "linear probe, best layer": best_probe,
-    "linear probe, last layer": last_probe,
+    "fine-tuned": extract_finetuned,
+    "linear probe, best layer": extract_best_probe,
+    "linear probe, last layer": extract_last_probe,
 }
 WITHOUT_TASKS: dict[str, tuple[Number, str]] = {
-    "linear probe of words' tags, best layer": (best_tags, "accuracy of word tags, %"),
-    "minimal pairs, best method": (best_pairs, "accuracy, mean over paradigms, %"),
+    "linear probe of words' tags, best layer": (extract_best_tags, "accuracy of word tags, %"),
+    "minimal pairs, best method": (extract_best_pairs, "accuracy, mean over paradigms, %"),
 }
 """Panels of scores without GLUE: title -> score and its label."""
 WIDTH, HEIGHT = 4.6, 3.8

@@ -107,17 +107,17 @@ class Results:
 
     def finetuning_runs(self) -> dict[str, list[int]]:
         """Return the numbers of fine-tuning runs per median, by label of the variant; all numbers if seeds differ."""
-        number = fewest_runs(self.tasks)
+        number = extract_fewest_runs(self.tasks)
         runs = {each.variant.label: sorted({int(value) for value in each.values(number)}) for each in self.outcomes}
         return {label: counts for label, counts in runs.items() if counts}
 
 
-def finetuned(task: str) -> Number:
+def extract_finetuned(task: str) -> Number:
     """Extract the fine-tuned score of a task."""
     return lambda record: record["finetuned"].get(task, {}).get("median")
 
 
-def fewest_runs(tasks: Sequence[str]) -> Number:
+def extract_fewest_runs(tasks: Sequence[str]) -> Number:
     """Extract the number of fine-tuning runs per median: the minimum over the scored tasks."""
 
     def fewest(record: Mapping[str, Any]) -> float | None:
@@ -128,7 +128,7 @@ def fewest_runs(tasks: Sequence[str]) -> Number:
     return fewest
 
 
-def finetuning_std(task: str) -> Number:
+def extract_finetuning_std(task: str) -> Number:
     """Extract the standard deviation over the fine-tuning runs of a task; None for one run."""
 
     def std(record: Mapping[str, Any]) -> float | None:
@@ -138,7 +138,7 @@ def finetuning_std(task: str) -> Number:
     return std
 
 
-def probed(task: str, which: str) -> Number:
+def extract_probed(task: str, which: str) -> Number:
     """Extract a field of `ProbeScores` for a task."""
     return lambda record: record["probed"].get(task, {}).get(which)
 
@@ -153,57 +153,57 @@ def average(score: Callable[[str], Number], tasks: Sequence[str]) -> Number:
     return mean
 
 
-def best_probe(task: str) -> Number:
+def extract_best_probe(task: str) -> Number:
     """Extract the probe score of the layer chosen by cross-validation."""
-    return probed(task, "best")
+    return extract_probed(task, "best")
 
 
-def last_probe(task: str) -> Number:
+def extract_last_probe(task: str) -> Number:
     """Extract the probe score of the last layer."""
-    return probed(task, "last")
+    return extract_probed(task, "last")
 
 
-def heldout(name: str) -> Number:
+def extract_heldout(name: str) -> Number:
     """Extract a metric of pre-training on held-out text."""
     return lambda record: record["heldout"].get(name)
 
 
-def best_layer(task: str) -> Number:
+def extract_best_layer(task: str) -> Number:
     """Extract the layer chosen by cross-validation."""
-    return probed(task, "layer")
+    return extract_probed(task, "layer")
 
 
-def embeddings_tags(record: Mapping[str, Any]) -> float | None:
+def extract_embeddings_tags(record: Mapping[str, Any]) -> float | None:
     """Extract the tag probe's score of the embeddings, which depend on a word's first token and its position."""
     return record["tags"]["layers"][0] if "tags" in record else None
 
 
-def best_tags(record: Mapping[str, Any]) -> float | None:
+def extract_best_tags(record: Mapping[str, Any]) -> float | None:
     """Extract the tag probe's score of the layer chosen by cross-validation."""
     return record["tags"]["layers"][record["tags"]["layer"]] if "tags" in record else None
 
 
-def last_tags(record: Mapping[str, Any]) -> float | None:
+def extract_last_tags(record: Mapping[str, Any]) -> float | None:
     """Extract the tag probe's score of the last layer."""
     return record["tags"]["layers"][-1] if "tags" in record else None
 
 
-def tags_layer(record: Mapping[str, Any]) -> float | None:
+def extract_tags_layer(record: Mapping[str, Any]) -> float | None:
     """Extract the tag probe's layer chosen by cross-validation."""
     return float(record["tags"]["layer"]) if "tags" in record else None
 
 
-def pairs(method: str) -> Number:
+def extract_pairs(method: str) -> Number:
     """Extract the accuracy on minimal pairs by a method, over all paradigms."""
     return lambda record: record.get("pairs", {}).get("methods", {}).get(method, {}).get("overall")
 
 
-def best_pairs(record: Mapping[str, Any]) -> float | None:
+def extract_best_pairs(record: Mapping[str, Any]) -> float | None:
     """Extract the highest accuracy on minimal pairs of the methods that the networks have."""
     return max((each["overall"] for each in record.get("pairs", {}).get("methods", {}).values()), default=None)
 
 
-def similarity(layer: int) -> Number:
+def extract_similarity(layer: int) -> Number:
     """Extract the score of frozen sentence vectors on STS-B by a layer; 0 are the embeddings, -1 is the last layer."""
     return lambda record: record["similarity"]["layers"][layer] if "similarity" in record else None
 
@@ -211,22 +211,22 @@ def similarity(layer: int) -> Number:
 def list_columns(tasks: Sequence[str]) -> dict[str, Number]:
     """Return all scores by column name of the CSV file."""
     return {
-        "average": average(finetuned, tasks),
-        **{task: finetuned(task) for task in tasks},
-        "finetuning_runs": fewest_runs(tasks),
-        **{f"finetuning_std_{task}": finetuning_std(task) for task in tasks},
-        "probe_average": average(best_probe, tasks),
-        **{f"probe_{task}": best_probe(task) for task in tasks},
-        "probe_last_average": average(last_probe, tasks),
-        **{f"probe_last_{task}": last_probe(task) for task in tasks},
-        **{f"probe_layer_{task}": best_layer(task) for task in tasks},
-        "tags_embeddings": embeddings_tags,
-        "tags": best_tags,
-        "tags_last": last_tags,
-        "tags_layer": tags_layer,
-        **{f"pairs_{method.replace('-', '_')}": pairs(method) for method in METHODS},
-        "similarity_embeddings": similarity(0),
-        "similarity_last": similarity(-1),
+        "average": average(extract_finetuned, tasks),
+        **{task: extract_finetuned(task) for task in tasks},
+        "finetuning_runs": extract_fewest_runs(tasks),
+        **{f"finetuning_std_{task}": extract_finetuning_std(task) for task in tasks},
+        "probe_average": average(extract_best_probe, tasks),
+        **{f"probe_{task}": extract_best_probe(task) for task in tasks},
+        "probe_last_average": average(extract_last_probe, tasks),
+        **{f"probe_last_{task}": extract_last_probe(task) for task in tasks},
+        **{f"probe_layer_{task}": extract_best_layer(task) for task in tasks},
+        "tags_embeddings": extract_embeddings_tags,
+        "tags": extract_best_tags,
+        "tags_last": extract_last_tags,
+        "tags_layer": extract_tags_layer,
+        **{f"pairs_{method.replace('-', '_')}": extract_pairs(method) for method in METHODS},
+        "similarity_embeddings": extract_similarity(0),
+        "similarity_last": extract_similarity(-1),
     }
 
 
