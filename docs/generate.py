@@ -43,15 +43,15 @@ def help_text(*words):
     return output.getvalue().strip()
 
 overview = help_text()
-verbs = re.findall(r"^  ([a-z][a-z-]*) +[A-Z]", overview, re.MULTILINE)
-print(json.dumps({"": overview, **{verb: help_text(verb) for verb in verbs}}))
+commands = re.findall(r"^  ([a-z][a-z-]*) +[A-Z]", overview, re.MULTILINE)
+print(json.dumps({"": overview, **{name: help_text(name) for name in commands}}))
 """
 
 
 def help_texts() -> dict[str, str]:
-    """Verb -> what `electra VERB --help` prints; the overview under the empty name.
+    """Map each command to the output of `electra COMMAND --help`, and the empty name to the overview.
 
-    One process of its own prints all of them: imports take seconds, and the width of a terminal is read once.
+    One process prints all of them: imports take seconds, and the width of the terminal is read once.
     """
     paths = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": paths}
@@ -61,14 +61,14 @@ def help_texts() -> dict[str, str]:
 
 
 def command_line() -> str:
-    """A section for each verb, with its help."""
-    overview, *verbs = help_texts().items()
-    sections = [f"## electra {verb}\n\n```text\n{text}\n```\n" for verb, text in verbs]
+    """Format a section for each command, with its help text."""
+    overview, *commands = help_texts().items()
+    sections = [f"## electra {name}\n\n```text\n{text}\n```\n" for name, text in commands]
     return f"# Command line\n\n```text\n{overview[1]}\n```\n\n" + "\n".join(sections)
 
 
 def configuration() -> str:
-    """The resolved configuration of every preset, as a config file has it."""
+    """Format the resolved configuration of every preset as a config file."""
     from electra.config.files import to_yaml
     from electra.presets import PRESETS
 

@@ -14,7 +14,7 @@ study() {
 }
 
 study electra mlm
-study both-trunk-5 both masked filled
+study both-shared-5 both masked filled
 study mlm-muon electra-muon
-study trunk-20 both-trunk-20 masked-trunk-5 filled-trunk-5
+study shared-20 both-shared-20 masked-shared-5 filled-shared-5
 study

@@ -68,7 +68,7 @@ class Output:
             reason = f"cannot be written: {error.strerror or error}"
             if self._required:
                 raise StorageError("stdout-failed", f"standard output: {reason}") from error
-            print_to_stderr(f"standard output {reason}; the work goes on without it")
+            print_to_stderr(f"standard output {reason}; the command continues without output")
             return otherwise
 
 

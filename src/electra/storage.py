@@ -38,7 +38,7 @@ MAX_COMMAND = 200
 
 @contextmanager
 def convert_os_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError in the block into a `StorageError` that names the file and what to do."""
+    """Convert an OSError in the block to a `StorageError` with the path and advice."""
     try:
         yield
     except OSError as error:

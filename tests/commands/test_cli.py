@@ -288,8 +288,8 @@ def test_suggestions_name_existing_options() -> None:
         names |= set(re.findall(r"--[a-z0-9.-]+", text.getvalue()))
     for ours in suggestions.RENAMED.values():
         assert {suggestions.format_flag(name) for name in ours} <= names
-    for _, verbs, options, answer in suggestions.ANSWERS:
-        assert set(verbs) <= set(cli.COMMANDS)
+    for _, only_for, options, answer in suggestions.ANSWERS:
+        assert set(only_for) <= set(cli.COMMANDS)
         named = {suggestions.format_flag(name) for name in options} | set(re.findall(r"--[a-z0-9.-]+", answer))
         assert named - {"--nproc-per-node"} <= names
 

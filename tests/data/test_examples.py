@@ -42,7 +42,7 @@ def test_shares_and_sizes_equal_those_of_the_original_builder() -> None:
     assert (a[full & (b == 0)] == seq_len - 2).all()
     pairs = full & (b > 0) & (a >= 29)  # the target of a is 31, except in short examples that became full
     assert np.isin(a[pairs], [30, 31]).mean() > 0.995
-    assert (a[pairs] == 31).mean() == pytest.approx(0.5, abs=0.02), "the coin toss"
+    assert (a[pairs] == 31).mean() == pytest.approx(0.5, abs=0.02), "half of the targets of a are 31"
     assert pairs.sum() > 0.8 * n
 
 

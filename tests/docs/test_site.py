@@ -48,11 +48,11 @@ def test_the_architecture_page_lists_every_package() -> None:
 
 
 @pytest.mark.slow
-def test_generated_pages_have_every_verb_and_preset() -> None:
+def test_generated_pages_have_every_command_and_preset() -> None:
     pages = load("generate")
     command_line, configuration = pages.command_line(), pages.configuration()
-    for verb in COMMANDS:
-        assert f"\n## electra {verb}\n" in command_line
+    for name in COMMANDS:
+        assert f"\n## electra {name}\n" in command_line
     for preset in PRESETS:
         assert f"\n## {preset}\n" in configuration
 

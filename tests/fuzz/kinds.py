@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from fuzz.material import EPOCH, LABELLED, RUN, SIZES, TABLES, TEXTS
+from fuzz.material import EPOCH, LABELED, RUN, SIZES, TABLES, TEXTS
 from fuzz.mutations import damage, plant_pickle
 from fuzz.seals import content, seal_checkpoint, seal_data
 from fuzz.words import damage_words, draw_environment, draw_words
@@ -126,7 +126,7 @@ def tokenizer(folder: Folder) -> list[str]:
 def model(folder: Folder) -> list[str]:
     """Directories of pre-trained networks."""
     path = str(folder.take_folder("run/discriminator", ("*.json", "*.safetensors", "*.txt"), pickles=True))
-    table = ["--train", str(folder.base / "table.csv"), *LABELLED, "--out", "out", *EPOCH]
+    table = ["--train", str(folder.base / "table.csv"), *LABELED, "--out", "out", *EPOCH]
     return folder.draw.choice(
         [
             ["finetune", "table", "--model", path, *table],
@@ -194,7 +194,7 @@ def run(folder: Folder) -> list[str]:
                 path,
                 "--train",
                 str(folder.base / "table.csv"),
-                *LABELLED,
+                *LABELED,
                 "--out",
                 "out",
                 *EPOCH,
@@ -212,7 +212,7 @@ def finetuning(folder: Folder) -> list[str]:
             "finetune",
             "table",
             *start,
-            *LABELLED,
+            *LABELED,
             "--train",
             folder.take(folder.draw.choice(TABLES)),
             *folder.draw.choice([[], ["--skip-bad-rows"], ["--label=id"]]),
@@ -232,7 +232,7 @@ def finetuning(folder: Folder) -> list[str]:
         str(folder.base / "run"),
         "--train",
         str(folder.base / "table.csv"),
-        *LABELLED,
+        *LABELED,
         *EPOCH,
         "--out",
         str(out),

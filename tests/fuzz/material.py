@@ -17,7 +17,7 @@ import electra
 SIZES = ["--model.vocab-size", "120", "--model.embedding-size", "8", "--model.hidden-size", "16", "--model.num-layers", "2", "--model.num-heads", "2", "--model.ffn-size", "32", "--model.max-positions", "32"]  # fmt: skip
 RUN = ["--preset", "tiny", "--steps", "4", "--seq-len", "24", "--workers", "1", "--training.batch-size", "8",
        "--training.checkpoint-every", "2", "--training.log-every", "1", "--runtime.threads", "1", *SIZES]  # fmt: skip
-LABELLED = ["--text", "text", "--label", "label"]
+LABELED = ["--text", "text", "--label", "label"]
 EPOCH = ["--epochs", "1", "--batch-size", "8", "--runtime.threads", "1"]
 TEXTS = [f"a{ending}{packed}" for ending in (".txt", ".jsonl", ".parquet") for packed in ("", ".gz", ".zst")]
 TABLES = ["table.csv", "table.tsv", "table.jsonl", "table.parquet"]
@@ -80,7 +80,7 @@ def make_runs(base: Path) -> None:
         ["tokenizer", text, "--out", "tokenizer", "--vocab-size", "120"],
         ["prepare", text, "--tokenizer", "tokenizer", "--out", "data", "--seq-len", "24", "--workers", "1"],
         ["pretrain", text, "--out", "run", *RUN],
-        ["finetune", "table", "--model", str(base / "run"), "--train", str(base / "table.csv"), *LABELLED, "--out", "table", *EPOCH],
+        ["finetune", "table", "--model", str(base / "run"), "--train", str(base / "table.csv"), *LABELED, "--out", "table", *EPOCH],
         ["finetune", "tagging", "--model", "run", "--train", "tags.conll", "--out", "tagging", *EPOCH],
         ["finetune", "squad1", "--model", "run", "--train", "squad.json", "--dev", "squad.json", "--out", "squad", *EPOCH],
         ["finetune", "squad1", "--model", "run", "--train", "squad.json", "--dev", "squad.json", "--out", "plain",

@@ -216,12 +216,12 @@ def run_with_kills(
         ahead = [name for name in names[names.index(command.stage(out)) if out.exists() else 0 :] if left[name] > 0]
         if not ahead:
             break
-        wanted = draw.choice(ahead)
-        found = kill_in(command, wanted, out, draw)
+        target = draw.choice(ahead)
+        found = kill_in(command, target, out, draw)
         if found is None:
             return killed, read_results(out)
         killed.append(found)
-        left[wanted] -= 1
+        left[target] -= 1
     wait(Process(command, out))
     return killed, read_results(out)
 

@@ -194,20 +194,20 @@ def test_valid_json_is_parsed() -> None:
     assert decode_json(r'"\ud83d"', "", TextError, half_surrogates=True) == "\ud83d"
 
 
-NASTY = "a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
-NASTY_PATH = "a\nb\x1b[31m.txt"
+DIFFICULT_TEXT = "a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
+DIFFICULT_PATH = "a\nb\x1b[31m.txt"
 SHOWN = r"a\nb\x1b[31mc\x9bd\u202ee\u2028f\udcffg[bold]h[/x]"
 
 
 def test_names_are_printed_escaped(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert escape_unprintable(NASTY) == SHOWN
+    assert escape_unprintable(DIFFICULT_TEXT) == SHOWN
     monkeypatch.setattr(
         logging.getLogger("electra"), "propagate", False
     )  # pytest-xdist cannot send half a surrogate pair
     log = logging.getLogger("electra.test")
-    log.info(f"{NASTY} ({NASTY})")
-    log.warning(NASTY)
-    console.console.print(NASTY, markup=False)
+    log.info(f"{DIFFICULT_TEXT} ({DIFFICULT_TEXT})")
+    log.warning(DIFFICULT_TEXT)
+    console.console.print(DIFFICULT_TEXT, markup=False)
     grid = Table(box=None)
     grid.add_column("x", no_wrap=True)
     grid.add_row("a\x1b[31mb")
@@ -228,7 +228,7 @@ def test_progress_bars_are_printed_escaped(monkeypatch: pytest.MonkeyPatch, caps
     assert "\x9b" not in out
 
 
-@pytest.mark.parametrize("words", [["tokenizer", NASTY_PATH, "--out", "r"], ["evaluate", NASTY_PATH]])
+@pytest.mark.parametrize("words", [["tokenizer", DIFFICULT_PATH, "--out", "r"], ["evaluate", DIFFICULT_PATH]])
 def test_names_in_errors_are_printed_escaped(words: list[str], capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         cli.main(words)

@@ -22,15 +22,15 @@ def files(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["pretrain", "finetune", "glue", "study", "predict", "prepare", "tokenizer"])
-def test_a_second_process_is_rejected(verb: str, inputs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["pretrain", "finetune", "glue", "study", "predict", "prepare", "tokenizer"])
+def test_a_second_process_is_rejected(command: str, inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    lock = tmp_path / ".out.lock" if verb == "predict" else out / LOCK
+    lock = tmp_path / ".out.lock" if command == "predict" else out / LOCK
     holder = Holder(out, lock)
     try:
         before = files(tmp_path)
         process = f"process {holder.process.pid} on {socket.gethostname()} (-c {out} {lock})"
-        fails(commands(inputs, out)[verb], "in-use", f"{out}: ", process, "--out")
+        fails(commands(inputs, out)[command], "in-use", f"{out}: ", process, "--out")
         assert files(tmp_path) == before
     finally:
         holder.end()

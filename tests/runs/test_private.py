@@ -9,7 +9,7 @@ from support.command_line import commands
 
 import electra
 
-VERBS = ["pretrain", "finetune", "glue", "predict", "prepare", "tokenizer"]
+COMMANDS = ["pretrain", "finetune", "glue", "predict", "prepare", "tokenizer"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,16 +30,16 @@ def modes(folder: Path) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
-def test_default_permissions_are_those_of_the_umask(verb: str, inputs: Path, tmp_path: Path) -> None:
-    electra.cli.main(commands(inputs, tmp_path / "new/out")[verb])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_default_permissions_are_those_of_the_umask(command: str, inputs: Path, tmp_path: Path) -> None:
+    electra.cli.main(commands(inputs, tmp_path / "new/out")[command])
     assert modes(tmp_path) == {("directory", "0o750"), ("file", "0o640")}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
-def test_private_output_is_for_the_owner_only(verb: str, inputs: Path, tmp_path: Path) -> None:
-    electra.cli.main([*commands(inputs, tmp_path / "new/out")[verb], "--private"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_private_output_is_for_the_owner_only(command: str, inputs: Path, tmp_path: Path) -> None:
+    electra.cli.main([*commands(inputs, tmp_path / "new/out")[command], "--private"])
     assert modes(tmp_path) == {("directory", "0o700"), ("file", "0o600")}
 
 

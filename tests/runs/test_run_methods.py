@@ -49,7 +49,7 @@ METHODS = {
         "auc",
         {"discriminator", "generator"},
     ),
-    "token-prediction-trunk": (
+    "token-prediction-shared-encoder": (
         {"token_prediction.masked": 1.0, "generator.tying": "all", "generator.size": 1.0, "loss_weight": 5.0},
         "auc",
         {"discriminator", "generator"},

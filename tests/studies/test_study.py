@@ -147,7 +147,7 @@ def test_second_call_runs_only_what_is_new(own: Path, data: Path, glue: Path) ->
     assert record["finetuned"].keys() == record["probed"].keys() == {"sst2", "stsb", "rte"}, "all tasks are kept"
 
 
-def test_instruments_run_where_they_are_wanted(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
+def test_instruments_run_where_they_are_requested(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     out = own
     pairs = tmp_path / "pairs.jsonl"
     lines = [

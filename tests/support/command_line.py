@@ -34,4 +34,4 @@ def commands(inputs: Path, out: Path) -> dict[str, list[str]]:
         "prepare": [f"{inputs}/text", "--tokenizer", f"{inputs}/tokenizer", "--seq-len", "24", "--workers", "1"],
         "tokenizer": [f"{inputs}/text", "--vocab-size", "160"],
     }
-    return {verb: [verb, *options, "--out", str(out)] for verb, options in words.items()}
+    return {name: [name, *options, "--out", str(out)] for name, options in words.items()}

@@ -1,4 +1,4 @@
-"""A toy language, a run on it that takes a second, what runs are compared by, and strings that tokenizers get wrong."""
+"""A toy language, a run of one second on it, the values that tests compare between runs, and texts that are difficult to tokenize."""
 
 import random
 from pathlib import Path
@@ -27,7 +27,7 @@ TINY_RUN = {
 
 
 def sentences(number: int, seed: int = 0) -> str:
-    """Documents of a toy language with words that go together, a blank line between."""
+    """Generate documents of a toy language with dependencies between its words, separated by blank lines."""
     draw = random.Random(seed)
     animals, verbs, things = (
         ["cat", "dog", "fox", "owl"],
@@ -44,7 +44,7 @@ def sentences(number: int, seed: int = 0) -> str:
     return "\n\n".join(documents) + "\n"
 
 
-NASTY = [
+DIFFICULT_TEXTS = [
     "Hello, World! It's 3.14 o'clock... isn't it?",
     "Crème brûlée à la Übergröße, İstanbul, ﬁne, ＡＢＣ, Ångström, e\u0301 o\u0308",
     "中文字符和English混合，日本語のテキスト。한국어 문장",

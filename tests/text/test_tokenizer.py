@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.errors import raises
 from support.places import DATA
-from support.toy import NASTY, TEXT
+from support.toy import DIFFICULT_TEXTS, TEXT
 
 from electra.errors import StorageError, TextError, TokenizerError, UsageError
 from electra.text import vocabulary
@@ -36,7 +36,7 @@ def test_ids_equal_those_of_transformers(tmp_path: Path, cased: bool, strip_acce
     assert ours.vocab_size == 30522
     assert our_special_ids(ours) == (0, 100, 101, 102, 103) == theirs_special_ids(theirs)
     assert (ours.lowercase, ours.strip_accents) == (not cased, not cased if strip_accents is None else strip_accents)
-    lines = NASTY + samples()
+    lines = DIFFICULT_TEXTS + samples()
     assert ours.encode_lines(lines) == theirs(lines, add_special_tokens=False)["input_ids"]
 
 
@@ -60,7 +60,7 @@ def theirs_special_ids(tokenizer) -> tuple[int, ...]:
 
 
 def test_offsets_refer_to_the_original_text(trained: Tokenizer) -> None:
-    lines = [*NASTY, *TEXT.split("\n")]
+    lines = [*DIFFICULT_TEXTS, *TEXT.split("\n")]
     encoded = trained.encode_with_offsets(lines)
     assert [ids for ids, _ in encoded] == trained.encode_lines(lines)
     for line, (_, offsets) in zip(lines, encoded, strict=True):
@@ -109,7 +109,7 @@ def test_transformers_loads_a_saved_tokenizer(trained: Tokenizer, tmp_path: Path
     assert len(theirs) == trained.vocab_size
     assert theirs_special_ids(theirs) == our_special_ids(trained) == (0, 1, 2, 3, 4)
     assert (theirs.pad_token_id, theirs.mask_token_id, theirs.padding_side) == (0, 4, "right")
-    lines = [*NASTY, *TEXT.split("\n"), "b" * 150 + " b"]
+    lines = [*DIFFICULT_TEXTS, *TEXT.split("\n"), "b" * 150 + " b"]
     ours = trained.encode_lines(lines)
     assert theirs(lines, add_special_tokens=False)["input_ids"] == ours
 
@@ -231,7 +231,7 @@ def test_alphabet_is_counted_after_normalization(monkeypatch: pytest.MonkeyPatch
 def test_normalization_by_character_equals_that_of_the_library() -> None:
     """`build_alphabet` normalizes each distinct character, not the whole text."""
     for normalization in (Normalization(), Normalization(True, False), Normalization(False, False)):
-        text = "".join(NASTY) + TEXT
+        text = "".join(DIFFICULT_TEXTS) + TEXT
         whole = normalization.build_normalizer().normalize_str(text)
         expected = {char for char in whole if not char.isspace()}
         assert set(build_alphabet([text.encode()], normalization, 10**6)[0]) == expected

@@ -4,14 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from support.toy import NASTY, TEXT
+from support.toy import DIFFICULT_TEXTS, TEXT
 
 from electra.text import cached_encoder
 from electra.text.cached_encoder import LineEncoder
 from electra.text.tokenizer import Normalization, Tokenizer
 
 LINES = [
-    *NASTY,
+    *DIFFICULT_TEXTS,
     *TEXT.split("\n"),
     "",
     " two  spaces ",

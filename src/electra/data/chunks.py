@@ -124,20 +124,20 @@ def _hash_to_uniform(seed: int, document: int) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def _hold_out_end(chunk: Chunk, wanted: float) -> Chunk:
-    """Hold out the last lines of the last document, about `wanted` characters.
+def _hold_out_end(chunk: Chunk, num_characters: float) -> Chunk:
+    """Hold out the last lines of the last document, about `num_characters` characters.
 
     If the last line is most of the document, its last words are held out.
     """
     lines = chunk.documents[-1].lines
     last = lines[-1]
     if 2 * len(last) > sum(map(len, lines)):
-        middle = max(len(last) - int(wanted), len(last) // 2)
+        middle = max(len(last) - int(num_characters), len(last) // 2)
         split = last.rfind(" ", 0, middle) + 1 or middle
         train, end = [*lines[:-1], last[:split]], [last[split:]]
     else:
         first, size = len(lines) - 1, len(last)
-        while first > (len(lines) + 1) // 2 and size + len(lines[first - 1]) <= wanted:
+        while first > (len(lines) + 1) // 2 and size + len(lines[first - 1]) <= num_characters:
             first -= 1
             size += len(lines[first])
         train, end = lines[:first], lines[first:]

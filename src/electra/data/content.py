@@ -22,15 +22,15 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
     """
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file.read_buffer()) as reader:
-            wanted = [
+            expected = [
                 ("input_ids", (pa.large_list(pa.uint16()), pa.large_list(pa.uint32()))),
                 ("segment_a", (pa.int32(),)),
             ]
             batch = reader.get_batch(0) if reader.num_record_batches == 1 else None
-            if batch is None or batch.schema.names != [name for name, _ in wanted]:
+            if batch is None or batch.schema.names != [name for name, _ in expected]:
                 raise DataError("wrong-columns", f"{path}: expected one batch of the columns input_ids and segment_a")
             batch.validate(full=True)
-            for name, types in wanted:
+            for name, types in expected:
                 if batch.schema.field(name).type not in types or batch.column(name).null_count:
                     raise DataError(
                         "wrong-type",

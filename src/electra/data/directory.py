@@ -108,9 +108,9 @@ def remove_all(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def _find_text_difference(existing: Settings, wanted: Settings, compare_sizes: bool) -> tuple[str, str] | None:
+def _find_text_difference(existing: Settings, requested: Settings, compare_sizes: bool) -> tuple[str, str] | None:
     """Return the code and the description of a difference between the texts; None if there is none."""
-    before, now = dict(existing.sources), dict(wanted.sources)
+    before, now = dict(existing.sources), dict(requested.sources)
     if list(before) != list(now):
         other = sorted(before.keys() ^ now.keys())
         code, which = ("other-text", f"such as {other[0]}") if other else ("other-order", "in another order")
@@ -122,11 +122,11 @@ def _find_text_difference(existing: Settings, wanted: Settings, compare_sizes: b
     return "other-text", f"{changed[0]} had {before[changed[0]]:,} bytes and has {now[changed[0]]:,} now{more}"
 
 
-def _describe_setting_differences(existing: Settings, wanted: Settings) -> list[str]:
+def _describe_setting_differences(existing: Settings, requested: Settings) -> list[str]:
     """Describe each setting that differs, except the text."""
     differing = []
     for field in fields(Settings):
-        values = getattr(existing, field.name), getattr(wanted, field.name)
+        values = getattr(existing, field.name), getattr(requested, field.name)
         if field.name != "sources" and values[0] != values[1]:
             shown = [str(value)[:12] if field.name == "tokenizer" else value for value in values]
             differing.append(f"{field.name} {shown[0]}, now {shown[1]}")

@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 
 def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Start or resume the run of `config` in the directory `out`; returns the run's summary.
+    """Start or resume the run of `config` in the directory `out`; return the run's summary.
 
     `callbacks` are called during training, in two-stage training during both stages; see `electra.train.callbacks`.
 
     Raises:
-        ElectraError: see `electra.errors`; the message says what to do.
+        ElectraError: see `electra.errors`; the message has advice.
         SystemExit: a signal stopped the run; it is saved, and the same call resumes it.
     """
     require_trackers(config.log_to)

@@ -37,7 +37,7 @@ class Instrument:
     """A score of pre-trained networks."""
 
     source: Callable[[EvalConfig], str | None]
-    """The data that it reads, which must be the same for all trials; None: it is not wanted."""
+    """The data that it reads, which must be the same for all trials; None: it is not requested."""
     measure: Callable[[Path, PretrainConfig, EvalConfig], dict[str, Any]]
     """From a run's directory and configuration, its results; the record has them and the source."""
 

@@ -135,13 +135,13 @@ def run_grid(
         check_sources(trial)
     names = {variant.name for variant in chosen}
     # Seed by seed, so that partial results compare all variants.
-    wanted = sorted(
+    requested = sorted(
         (trial for name in trials if name in names for trial in trials[name] if trial.config.seed < study_config.seeds),
         key=lambda trial: trial.config.seed,
     )
-    left = [trial for trial in wanted if not trial.is_finished()]
+    left = [trial for trial in requested if not trial.is_finished()]
     log.info(
-        f"{study.title}: {format_count(len(wanted), 'run')}, {len(left)} to do (results in {study_config.out})",
+        f"{study.title}: {format_count(len(requested), 'run')}, {len(left)} to do (results in {study_config.out})",
         extra={"code": "study"},
     )
 
@@ -165,15 +165,15 @@ def run_grid(
                 f"{trial.name} was stopped before its end; repeat the command to continue it",
                 extra={"code": "trial-stopped"},
             )
-        done = sum(each.is_finished() for each in wanted)
-        log.info(f"{done} of {len(wanted)} done", extra={"code": "trials-done"})
+        done = sum(each.is_finished() for each in requested)
+        log.info(f"{done} of {len(requested)} done", extra={"code": "trials-done"})
 
     run_trials(left, study_config.workers, on_start, on_end)
     results = collect_and_write()
     log.info(
         f"table in {study_config.out / 'table.md'}, rows in results.csv, figure in figure.png", extra={"code": "table"}
     )
-    failed = [trial.name for trial in wanted if not trial.is_finished()]
+    failed = [trial.name for trial in requested if not trial.is_finished()]
     return {
         "budget": study.budget,
         "rows": list(build_csv_rows(results)),
@@ -186,19 +186,19 @@ def check_sources(trial: Trial) -> None:
     """Raise a RunError if the trial was scored on other data, because scores would not be comparable."""
     record = trial.record() or {}
     for name, instrument in INSTRUMENTS.items():
-        wanted = instrument.source(trial.eval_config)
-        found = record.get(name, {}).get("source", wanted)
-        if wanted not in (None, found):
+        requested = instrument.source(trial.eval_config)
+        found = record.get(name, {}).get("source", requested)
+        if requested not in (None, found):
             raise RunError(
-                "other-data", f"{trial.out}: its {name} are from {found}, not from {wanted}; choose another --out"
+                "other-data", f"{trial.out}: its {name} are from {found}, not from {requested}; choose another --out"
             )
 
 
-def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], wanted: Sequence[str]) -> tuple[str, ...]:
+def list_scored_tasks(trials: Mapping[str, Sequence[Trial]], requested: Sequence[str]) -> tuple[str, ...]:
     """List the requested tasks and those that a previous call has scored, in GLUE's order."""
     recorded = (trial.record() or {} for row in trials.values() for trial in row)
     known = {task for record in recorded for task in record.get("probed", {})}
-    return tuple(task for task in COLUMNS if task in known.union(wanted))
+    return tuple(task for task in COLUMNS if task in known.union(requested))
 
 
 def format_scores(record: Mapping[str, Any], tasks: Sequence[str]) -> str:
@@ -227,10 +227,10 @@ def build_trial(
     )
 
 
-def find_seeds(out: Path, variant: Variant, wanted: int) -> list[int]:
-    """Return the seeds below `wanted` and those that a previous call has run."""
+def find_seeds(out: Path, variant: Variant, num_seeds: int) -> list[int]:
+    """Return the seeds below `num_seeds` and those that a previous call has run."""
     found = [path.stem.rpartition("-")[2] for path in (out / "trials").glob(f"{variant.name}-seed-*.json")]
-    return sorted({*range(wanted), *(int(seed) for seed in found if seed.isdigit())})
+    return sorted({*range(num_seeds), *(int(seed) for seed in found if seed.isdigit())})
 
 
 def write_results(results: Results, out: Path) -> None:

@@ -167,7 +167,7 @@ class Trial:
         return [task for task in self.eval_config.tasks if task not in probed or runs.get(task, 0) < num_seeds]
 
     def unused_instruments(self) -> dict[str, str]:
-        """Return the instruments that are wanted and have no results yet, with the source of their data."""
+        """Return the instruments that are requested and have no results yet, with the source of their data."""
         record = self.record() or {}
         sources = {name: instrument.source(self.eval_config) for name, instrument in INSTRUMENTS.items()}
         return {name: source for name, source in sources.items() if source is not None and name not in record}

@@ -15,8 +15,8 @@ from electra.pretraining.objectives.targets import TokenPredictionConfig
 BOTH = TokenPredictionConfig(masked=2.0, filled=3.0)
 NO_DROPOUT = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
 MASKING = MaskingConfig(fraction=0.25)
-TRUNK = GeneratorConfig(size=1.0, tying="all")
-DETACHED = replace(TRUNK, training="detached")
+SHARED = GeneratorConfig(size=1.0, tying="all")
+DETACHED = replace(SHARED, training="detached")
 
 
 def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
@@ -29,8 +29,8 @@ def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "generator",
-    [None, TRUNK, DETACHED, GeneratorConfig(kind="unigram")],
-    ids=["own", "trunk", "detached", "unigram"],
+    [None, SHARED, DETACHED, GeneratorConfig(kind="unigram")],
+    ids=["own", "shared", "detached", "unigram"],
 )
 def test_losses_equal_those_by_hand(generator: GeneratorConfig | None) -> None:
     electra = model(token_prediction=BOTH, masking=MASKING, encoder=NO_DROPOUT, generator=generator).train()
@@ -78,24 +78,24 @@ def test_detection_does_not_depend_on_remasked_positions() -> None:
     assert gradient[~remasked].any()
 
 
-def test_one_trunk_has_one_head_for_both_predictions() -> None:
-    trunk, alone = (model(token_prediction=config, generator=TRUNK, masking=MASKING) for config in (BOTH, None))
-    assert trunk.target.masked_lm is trunk.generator
-    assert sum(p.numel() for p in trunk.parameters()) == sum(p.numel() for p in alone.parameters())
-    trunk.train()
-    losses = trunk(batch()).losses
-    weight = trunk.generator.head.dense.weight
+def test_a_shared_encoder_has_one_head_for_both_predictions() -> None:
+    shared, alone = (model(token_prediction=config, generator=SHARED, masking=MASKING) for config in (BOTH, None))
+    assert shared.target.masked_lm is shared.generator
+    assert sum(p.numel() for p in shared.parameters()) == sum(p.numel() for p in alone.parameters())
+    shared.train()
+    losses = shared(batch()).losses
+    weight = shared.generator.head.dense.weight
     for name in ("generator_loss", "masked_prediction_loss", "filled_prediction_loss"):
         assert torch.autograd.grad(losses[name].sum(), weight, retain_graph=True)[0].any(), name
 
 
 def test_detached_samples_are_those_of_the_encoder_without_gradient() -> None:
-    trunk, detached = (
-        model(token_prediction=BOTH, generator=each, masking=MASKING).train() for each in (TRUNK, DETACHED)
+    shared, detached = (
+        model(token_prediction=BOTH, generator=each, masking=MASKING).train() for each in (SHARED, DETACHED)
     )
-    detached.load_state_dict(trunk.state_dict())
+    detached.load_state_dict(shared.state_dict())
     outputs = []
-    for network in (trunk, detached):
+    for network in (shared, detached):
         torch.manual_seed(3)  # dropout
         outputs.append(network(batch()))
     theirs, ours = outputs
@@ -109,9 +109,9 @@ def test_detached_samples_are_those_of_the_encoder_without_gradient() -> None:
 
 
 def test_detached_samples_cost_a_forward_pass() -> None:
-    trunk, detached = (model(token_prediction=BOTH, generator=each, masking=MASKING) for each in (TRUNK, DETACHED))
-    forward = trunk.corruption.cost(40, 10)
-    assert trunk.row_flops(40) - detached.row_flops(40) == forward.flops / 2
+    shared, detached = (model(token_prediction=BOTH, generator=each, masking=MASKING) for each in (SHARED, DETACHED))
+    forward = shared.corruption.cost(40, 10)
+    assert shared.row_flops(40) - detached.row_flops(40) == forward.flops / 2
 
 
 def test_held_out_text_is_not_remasked() -> None:

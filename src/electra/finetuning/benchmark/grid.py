@@ -116,8 +116,8 @@ def run_tasks(
 def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> list[str]:
     """Return the names of the tasks to run, without duplicates.
 
-    `tasks` are names separated by spaces or commas; ax stands for mnli, whose runs predict it. If there are none: the paper's
-    eight tasks, and wnli for a submission if there is data for it.
+    `tasks` are names, possibly several in a string, separated by spaces or commas; ax selects mnli, whose runs predict it. By
+    default the paper's eight tasks, and for a submission also wnli, if there is data for it.
 
     Raises:
         UsageError: there is no such task.

@@ -216,8 +216,8 @@ def read_split(name: str, data: Path, split: str, skip_bad_rows: bool | None) ->
     labeled = split == "train" or split.startswith("dev")
     table = read_table(path, header=task.header or not labeled, skip_bad=skip_bad_rows)
     columns = (1, 2) if split == "diagnostic" else task.columns if labeled else task.test_columns
-    if (wanted := max(c if c >= 0 else -c - 1 for c in columns)) >= len(table.names):
-        raise DataError("wrong-columns", f"{path}: {len(table.names)} columns where {name} needs more than {wanted}")
+    if (last := max(c if c >= 0 else -c - 1 for c in columns)) >= len(table.names):
+        raise DataError("wrong-columns", f"{path}: {len(table.names)} columns where {name} needs more than {last}")
     texts = [table.get_texts(column) for column in columns]
     labels = read_labels(table, task) if labeled else None
     ids = [] if labeled else table.get_texts(0)

@@ -211,8 +211,8 @@ def read_bytes(path: Path) -> bytes:
             if len(data) > MAX_DOCUMENT_BYTES:
                 raise DataError(
                     "too-large",
-                    f"{path}: more than {MAX_DOCUMENT_BYTES // 10**6:,} MB unpacked, which is held in memory whole; "
-                    "split it into several files",
+                    f"{path}: more than {MAX_DOCUMENT_BYTES // 10**6:,} MB uncompressed, which is the maximum, because the file is "
+                    "loaded as a whole; split it into several files",
                 )
     except TextError as error:
         raise DataError(error.code, str(error)) from error

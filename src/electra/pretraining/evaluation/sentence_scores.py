@@ -207,9 +207,9 @@ def compute_token_scores(
     lengths = torch.tensor([len(ids) for ids in encoded])
     starts = (lengths - 2).cumsum(0) - (lengths - 2)
     predictors = {"masked-lm": scorer.masked_lm, "generator": scorer.generator}
-    wanted = {predictors[network] for network in networks if network in predictors}  # one, if they are the same
+    selected = {predictors[network] for network in networks if network in predictors}  # one, if they are the same
     # A masked LM reads a sentence once for each of its tokens.
-    passes = [lengths * ("discriminator" in networks), *(lengths * (lengths - 2) for _ in wanted)]
+    passes = [lengths * ("discriminator" in networks), *(lengths * (lengths - 2) for _ in selected)]
     total, done = sum(int(each.sum()) for each in passes), 0
     number = int((lengths - 2).sum())
     replaced, masked_lm, sampled = (torch.zeros(number) for _ in range(3))
@@ -221,7 +221,7 @@ def compute_token_scores(
                 replaced[starts[row] : starts[row] + length] = each[1 : length + 1]
             done += int(batch.lengths.sum())
             progress(100 * done // total, "discriminator")
-    for network in wanted:
+    for network in selected:
         assert network is not None
         for rows, batch, positions, targets in iterate_masked(encoded, scorer.tokenizer):
             tokens = starts[rows] + positions[:, 0] - 1

@@ -14,7 +14,7 @@ WEIGHTS = (1.0, 5.0, 20.0)
 def elements(scale: Scale) -> Study:
     """Ways to let replaced token detection learn more at small budgets, one at a time, compared with ELECTRA and BERT."""
     config = scale.config
-    trunk = replace(config, generator=replace(set_full_size(config.generator), tying="all"))
+    shared = replace(config, generator=replace(set_full_size(config.generator), tying="all"))
     masked, filled = TokenPredictionConfig(masked=1.0), TokenPredictionConfig(filled=1.0)
     both = TokenPredictionConfig(masked=1.0, filled=1.0)
     muon = replace(config, optimizer=replace(config.optimizer, kind="muon"))
@@ -24,14 +24,14 @@ def elements(scale: Scale) -> Study:
         "electra": (ELECTRA, config),
         "mlm": (BERT, set_objective(config, "mlm")),
         "unigram": ("ELECTRA, unigram generator", unigram),
-        **{f"trunk-{w:g}": (f"one trunk, loss weight {w:g}", replace(trunk, loss_weight=w)) for w in WEIGHTS},
+        **{f"shared-{w:g}": (f"shared encoder, loss weight {w:g}", replace(shared, loss_weight=w)) for w in WEIGHTS},
         "masked": ("ELECTRA, predicts masked tokens too", replace(config, token_prediction=masked)),
         "filled": ("ELECTRA, predicts filled tokens too", replace(config, token_prediction=filled)),
         "both": ("ELECTRA, predicts masked and filled tokens too", replace(config, token_prediction=both)),
         **{
-            f"{name}-trunk-{w:g}": (
-                f"one trunk, predicts {label} tokens too, loss weight {w:g}",
-                replace(trunk, token_prediction=prediction, loss_weight=w),
+            f"{name}-shared-{w:g}": (
+                f"shared encoder, predicts {label} tokens too, loss weight {w:g}",
+                replace(shared, token_prediction=prediction, loss_weight=w),
             )
             for name, label, prediction in (
                 ("masked", "masked", masked),

@@ -26,7 +26,7 @@ def objectives(scale: Scale) -> Study:
         "all-tokens-mlm": "All-Tokens MLM",
         "replace-mlm": "Replace MLM",
         "electra-15": "ELECTRA, masked tokens only",
-        "electra-other-15": "ELECTRA, tokens drawn apart",
+        "electra-other-15": "ELECTRA, tokens sampled independently",
         "mlm": BERT,
     }
     variants = [
