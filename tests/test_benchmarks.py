@@ -1,5 +1,6 @@
 """Every benchmark at toy sizes: it runs, and its results are consistent. The measured values are meaningless."""
 
+import csv
 import json
 import math
 import subprocess
@@ -11,10 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.places import ROOT
 from support.toy_tasks import toy_tokenizer, write_glue
 
 pytest.importorskip("transformers")
 
+import curves
 import finetune
 import loader
 import measuring
@@ -326,3 +329,29 @@ def test_sides_take_turns_and_ratios_are_of_rounds() -> None:
     assert order == list("abababab")
     assert measured == {"a": [1.0, 2.0, 30.0], "b": [2.0, 4.0, 10.0]}
     assert measuring.compute_median_ratio(measured["a"], measured["b"]) == 0.5
+
+
+def test_curves_of_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows are those at multiples of a step, and the last one; BERT has no AUC."""
+    known = {"gradient_norm": 1.0, "learning_rate": 1e-3, "seconds": 1.0, "tokens": 1.0, "flops": 1.0}
+    for variant, seed, more in (("mlm", 1, {}), ("electra", 0, {"auc": 0.51239, "generator_loss": 6.5})):
+        run = tmp_path / f"runs/{variant}/seed-{seed}"
+        run.mkdir(parents=True)
+        rows = [{"step": step, "loss": 1 / step, **known, **more} for step in (10, 20, 30, 40, 45)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    curves.main([str(tmp_path), "--every", "20"])
+    found = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert found[0] == ["variant", "seed", "step", "loss", "generator_loss", "sampled_accuracy", "auc"]
+    assert found[1] == ["electra", "0", "20", "0.05", "6.5", "", "0.5124"]
+    assert [row[:3] for row in found[1:]] == [
+        [*run, step] for run in (["electra", "0"], ["mlm", "1"]) for step in ("20", "40", "45")
+    ]
+    assert found[-1][3:] == ["0.02222", "", "", ""]
+    with pytest.raises(SystemExit):
+        curves.main([str(tmp_path / "nothing")])
+
+
+def test_published_curves_have_the_columns_of_the_script() -> None:
+    for path in (ROOT / "docs/research/results").glob("*-curves.csv"):
+        with path.open() as file:
+            assert next(csv.reader(file)) == ["variant", "seed", "step", *curves.METRICS], path
