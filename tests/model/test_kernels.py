@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.attention import NEEDS_COMPILER
-from support.errors import notices
+from support.errors import check_message, notices
 
 from electra.execution import enable_kernels
 from electra.model import cpu
@@ -64,33 +64,34 @@ def enable_in_vain(
 
 def test_unsupported_processor_is_reported(enable_in_vain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert "they need AVX2 or AVX-512 on Linux, got" in enable_in_vain()
+    check_message(enable_in_vain(), "AVX2", "AVX-512", platform.machine())
     assert not kernels_compiled()
 
 
 @NEEDS_COMPILER
 def test_missing_compiler_is_reported(enable_in_vain, monkeypatch: pytest.MonkeyPatch) -> None:
-    for compiler, reason in (
-        ("/nowhere/c++", "no C++ compiler /nowhere/c++; install g++, or set CXX"),
-        ("", "no C++ compiler ; install g++, or set CXX"),
-        ('g++ "', "CXX: No closing quotation"),
+    for compiler, values in (
+        ("/nowhere/c++", ["/nowhere/c++", "g++", "CXX"]),
+        ("", ["g++", "CXX"]),
+        ('g++ "', ["CXX"]),
     ):
         monkeypatch.setenv("CXX", compiler)
-        assert f"({reason})" in enable_in_vain()
+        check_message(enable_in_vain(), *values)
+        assert not kernels_compiled()
 
 
 @NEEDS_COMPILER
 def test_compiler_error_is_reported(enable_in_vain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "false")
-    assert "(false: exit status 1)" in enable_in_vain()
+    check_message(enable_in_vain(), "false", 1)
     monkeypatch.delenv("CXX")
     broken = tmp_path / "broken"
     broken.mkdir()
     monkeypatch.setattr(kernel_library, "KERNELS", broken)
     (broken / "kernels.cpp").write_text("int wrong")
-    assert "error: expected" in enable_in_vain()
+    check_message(enable_in_vain(), broken / "kernels.cpp")
     (broken / "kernels.cpp").write_text("void nowhere(); struct Now { Now() { nowhere(); } } now;")
-    assert "undefined symbol" in enable_in_vain()
+    check_message(enable_in_vain(), "nowhere")
     assert not [path for path in (tmp_path / "electra").iterdir() if path.is_dir()], "temporary folders are removed"
 
 
@@ -100,8 +101,8 @@ def test_cache_that_cannot_be_written(enable_in_vain, tmp_path: Path, monkeypatc
     for name in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
-    reason = f"{tmp_path}/file is a file, expected a folder"
-    assert f"(no folder that only this user can write to: {reason}; {reason}; {reason})" in enable_in_vain()
+    message = enable_in_vain()
+    assert message.count(str(tmp_path / "file")) == 3, "a reason for each folder"
 
 
 FAULTS = """

@@ -112,7 +112,7 @@ def test_layout_of_the_hub(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data/glue here")
+@pytest.mark.skipif(not REAL.exists(), reason=f"GLUE is not at {REAL}")
 @pytest.mark.parametrize(
     ("name", "train", "dev", "share"),
     [
@@ -131,7 +131,7 @@ def test_real_files(name: str, train: int, dev: int, share: float) -> None:
     assert all(sentences.first)
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data/glue here")
+@pytest.mark.skipif(not REAL.exists(), reason=f"GLUE is not at {REAL}")
 def test_real_similarities() -> None:
     sentences = read_split("stsb", REAL, "dev", False)
     assert len(sentences) == 1500

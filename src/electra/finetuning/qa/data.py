@@ -211,7 +211,7 @@ def read_bytes(path: Path) -> bytes:
             if len(data) > MAX_DOCUMENT_BYTES:
                 raise DataError(
                     "too-large",
-                    f"{path}: more than {MAX_DOCUMENT_BYTES // 10**6:,} MB uncompressed, which is the maximum, because the file is "
+                    f"{path}: more than {MAX_DOCUMENT_BYTES // 10**6:,} MB uncompressed, the maximum, because it is "
                     "loaded as a whole; split it into several files",
                 )
     except TextError as error:

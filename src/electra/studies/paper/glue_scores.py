@@ -7,7 +7,7 @@ OBJECTIVES = {"electra": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "ele
 TABLE_5 = Published(
     "Table 5",
     remark="Its scores are of Base. There ELECTRA, masked tokens only, is called ELECTRA 15%, the share that is masked. On a "
-    "random other 15 % it was slightly worse (footnote 7); here those are sampled independently, so some of them are masked too.",
+    "random other 15 % it was slightly worse (footnote 7); here those are sampled independently, so some are masked too.",
 )
 
 TYING = {"none": 83.6, "embeddings": 84.3, "all": 84.4}

@@ -25,9 +25,9 @@ def list_compute_notes(results: Results) -> Iterator[str]:
         rates.setdefault(config.objective, set()).add(config.optimizer.learning_rate)
     shown = (f"{name} {', '.join(f'{rate:g}' for rate in sorted(each))}" for name, each in rates.items())
     yield f"Peak learning rates: {'; '.join(shown)}."
-    off = results.list_off_budget()
-    if off:
-        yield f"Not equal: {'; '.join(off)} (off by more than {TOLERANCE:.0%}). These rows do not compare with the others."
+    if off_budget := results.find_off_budget():
+        runs = (f"{label}, seed {seed}: {spent:.1%} of its budget" for (label, seed), spent in off_budget.items())
+        yield f"Not equal: {'; '.join(runs)} (off by more than {TOLERANCE:.0%}). These rows do not compare with the others."
     elif any(outcome.records for outcome in results.outcomes):
         yield f"Every run used its share of the budget within {TOLERANCE:.0%}."
     if any(outcome.variant.share == 0 for outcome in results.outcomes):

@@ -94,15 +94,19 @@ class Results:
         instruments = [name for name in INSTRUMENTS if self.has(name) and name not in record]
         return [task for task in self.tasks if task not in record["probed"]] + instruments
 
-    def list_off_budget(self) -> list[str]:
-        """Describe the runs whose compute differs by more than 1 % from their share of the budget."""
-        found = []
+    def find_off_budget(self) -> dict[tuple[str, int], float]:
+        """Find the runs whose compute differs by more than 1 % from their share of the budget.
+
+        Returns:
+            (label of the variant, seed) -> compute relative to that share.
+        """
+        found = {}
         for outcome in self.outcomes:
             target = self.study.target(outcome.variant)
             for record in outcome.records if target is not None else ():
                 spent = record["flops" if self.study.equal == "flops" else "step"]
                 if abs(spent / target - 1) > TOLERANCE:
-                    found.append(f"{outcome.variant.label}, seed {record['seed']}: {spent / target:.1%} of its budget")
+                    found[outcome.variant.label, record["seed"]] = spent / target
         return found
 
     def finetuning_runs(self) -> dict[str, list[int]]:
