@@ -46,6 +46,7 @@ class Command:
 
 
 PRESET = {"preset": {"choices": lookup("electra.presets.PRESETS"), "optional": False}}
+METHODS = {"methods": {"choices": lookup("electra.pretraining.evaluation.sentence_scores.METHODS")}}
 COMMANDS = {
     "pretrain": Command(
         "Pre-train an encoder, from text to a scored Hugging Face checkpoint.",
@@ -54,18 +55,21 @@ COMMANDS = {
     ),
     "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
-    "evaluate": Command("Compute the held-out metrics of a run, or its accuracies on minimal pairs.", is_result=True),
+    "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),
     "evaluate-mlm": Command("Compute the masked-LM accuracy of an ELECTRA on held-out text.", is_result=True),
     "fill-mask": Command("Predict the tokens at [MASK] with an ELECTRA or a masked language model.", is_result=True),
     "score": Command(
-        "Score sentences by a pre-trained model, as JSON lines.",
+        "Score sentences by a pre-trained model, as JSON lines.", is_result=True, writes_json=True, changes=METHODS
+    ),
+    "minimal-pairs": Command(
+        "Compute the accuracies of a pre-trained model on minimal pairs, such as BLiMP.",
         is_result=True,
-        writes_json=True,
-        changes={"methods": {"choices": lookup("electra.pretraining.evaluation.sentence_scores.METHODS")}},
+        changes=METHODS,
     ),
     "finetune": Command(
         "Fine-tune an encoder on a task by the paper's protocol, and score it.",
         "electra.finetuning.config.FinetuneConfig",
+        changes={"task": {"choices": lookup("electra.finetuning.registry.TASKS")}},
     ),
     "predict": Command(
         "Predict labels, tags or answers with a fine-tuned model, as JSON lines.",
@@ -90,7 +94,7 @@ COMMANDS = {
     "flops": Command("Count the FLOPs and parameters of a preset.", is_result=True, changes=PRESET),
     "paper-table": Command("Compute the FLOPs and parameters in a table of the paper.", is_result=True),
     "study": Command(
-        "Reproduce a table or figure of the paper by a grid of runs at equal compute.",
+        "Compare variants of pre-training at equal compute by a grid of runs, as in the tables and figures of the paper.",
         changes={
             "name": {"choices": lookup("electra.studies.catalog.STUDIES")},
             "scale": {"choices": lookup("electra.studies.scales.SCALES")},
@@ -131,7 +135,7 @@ def run(words: list[str]) -> None:
     rest = list(words)
     flags = take_flags(rest)
     if not rest:
-        rows = "\n".join(f"  {name:<12} {command.summary}" for name, command in COMMANDS.items())
+        rows = "\n".join(f"  {name:<14} {command.summary}" for name, command in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
         return
     name = rest.pop(0)

@@ -21,27 +21,29 @@ def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> Non
         show_samples(summary.get("samples", []))
 
 
-def show_evaluate(metrics: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Show the held-out metrics, or the accuracies on minimal pairs by phenomenon."""
-    if "methods" not in metrics:
-        show_metrics(metrics)
-        return
+def show_evaluate(metrics: Mapping[str, float], options: Mapping[str, Any]) -> None:
+    """Show the held-out metrics."""
+    show_metrics(metrics)
+
+
+def show_minimal_pairs(results: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Show the accuracies over all, by field and by phenomenon."""
     from electra.pretraining.evaluation.minimal_pairs import build_rows
 
-    methods = list(metrics["methods"])
+    methods = list(results["methods"])
     rows = [
         [
             f"{each['level']}: {each['name']}".replace("_", " ").removesuffix(": "),
             f"{each['pairs']:,}",
             *(f"{each[method]:.1f}" for method in methods),
         ]
-        for each in build_rows(metrics)
+        for each in build_rows(results)
         if each["level"] != "paradigm"
     ]
-    ties = [str(metrics["methods"][method]["ties"]) for method in methods]
+    ties = [str(results["methods"][method]["ties"]) for method in methods]
     show_rows([["accuracy in % (chance 50)", "pairs", *methods], *rows, ["ties", "", *ties]])
-    paradigms = format_count(metrics["paradigms"], "paradigm")
-    console.print(f"{metrics['pairs']:,} minimal pairs of {paradigms}", markup=False)
+    paradigms = format_count(results["paradigms"], "paradigm")
+    console.print(f"{results['pairs']:,} minimal pairs of {paradigms}", markup=False)
 
 
 def show_score(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:

@@ -90,7 +90,9 @@ def test_help_of_pretrain(capsys: pytest.CaptureFixture) -> None:
         assert annotation not in text.replace("--config CONFIG", "")
 
 
-@pytest.mark.parametrize("command", ["tokenizer", "prepare", "evaluate", "fill-mask", "study", "flops", "evaluate-mlm"])
+@pytest.mark.parametrize(
+    "command", ["tokenizer", "prepare", "evaluate", "fill-mask", "study", "flops", "evaluate-mlm", "minimal-pairs"]
+)
 def test_help_shows_plain_types(command: str, capsys: pytest.CaptureFixture) -> None:
     """The help of a command has names of Python types, not annotations, also for paths."""
     cli.main([command, "--help"])
@@ -217,6 +219,9 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("flops tiny", "not-option", "'tiny' --help"),
         ("prepare a --out r", "missing-option", "--tokenizer prepare --help"),
         ("evaluate", "missing-option", "RUN evaluate --help"),
+        ("evaluate r s", "extra-argument", "'s' RUN"),
+        ("minimal-pairs", "missing-option", "MODEL FILES minimal-pairs --help"),
+        ("minimal-pairs m a --threads 2 b", "scattered-values", "'b' FILES"),
         ("prepare a", "missing-option", "--tokenizer --out"),
         ("pretrain a --out r --optimizer.lr 1", "unknown-option", "--optimizer.lr --optimizer.learning-rate"),
         ("pretrain a --out r --bs 1", "unknown-option", "--bs --training.batch-size"),

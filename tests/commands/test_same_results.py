@@ -47,6 +47,7 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
             {"text": [text], "tokenizer": tokenizer, **seq_len},
         ),
         "evaluate": ([str(run), "--data", data], {"run": run, "data": data}),
+        "minimal-pairs": ([str(run), *map(str, write_pairs(inputs))], {"model": run, "files": write_pairs(inputs)}),
         "evaluate-mlm": ([str(run), "--examples", "8"], {"run": run, "examples": 8}),
         "fill-mask": ([mask, "--model", str(run), "--top", "3"], {"text": mask, "model": run, "top": 3}),
         "finetune": (
@@ -66,6 +67,15 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
             {"name": "toy", "data": text, "glue": glue, "scale": "toy", "tasks": "sst2", "dry_run": True},
         ),
     }
+
+
+def write_pairs(folder: Path) -> list[Path]:
+    """Write two files of a minimal pair each."""
+    pair = {"sentence_good": "the cat sees mice .", "sentence_bad": "the mice sees cat ."}
+    paths = [folder / f"pairs_{number}.jsonl" for number in range(2)]
+    for path in paths:
+        path.write_text(json.dumps(pair))
+    return paths
 
 
 WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "score", "flops", "paper-table")

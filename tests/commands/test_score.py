@@ -1,4 +1,4 @@
-"""`electra score` and `electra evaluate --minimal-pairs`, beside a scorer on transformers' classes."""
+"""`electra score` and `electra minimal-pairs`, compared with a scorer on transformers' classes."""
 
 import csv
 import io
@@ -207,7 +207,7 @@ def write_pairs(path: Path) -> list[tuple[str, str]]:
 
 def test_accuracies_equal_those_of_transformers(finished: Path, tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "pairs.jsonl")
-    results = electra.evaluate(finished, minimal_pairs=tmp_path / "pairs.jsonl", out=tmp_path / "out")
+    results = electra.minimal_pairs(finished, tmp_path / "pairs.jsonl", out=tmp_path / "out")
     assert (results["pairs"], results["paradigms"]) == (9, 3)
     scores = {sentence: score_by_transformers(finished, sentence) for pair in pairs for sentence in pair}
     for method, found in results["methods"].items():
@@ -225,11 +225,12 @@ def test_accuracies_equal_those_of_transformers(finished: Path, tmp_path: Path) 
 def test_methods_of_minimal_pairs_are_selected(finished: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     write_pairs(pairs)
-    whole = electra.evaluate(finished, minimal_pairs=pairs)
-    part = electra.evaluate(finished, minimal_pairs=pairs, methods="both", mask_fraction=0.25)
+    whole = electra.minimal_pairs(finished, pairs)
+    part = electra.minimal_pairs(finished, pairs, methods="both", mask_fraction=0.25)
     assert part["methods"] == {"both": whole["methods"]["both"]}
-    fails(["evaluate", finished, "--minimal-pairs", pairs, "--methods", "plain"], "unknown-choice", "--methods")
-    fails(["evaluate", finished, "--methods", "both"], "meaningless-option", "--methods", "--minimal-pairs")
+    fails(["minimal-pairs", finished, pairs, "--methods", "plain"], "unknown-choice", "--methods", "masked-lm")
+    with raises(UsageError, "unknown-choice", "--methods", "masked-lm"):
+        electra.minimal_pairs(finished, pairs, methods="plain")
 
 
 def test_ties_count_one_half_and_paradigms_count_alike(tmp_path: Path) -> None:
@@ -247,21 +248,23 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
     (tmp_path / "field.jsonl").write_text('{"sentence_good": "a", "sentence_bad": " "}\n')
     (tmp_path / "empty.jsonl").write_text("\n")
     with raises(DataError, "missing-field", "field.jsonl:1", "sentence_bad"):
-        electra.evaluate(finished, minimal_pairs=tmp_path / "field.jsonl")
+        electra.minimal_pairs(finished, tmp_path / "field.jsonl")
     with raises(DataError, "no-rows", "empty.jsonl"):
-        electra.evaluate(finished, minimal_pairs=tmp_path / "empty.jsonl")
+        electra.minimal_pairs(finished, tmp_path / "empty.jsonl")
     (tmp_path / "long.jsonl").write_text(json.dumps({"sentence_good": "a", "sentence_bad": "the " * 40}))
     with raises(UsageError, "longer-than-model", f"{tmp_path / 'long.jsonl'}:1: "):
-        electra.evaluate(finished, minimal_pairs=tmp_path / "long.jsonl")
+        electra.minimal_pairs(finished, tmp_path / "long.jsonl")
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}')
     with raises(DataError, "same-name", tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl", "UID"):
-        electra.evaluate(finished, minimal_pairs=[tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl"])
-    pairs = ["--minimal-pairs", tmp_path / "empty.jsonl"]
-    fails(["evaluate", finished, *pairs, "--data", "d"], "conflicting-options", "--data", "--minimal-pairs")
-    fails(["evaluate", finished, *pairs, "--out", ""], "empty-option", "--out")
-    fails(["evaluate", finished, "--threads", "2"], "meaningless-option", "--threads", "--minimal-pairs")
+        electra.minimal_pairs(finished, [tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl"])
+    with raises(UsageError, "no-files"):
+        electra.minimal_pairs(finished, [])
+    fails(["minimal-pairs", finished], "missing-option", "FILES", "minimal-pairs --help")
+    fails(["minimal-pairs", finished, tmp_path / "empty.jsonl", "--data", "d"], "unknown-option", "--data")
+    fails(["minimal-pairs", finished, tmp_path / "empty.jsonl", "--out", ""], "empty-option", "--out")
+    fails(["evaluate", finished, "--methods", "both"], "unknown-option", "--methods")
 
 
 @pytest.mark.slow

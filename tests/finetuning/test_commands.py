@@ -189,7 +189,7 @@ def test_boolean_options_need_no_value(monkeypatch, switch: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "values"),
     [
-        (["finetune", "colla", "--model", "{model}", "--out", "{out}"], "unknown-task", ["'colla'"]),
+        (["finetune", "colla", "--model", "{model}", "--out", "{out}"], "unknown-choice", ["TASK", "colla", "cola?"]),
         (["finetune", "sst2", "--out", "{out}"], "missing-option", ["--model"]),
         (["finetune", "sst2", "--model", "{out}/x", "--data", "{glue}", "--out", "{out}"], "not-model", ["out/x"]),
         (["finetune", "sst2", "--model", "{model}", "--data", "{out}", "--out", "{out}"], "missing", ["SST-2/"]),

@@ -169,7 +169,7 @@ def test_instruments_run_where_they_are_requested(own: Path, data: Path, glue: P
     assert rows_of(out)["electra", 0]["status"] == "scored in part"
     assert "- Scored in part: ELECTRA, seed 0; not yet on tags, pairs" in table
     assert record["pairs"]["source"] == str(pairs)
-    expected = electra.evaluate(out / "runs/mlm/seed-0", minimal_pairs=pairs)["methods"]
+    expected = electra.minimal_pairs(out / "runs/mlm/seed-0", pairs)["methods"]
     assert record["pairs"]["methods"] == {
         "masked-lm": {"overall": expected["masked-lm"]["overall"], **expected["masked-lm"]["phenomenon"]}
     }

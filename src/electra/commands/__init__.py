@@ -1,6 +1,6 @@
 """The commands as Python functions, with the names and defaults of the command line. They write to the log, not to stdout."""
 
-from electra.commands.evaluation import evaluate, evaluate_mlm
+from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
@@ -15,6 +15,7 @@ __all__ = [
     "flops",
     "glue",
     "load",
+    "minimal_pairs",
     "paper_table",
     "predict",
     "prepare",

@@ -1,6 +1,6 @@
-"""The commands that evaluate a run: evaluate, evaluate_mlm."""
+"""The commands that evaluate a pre-trained model: evaluate, evaluate_mlm, minimal_pairs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +12,23 @@ from electra.external import check_output_path
 from electra.storage import PathLike, check_writable
 
 
-def evaluate(
-    run: PathLike,
-    *,
-    data: PathLike | None = None,
-    minimal_pairs: Iterable[PathLike] | PathLike = (),
-    methods: Iterable[str] | str = (),
-    mask_fraction: float | None = None,
-    out: PathLike | None = None,
-    device: Device = "auto",
-    threads: int | None = None,
-) -> dict[str, Any]:
-    """Compute the held-out metrics of a run from its newest checkpoint, or its accuracies on minimal pairs.
+def evaluate(run: PathLike, *, data: PathLike | None = None) -> dict[str, float]:
+    """Compute the held-out metrics of a run from its newest checkpoint.
 
     Args:
-        run: Run directory, finished or not; for minimal pairs a finished one, or a Hugging Face directory.
+        run: Run directory, finished or not.
         data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
-        minimal_pairs: Files of minimal pairs (JSON lines as in BLiMP: sentence_good, sentence_bad, UID), to report how often
-            each method of `electra score` gives the good sentence the higher score.
-        methods: With minimal pairs: methods of `electra score`; by default all that the model has.
-        mask_fraction: With minimal pairs, for the method both: share of masked tokens in pre-training; by default that of the
-            run's configuration.
-        out: With minimal pairs: directory for minimal_pairs.csv and minimal_pairs.png.
-        device: With minimal pairs: auto uses a GPU if there is one. Held-out metrics use the run's runtime options.
-        threads: With minimal pairs: CPU threads; by default PyTorch's choice.
 
     Returns:
-        The metrics by name; for minimal pairs `pairs`, `paradigms`, `groups` and `methods`: for each method the accuracies in
-        percent, `overall` (the mean over paradigms), by `field`, by `phenomenon` and by `paradigm`, and the number of `ties`.
+        The metrics by name.
 
     Raises:
         RunError: `run` is not a run directory, has no checkpoint, or is damaged.
-        DataError: `data` is not prepared data, or has another tokenizer; a file has no minimal pairs.
-        ModelError: with minimal pairs, `run` is no pre-trained model.
-        UsageError: options of held-out metrics and of minimal pairs together; the model has no network for a method, or a
-            sentence is too long for it.
-        StorageError: `out` cannot be written.
+        DataError: `data` is not prepared data, or has another tokenizer.
     """
     from electra.pretraining.export import evaluate_run
 
-    check_local({"RUN": run, "--data": data, "--out": out})
-    files = [Path(each) for each in list_sources(minimal_pairs)]
-    if files:
-        if data is not None:
-            raise UsageError("conflicting-options", "--data is for held-out metrics; leave it or --minimal-pairs out")
-        selected = [methods] if isinstance(methods, str) else list(methods)
-        return evaluate_pairs(Path(run), files, selected, mask_fraction, out, device, threads)
-    if methods or mask_fraction is not None or out is not None or device != "auto" or threads is not None:
-        raise UsageError(
-            "meaningless-option",
-            "--methods, --mask-fraction, --out, --device and --threads apply to --minimal-pairs; give these files",
-        )
+    check_local({"RUN": run, "--data": data})
     return evaluate_run(Path(run), Path(data) if data else None)
 
 
@@ -101,27 +67,51 @@ def evaluate_mlm(
     return evaluate_as_mlm(Path(run), Path(data) if data else None, Path(bert) if bert else None, examples, candidates)
 
 
-def evaluate_pairs(
-    model: Path,
-    files: Sequence[Path],
-    methods: Sequence[str],
-    mask_fraction: float | None,
-    out: PathLike | None,
-    device: Device,
-    threads: int | None,
+def minimal_pairs(
+    model: PathLike,
+    files: Iterable[PathLike] | PathLike,
+    *,
+    methods: Iterable[str] | str = (),
+    mask_fraction: float | None = None,
+    out: PathLike | None = None,
+    device: Device = "auto",
+    threads: int | None = None,
 ) -> dict[str, Any]:
-    """Compute the accuracies of a model on files of minimal pairs; write a table and a figure to `out`."""
+    """Compute how often each method of `electra score` gives the better sentence of a minimal pair the higher score.
+
+    Args:
+        model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face directory of either network.
+        files: Files of minimal pairs: JSON lines as in BLiMP, with sentence_good, sentence_bad and UID.
+        methods: discriminator, masked-lm, both; by default all that the model has.
+        mask_fraction: For both: share of masked tokens in pre-training; by default that of the run's configuration.
+        out: Directory for minimal_pairs.csv and minimal_pairs.png.
+        device: auto uses a GPU if there is one.
+        threads: CPU threads; by default PyTorch's choice.
+
+    Returns:
+        `pairs`, `paradigms`, `groups` and `methods`: for each method the accuracies in percent, `overall` (the mean over
+        paradigms), by `field`, by `phenomenon` and by `paradigm`, and the number of `ties`.
+
+    Raises:
+        DataError: a file cannot be read or has no minimal pairs.
+        ModelError: `model` is no pre-trained model.
+        UsageError: no file is given, the model has no network for a method, or a sentence is too long for it.
+        StorageError: `out` cannot be written.
+    """
     from electra.pretraining.evaluation.minimal_pairs import (
         evaluate_minimal_pairs,
         read_minimal_pairs,
         write_minimal_pairs,
     )
 
+    check_local({"MODEL": model, "--out": out})
+    if not (paths := [Path(file) for file in list_sources(files)]):
+        raise UsageError("no-files", "no file of minimal pairs is given; name at least one, as in blimp/*.jsonl")
     directory = None if out is None else check_output_path(out)
     if directory is not None:
         check_writable(directory)
-    pairs = read_minimal_pairs(files)
-    with open_scorer(model, methods, mask_fraction, device, threads) as (scorer, names, runtime, progress):
+    pairs, selected = read_minimal_pairs(paths), [methods] if isinstance(methods, str) else list(methods)
+    with open_scorer(Path(model), selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
         results = evaluate_minimal_pairs(scorer, pairs, names, runtime, progress)
     if directory is not None:
         write_minimal_pairs(results, directory)

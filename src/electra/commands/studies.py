@@ -87,7 +87,9 @@ def study(
     dry_run: bool = False,
     private: bool = False,
 ) -> dict[str, Any]:
-    """Reproduce a table or figure of the paper by a grid of runs at equal compute. Called again with this `out`, it resumes.
+    """Compare variants of pre-training at equal compute by a grid of runs, as in the tables and figures of the paper.
+
+    Called again with this `out`, it resumes.
 
     Args:
         name: Name of the study.
@@ -95,7 +97,7 @@ def study(
         glue: Folder in GLUE's layout, or hf://nyu-mll/glue.
         tags: Folder with train.txt and dev.txt or test.txt in CoNLL's columns (or JSONL), for a linear probe of the frozen
             encoder on tags of words.
-        minimal_pairs: Files of minimal pairs, as for `electra evaluate`, to score the pre-trained networks on.
+        minimal_pairs: Files of minimal pairs, as for `electra minimal-pairs`, to score the pre-trained networks on.
         out: Directory of the study: its runs, results.csv, table.md, figure.png and figure.svg.
         scale: tiny (minutes per run on a CPU core), mini (25 minutes per run), or a preset with the paper's budget.
         seeds: Pre-training runs per variant.

@@ -114,7 +114,7 @@ def check_local(paths: Mapping[str, object], hub_name: str | None = None) -> Non
         if path is None or not str(path).startswith("hf:/"):
             continue
         name = str(path).removeprefix("hf:").lstrip("/")
-        kind = "" if option in ("--model", "--init", "--tokenizer") else "--repo-type dataset "
+        kind = "" if option in ("MODEL", "--model", "--init", "--tokenizer") else "--repo-type dataset "
         advice = f"download it first: hf download {kind}{name} --local-dir FOLDER"
         if option == hub_name:
             advice = f"name a model of the hub without hf://, as {name}"

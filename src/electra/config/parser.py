@@ -30,7 +30,7 @@ class Parser:
 
     command: str
     options: Mapping[str, Option]
-    """By name; at most one is positional."""
+    """By name; of several positional arguments only the last has several values."""
     sections: Mapping[str, str] = field(default_factory=dict)
     """Groups of options: prefix of their dotted names -> help text."""
 
@@ -87,20 +87,26 @@ class Parser:
         raise UsageError("unknown-option", f"there is no option {shorten(flag.replace('_', '-'))}; {hint}")
 
     def parse_positional(self, words: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Parse the positional argument from words without a flag."""
-        option = next((each for each in self.options.values() if each.positional), None)
+        """Parse the next positional arguments from words without a flag."""
+        options = [each for each in self.options.values() if each.positional]
         if not words:
             return {}
-        if option is None:
+        if not options:
             raise UsageError("not-option", f"{shorten(words[0])!r} is not an option; --help lists all options")
-        if option.name in given:
+        left = [option for option in options if option.name not in given]
+        if not left:
             raise UsageError(
                 "scattered-values",
-                f"{shorten(words[0])!r} follows an option that has its one value; name all of {option.flag} together",
+                f"{shorten(words[0])!r} follows an option that has its one value; name all of {options[-1].flag} together",
             )
-        if len(words) > 1 and not option.many:
-            raise UsageError("extra-argument", f"extra argument {shorten(words[1])!r}; expected one {option.flag}")
-        return {option.name: self.parse_values(option, words)}
+        parsed = {}
+        for option in left:
+            taken, words = (words, []) if option.many else (words[:1], words[1:])
+            if taken:
+                parsed[option.name] = self.parse_values(option, taken)
+        if words:
+            raise UsageError("extra-argument", f"extra argument {shorten(words[0])!r}; expected one {left[-1].flag}")
+        return parsed
 
     def parse_values(self, option: Option, words: Sequence[str]) -> Any:
         """Parse the value of an option from its words."""
@@ -142,7 +148,7 @@ class Parser:
         return "\n".join(lines) + "\n"
 
     def format_usage(self) -> Iterator[str]:
-        """Yield the positional argument and the required options for the usage line."""
+        """Yield the positional arguments and the required options for the usage line."""
         for option in self.options.values():
             if option.positional:
                 words = f"{option.flag} ..." if option.many else option.flag
