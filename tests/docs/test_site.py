@@ -1,4 +1,4 @@
-"""The package graph and the generated pages of the documentation."""
+"""The package graph and the generated pages of the documentation; files named on pages."""
 
 import importlib.util
 import re
@@ -60,6 +60,17 @@ def test_generated_pages_have_every_command_and_preset() -> None:
 def test_the_python_reference_has_every_public_function() -> None:
     listed = re.findall(r"^::: electra\.commands\.(\w+)$", (DOCS / "reference/api.md").read_text(), re.MULTILINE)
     assert set(listed) == set(commands.__all__)
+
+
+PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|examples|runs|src|tests)/[\w./-]*\w")
+
+
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_files_named_on_a_page_exist(page: Path) -> None:
+    named = set(PATH.findall(page.read_text())) - {"examples/s", "tests/FILE.py"}  # a unit, and a placeholder
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 def test_readme_is_short() -> None:
