@@ -31,7 +31,8 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
         ids = rng.integers(5, 1000, sizes.sum()).astype(np.uint16)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         ids[offsets[:-1]] = np.arange(first, first + len(sizes)) + 1000
-        shards.append(Shard.from_examples(Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))))
+        examples = Examples(ids, offsets, rng.integers(2, sizes + 1).astype(np.int32))
+        shards.append(Shard(len(examples), len(examples.ids), lambda examples=examples: examples))
     return ExampleSet(shards)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
@@ -18,84 +19,30 @@ WORK = {"--steps", "--hours", "--flops", "--epochs", "--seeds", "--workers", "--
 LARGE = {"1e7", "1e300", "9" * 20, "inf"}
 
 
+COMMAND_LINES = (
+    "pretrain BASE/text/a.txt --out out RUN",
+    "pretrain --data BASE/data --out out RUN",
+    "tokenizer BASE/text/a.txt --out out --vocab-size 100",
+    "prepare BASE/text/a.txt --tokenizer BASE/tokenizer --out out --seq-len 24 --workers 1",
+    "evaluate BASE/run",
+    "evaluate-mlm BASE/run --examples 4",
+    "fill-mask 'the [MASK] is' --model BASE/run --top 3",
+    "finetune table --model BASE/run --train BASE/table.csv --out out EPOCH",
+    "finetune sst2 --model BASE/run --data BASE/glue --out out EPOCH",
+    "glue --model BASE/run --data BASE/glue --out out --tasks sst2 --seeds 1 EPOCH",
+    "predict --model BASE/table --input BASE/lines.txt --out out",
+    "flops --preset tiny --steps 5",
+    "paper-table 8",
+    "study objectives --data BASE/text/a.txt --glue BASE/glue --out out --variants 'none such'",
+)
+"""Valid command lines; BASE is the folder of the material, RUN and EPOCH are options."""
+
+
 def draw_words(base: Path, draw: Random) -> list[str]:
     """Draw a valid command line."""
-    text, data = str(base / "text/a.txt"), str(base / "data")
-    return list(
-        draw.choice(
-            [
-                ["pretrain", text, "--out", "out", *RUN],
-                ["pretrain", "--data", data, "--out", "out", *RUN],
-                ["tokenizer", text, "--out", "out", "--vocab-size", "100"],
-                [
-                    "prepare",
-                    text,
-                    "--tokenizer",
-                    str(base / "tokenizer"),
-                    "--out",
-                    "out",
-                    "--seq-len",
-                    "24",
-                    "--workers",
-                    "1",
-                ],
-                ["evaluate", str(base / "run")],
-                ["evaluate-mlm", str(base / "run"), "--examples", "4"],
-                ["fill-mask", "the [MASK] is", "--model", str(base / "run"), "--top", "3"],
-                [
-                    "finetune",
-                    "table",
-                    "--model",
-                    str(base / "run"),
-                    "--train",
-                    str(base / "table.csv"),
-                    "--out",
-                    "out",
-                    *EPOCH,
-                ],
-                [
-                    "finetune",
-                    "sst2",
-                    "--model",
-                    str(base / "run"),
-                    "--data",
-                    str(base / "glue"),
-                    "--out",
-                    "out",
-                    *EPOCH,
-                ],
-                [
-                    "glue",
-                    "--model",
-                    str(base / "run"),
-                    "--data",
-                    str(base / "glue"),
-                    "--out",
-                    "out",
-                    "--tasks",
-                    "sst2",
-                    "--seeds",
-                    "1",
-                    *EPOCH,
-                ],
-                ["predict", "--model", str(base / "table"), "--input", str(base / "lines.txt"), "--out", "out"],
-                ["flops", "--preset", "tiny", "--steps", "5"],
-                ["paper-table", "8"],
-                [
-                    "study",
-                    "objectives",
-                    "--data",
-                    text,
-                    "--glue",
-                    str(base / "glue"),
-                    "--out",
-                    "out",
-                    "--variants",
-                    "none such",
-                ],
-            ]
-        )
-    )
+    options = {"RUN": RUN, "EPOCH": EPOCH}
+    words = shlex.split(draw.choice(COMMAND_LINES))
+    return [part for word in words for part in options.get(word, [word.replace("BASE", str(base))])]
 
 
 @cache

@@ -57,11 +57,6 @@ class Shard:
         self.tokens = tokens
         self._read = read
 
-    @classmethod
-    def from_examples(cls, examples: Examples) -> "Shard":
-        """Build a shard of examples in memory."""
-        return cls(len(examples), len(examples.ids), lambda: examples)
-
     @cached_property
     def examples(self) -> Examples:
         return self._read()
