@@ -110,13 +110,13 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         ("load_best_model_at_end", "early_stopping"),
         (),
         ("select",),
-        "use {} best: the epoch that is best on dev is kept",
+        "use {} best: it saves the weights of the epoch with the best dev score",
     ),
     (
         ("wandb", "report_to", "tensorboard", "logging_dir"),
         (*PRETRAIN, *FINETUNE),
         ("log_to",),
-        "{} tensorboard, wandb or trackio names where metrics go, beside metrics.jsonl in --out",
+        "use {} tensorboard, wandb or trackio; metrics.jsonl in --out is always written",
     ),
     (
         ("text", "dataset", "corpus", "input"),

@@ -10,6 +10,7 @@ CHUNK_CHARS = 4 << 20
 """A chunk ends after the document that reaches this size, and inside a document only at twice this size."""
 
 HELDOUT_END = 0.05
+"""Share of the text that is held out at the end of the last document if no document is held out."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,10 @@ class Document:
 
 @dataclass(frozen=True)
 class Chunk:
+    """A part of the corpus, from which a worker makes shards."""
+
     number: int
+    """Index of the chunk in the corpus."""
     documents: list[Document]
     started: int
     """Number of documents that begin in this chunk."""
@@ -47,7 +51,7 @@ class _PendingChunk:
 
     chunk: Chunk
     first_document: int
-    """Its index in the corpus."""
+    """Index of the first document of the chunk in the corpus."""
     complete: range
     """Indices of the documents that are completely in the chunk."""
 

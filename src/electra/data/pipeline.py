@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 SHORT_DOCUMENT = 100
-"""Mean tokens per document below which blank lines may separate paragraphs: Wikipedia articles have some hundred, paragraphs
-of novels 60."""
+"""Mean tokens per document below which blank lines may separate paragraphs instead of documents: Wikipedia articles have a few
+hundred tokens, paragraphs of novels 60."""
 
 
 def open_corpus(
@@ -35,7 +35,7 @@ def open_corpus(
     """Open a corpus and check that all of it can be read.
 
     Raises:
-        UsageError: a source is prepared data, whose files have the suffixes of text files.
+        UsageError: a source is a directory of prepared data.
         TextError: a source cannot be read.
     """
     for source in filter(is_prepared, text):
@@ -68,7 +68,7 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
     Raises:
         TokenizerError: the directory contains another tokenizer or other files.
         RunError: another process writes the directory.
-        StorageError: the directory cannot be written; raised before the text is read.
+        StorageError: the directory cannot be written; checked before the text is read.
     """
     load_existing_tokenizer(out)  # checked first, so that nothing is written to a wrong directory
     with lock_output(out, out / LOCK):

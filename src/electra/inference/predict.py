@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 FILE_INPUTS = 512
 """Inputs of a file that are sorted by length and predicted at a time."""
 STREAM_INPUTS = 16
-"""Inputs of standard input that are predicted at a time, few because they can arrive slowly."""
+"""Inputs of standard input that are predicted at a time; few, because they can arrive slowly."""
 INPUT_CHARS = 1 << 20
 """Characters of the inputs predicted at a time, to bound the memory; a single input can be longer (up to MAX_LINE_BYTES)."""
 BATCH_SIZE = 32
@@ -57,7 +57,9 @@ class Predictor:
                     "meaningless-option",
                     f"--{field.name.replace('_', '-')} has no meaning for a model of the task {self.loaded.name}",
                 )
-        if self.runtime.kernels and kernels_compiled():  # compiling takes longer than predicting a few lines
+        if (
+            self.runtime.kernels and kernels_compiled()
+        ):  # not compiled here: that takes longer than predicting a few lines
             enable_kernels(self.loaded.model, self.runtime)
         self.loaded.model.to(self.runtime.device)
 
@@ -106,7 +108,7 @@ class Predictor:
         return report_at_end(predict_stream(inputs, size, partial(self._predict_inputs, loaded)), coverage)
 
     def _predict_inputs(self, loaded: LoadedModel, inputs: list[Any]) -> list[Prediction]:
-        """Predict a batch of inputs, and count their [UNK] in `loaded.coverage`."""
+        """Predict a batch of inputs, and count their tokens and [UNK] in `loaded.coverage`."""
 
         def compute(examples: EncodedExamples) -> Outputs:
             loaded.coverage.add(examples.input_ids)
@@ -181,7 +183,9 @@ def write_predictions(predictions: Iterable[Prediction], out: Path, private: boo
     """Yield the predictions and write each to a locked partial file, which is renamed to `out` when it is complete."""
     partial_file = out.with_name(f".{out.name}.partial")
     with ExitStack() as opened, convert_os_errors(out):
-        with restrict_permissions(private):  # only here: the caller runs between two predictions
+        with restrict_permissions(
+            private
+        ):  # not during the loop, where the code of the caller runs between predictions
             opened.enter_context(lock_output(out, out.with_name(f".{out.name}.lock")))
             opened.callback(partial_file.unlink, missing_ok=True)
             file = opened.enter_context(partial_file.open("w", encoding="utf-8"))

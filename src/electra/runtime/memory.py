@@ -1,4 +1,4 @@
-"""Memory of the host and the device."""
+"""Memory of the host, and transfers to the device."""
 
 import ctypes
 import platform
@@ -17,8 +17,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 def keep_freed_memory(device: torch.device) -> Iterator[None]:
     """Keep freed CPU memory in the process until the block ends, instead of returning it to the system at every step.
 
-    glibc returns large tensors to the system, and each later allocation costs milliseconds of page faults. This changes the
-    whole process, and does nothing with other C libraries.
+    glibc returns the memory of large tensors to the system, and each later allocation costs milliseconds of page faults. The
+    setting affects the whole process; with other C libraries it does nothing.
     """
     if device.type != "cpu" or platform.libc_ver()[0] != "glibc":
         yield
@@ -36,5 +36,5 @@ def keep_freed_memory(device: torch.device) -> Iterator[None]:
 
 
 def move_to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Move a host tensor to `device`; to a GPU from pinned memory, so that the host does not wait."""
+    """Move a host tensor to `device`; to a GPU through pinned memory, so that the copy is asynchronous."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

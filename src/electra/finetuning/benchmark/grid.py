@@ -1,4 +1,4 @@
-"""All tasks of GLUE over several seeds, with a table that also has the paper's scores. It resumes at the first missing run."""
+"""Fine-tuning on all tasks of GLUE over several seeds, with a table that also has the paper's scores. Finished runs are kept."""
 
 import json
 import logging
@@ -46,20 +46,20 @@ def glue(
     Args:
         config: Options of every run; its task is not used.
         out: Directory of the results, with a directory for each task.
-        tasks: See `resolve_task_names`.
+        tasks: Names of tasks; see `resolve_task_names`.
         seeds: Runs of each task; scores are medians over them.
-        intermediate: RTE and STS-B start from the model fine-tuned on MNLI, RTE at a learning rate of 2e-5 (Appendix B).
+        intermediate: Start RTE and STS-B from the model fine-tuned on MNLI, RTE at a learning rate of 2e-5 (Appendix B).
         ensemble: Score (and submit) the average of this many runs, the best on dev (Appendix B).
         submission: Write the test predictions for gluebenchmark.com, of the best run on dev or of the ensemble.
-        callbacks: Callbacks of the training of every run, that of MNLI from which RTE and STS-B start included.
+        callbacks: Callbacks of the training of every run, including that of MNLI from which RTE and STS-B start.
 
     Returns:
         The content of `results.json`; see `electra.glue`.
 
     Raises:
-        UsageError: no data or no such task, or fewer seeds than the ensemble needs.
-        DataError: a file of a task is missing or malformed, which is found before the first run.
-        RunError: another process works in `out`.
+        UsageError: --data or a task is missing, or there are fewer seeds than the ensemble needs.
+        DataError: a file of a task is missing or malformed; all files are checked before the first run.
+        RunError: another process writes to `out`.
     """
     if not config.data:
         raise UsageError("missing-option", "--data is missing: a folder in GLUE's layout, or hf://nyu-mll/glue")
@@ -80,7 +80,7 @@ def run_tasks(
     submission: bool,
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
-    """Fine-tune on the tasks in their order, and write the results; see `glue`."""
+    """Fine-tune on the tasks in the given order, and write the results; see `glue`."""
     names, summaries = list(tasks), {}
     for name in names:
         task_config = configure_task(config, name)
@@ -121,7 +121,7 @@ def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> lis
 
     Raises:
         UsageError: there is no such task.
-        DataError: ax is named and has no data.
+        DataError: ax is requested and has no data.
     """
     given = [name for word in tasks for name in word.replace(",", " ").split()]
     for name in given:
@@ -134,7 +134,7 @@ def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> lis
 
 
 def configure_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
-    """Return the configuration of one task: pairs are swapped only if their order has no meaning, wnli is wnli-candidates."""
+    """Return the configuration of one task: wnli becomes wnli-candidates; pairs are swapped only if their order has no meaning."""
     swap = config.swap_pairs if GLUE[name].symmetric else None
     return replace(config, task="wnli-candidates" if name == "wnli" else name, swap_pairs=swap)
 
@@ -161,7 +161,7 @@ def load_tasks(
         for name in dict.fromkeys([*names, *first])
     }
     try:
-        with hide_log():  # the runs log the same
+        with hide_log():  # each run logs the same records
             for task in tasks.values():
                 for split in ("train", *task.scored_splits, *task.predicted_splits):
                     task.read(split)
@@ -173,7 +173,7 @@ def load_tasks(
 
 
 def start_from_mnli(config: FinetuneConfig, out: Path, callbacks: Sequence[Callback] = ()) -> FinetuneConfig:
-    """Return the configuration of a task that starts from the first seed of MNLI, which is trained here if it is missing."""
+    """Return the configuration of a task that starts from the first seed of MNLI, which is trained first if it is missing."""
     mnli = out / "mnli" / f"seed-{config.seed}"
     with lock_output(out / "mnli", out / "mnli" / LOCK):
         run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed], callbacks)

@@ -46,7 +46,7 @@ class GlueTask:
     label_column: int = -1
     recipe: TaskRecipe = TEXTS
     header: bool = True
-    """Whether train and dev have a header line (CoLA's have none)."""
+    """Whether train and dev have a header line (those of CoLA have none)."""
     dev: str = "dev"
     """Name of the dev file, without suffix."""
     symmetric: bool = False
@@ -111,7 +111,7 @@ def build_glue_spec(name: str) -> TaskSpec:
 def build_ax(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> TextClassification:
-    """Build MNLI with the diagnostic data set AX as the only split that is predicted."""
+    """Build MNLI with the diagnostic data set AX as the only predicted split."""
     return replace(build_glue_task("mnli", config, tokenizer, max_length), predicted_splits=("diagnostic",))
 
 
@@ -141,7 +141,7 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
 
 
 def list_data_folders(name: str, data: Path) -> list[Path]:
-    """Return the folders, existing or not, that can have the files of a task."""
+    """Return the folders that can contain the files of a task, whether they exist or not."""
     return [data / folder for folder in (GLUE[name].folder, name, *(("AX", "diagnostic") if name == "mnli" else ()))]
 
 
@@ -181,7 +181,7 @@ def find_file(name: str, data: Path, split: str) -> Path:
     """Return the file of a split; the folder of the task is named as in GLUE's download, or as in `GLUE`.
 
     Raises:
-        DataError: there is no such file.
+        DataError: the file is missing.
     """
     task = GLUE[name]
     matched = {"dev": task.dev, "test": task.dev.replace("dev", "test")}

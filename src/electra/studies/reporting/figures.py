@@ -38,9 +38,9 @@ WITHOUT_TASKS: dict[str, tuple[Number, str]] = {
 }
 """Panels of scores without GLUE: title -> score and its label."""
 WIDTH, HEIGHT = 4.6, 3.8
-"""Inches of a panel over an axis."""
+"""Size of a panel in inches."""
 LABEL_WIDTH = 0.07
-"""Inches of a character of a label."""
+"""Width of a character of a label in inches."""
 
 
 def write_figures(results: Results, directory: Path) -> None:
@@ -55,7 +55,7 @@ def write_figures(results: Results, directory: Path) -> None:
 
 
 def draw(results: Results) -> Figure:
-    """Draw a panel per kind of score, one for the difference of compared lines, and one for the paper."""
+    """Draw a panel for each kind of score, one for the difference of compared lines, and one for the paper's scores."""
     study = results.study
     numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()}
     numbers |= {title: number for title, (number, _) in WITHOUT_TASKS.items()}
@@ -80,7 +80,7 @@ def draw(results: Results) -> Figure:
     for place, (panel, axes) in enumerate(zip(panels, grid, strict=False)):
         panel(axes)
         axes.grid(alpha=0.25)
-        if study.axis is None and place % across:  # the rows of all panels are those of the first
+        if study.axis is None and place % across:  # all panels have the same rows; only the first one labels them
             axes.tick_params(labelleft=False)
     for axes in grid[len(panels) :]:
         axes.remove()
@@ -91,7 +91,7 @@ def draw(results: Results) -> Figure:
 
 
 def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
-    """Draw one kind of score, over the study's axis or as a row per variant."""
+    """Draw one kind of score over the study's axis, or as a row per variant if it has none."""
     axes.set_title(title, fontsize=10)
     glue = f"average of {format_count(len(results.tasks), 'GLUE task')}, dev"
     score = WITHOUT_TASKS[title][1] if title in WITHOUT_TASKS else glue
@@ -111,7 +111,7 @@ def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> Non
 
 
 def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
-    """Draw a row per variant: its mean with the spread, and its seeds."""
+    """Draw a row per variant: mean, standard deviation, and a dot per seed."""
     for row, outcome in enumerate(outcomes):
         values, spread = outcome.values(number), outcome.spread(number)
         if spread is not None:
@@ -131,7 +131,7 @@ def label_rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def draw_line(axes: Axes, points: Mapping[float, Sequence[float]], name: str, style: int) -> None:
-    """Draw the values at each position, and their means with spread, connected by a line.
+    """Draw the values at each position, and their means with standard deviations, connected by a line.
 
     The line has a gap at a position without values.
     """

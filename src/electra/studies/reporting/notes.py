@@ -27,7 +27,7 @@ def list_compute_notes(results: Results) -> Iterator[str]:
     yield f"Peak learning rates: {'; '.join(shown)}."
     if off_budget := results.find_off_budget():
         runs = (f"{label}, seed {seed}: {spent:.1%} of its budget" for (label, seed), spent in off_budget.items())
-        yield f"Not equal: {'; '.join(runs)} (off by more than {TOLERANCE:.0%}). These rows do not compare with the others."
+        yield f"Not equal: {'; '.join(runs)} (off by more than {TOLERANCE:.0%}). Do not compare these rows with the others."
     elif any(outcome.records for outcome in results.outcomes):
         yield f"Every run used its share of the budget within {TOLERANCE:.0%}."
     if any(outcome.variant.share == 0 for outcome in results.outcomes):
@@ -40,7 +40,7 @@ def list_finetuning_notes(results: Results) -> Iterator[str]:
     different = {tuple(each) for each in runs.values()}
     if len(different) > 1 or any(len(each) > 1 for each in different):
         shown = ", ".join(f"{label} {' and '.join(map(str, each))}" for label, each in runs.items())
-        yield f"Not equal: the fine-tuning runs behind a score ({shown}). A median of several is steadier than one run."
+        yield f"Not equal: the fine-tuning runs behind a score ({shown}). A median of several varies less than one run."
     elif different:
         (number,) = different.pop()
         yield (
@@ -86,7 +86,7 @@ def list_reading_notes(results: Results) -> Iterator[str]:
     yield (
         f"Pre-training reads sequences of {config.seq_len} tokens{first}, the probe {config.seq_len} "
         f"tokens of a sentence. Fine-tuning reads "
-        f"{get_finetuning_length(config)} tokens of an example at most; it trains the positions that pre-training never read."
+        f"{get_finetuning_length(config)} tokens of an example at most; it trains the positions that pre-training does not."
     )
     names = ", ".join(f"{outcome.variant.label} `{outcome.variant.name}`" for outcome in results.outcomes)
     yield f"For `--variants`: {names}."
