@@ -136,7 +136,15 @@ def test_blank_output_is_rejected(command: str, out: str, tmp_path: Path, monkey
 
 
 def test_empty_task_is_rejected() -> None:
-    fails(["finetune", "", "--model", "m", "--data", "d", "--out", "o"], "missing-task", "cola, sst2")
+    fails(
+        ["finetune", "", "--model", "m", "--data", "d", "--out", "o"],
+        "unknown-choice",
+        "TASK: ",
+        "cola, sst2",
+        "an empty text",
+    )
+    with raises(UsageError, "missing-task", "cola, sst2"):
+        electra.finetune("", model="m", data="d", out="o")
 
 
 @pytest.mark.parametrize("out", [".", "..", "/dev/null", "folder", "pipe"])

@@ -91,7 +91,8 @@ def check_choice(flag: str, value: str, choices: Iterable[str]) -> None:
     allowed = list(choices)
     if value not in allowed:
         hint = suggest_choice(value, allowed)
-        raise UsageError("unknown-choice", f"{flag}: expected {join_choices(allowed)}, got {shorten(str(value))}{hint}")
+        found = shorten(str(value)) or "an empty text"
+        raise UsageError("unknown-choice", f"{flag}: expected {join_choices(allowed)}, got {found}{hint}")
 
 
 def join_choices(choices: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Fine-tuning on all tasks of GLUE over several seeds, and a table that also has the paper's scores. Finished runs are kept."""
+"""Fine-tuning on all tasks of GLUE over several seeds, and a table with the paper's scores. Finished runs are kept."""
 
 import json
 import logging
@@ -134,7 +134,7 @@ def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> lis
 
 
 def configure_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
-    """Return the configuration of a task: wnli becomes wnli-candidates; pairs are swapped only if their order has no meaning."""
+    """Return the configuration of a task; wnli becomes wnli-candidates, and pairs are swapped only if their order is free."""
     swap = config.swap_pairs if GLUE[name].symmetric else None
     return replace(config, task="wnli-candidates" if name == "wnli" else name, swap_pairs=swap)
 
