@@ -9,7 +9,7 @@ import torch
 import yaml
 
 import electra
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import DETECTION_METRICS, Metric

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 import electra
-from electra.console import format_count
-from electra.data.loader import Batch, build_batch, evaluation_batches
+from electra.data.batch import Batch
+from electra.data.loader import build_batch, evaluation_batches
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.execution import describe_execution, enable_kernels
+from electra.external import format_count
 from electra.model.checkpoints import PRETRAINED_LENGTH, save_pretrained
 from electra.model.encoder import EncoderConfig
 from electra.model.model_card import ModelCard, write_model_card

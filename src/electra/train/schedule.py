@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
-from electra.console import format_count
 from electra.errors import UsageError
+from electra.external import format_count
 from electra.train.checkpoint import TrainingState
 
 

@@ -13,7 +13,7 @@ from support.tiny_models import batch, model
 from support.toy import TINY_RUN, sentences
 
 import electra
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.flops import Cost
 from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples, write_tokens

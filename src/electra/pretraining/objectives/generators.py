@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.objectives.corruption import (
     CorruptedBatch,

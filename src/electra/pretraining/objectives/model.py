@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from electra.console import format_count
-from electra.data.loader import Batch
+from electra.data.batch import Batch
+from electra.external import format_count
 from electra.model.flops import Cost
 from electra.model.initialization import initialize, initialize_attention
 from electra.pretraining.objectives.corruption import CorruptedBatch

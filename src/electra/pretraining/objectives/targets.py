@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from electra.config.checks import check_range
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.flops import Cost, discriminator_parts, masked_lm_head_flops, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.corruption import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from electra.console import format_count
+from electra.external import format_count
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.runtime.setup import Runtime
 from electra.runtime.speed import measure_matmul_rate
