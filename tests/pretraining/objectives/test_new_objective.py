@@ -17,9 +17,8 @@ from electra.data.batch import Batch
 from electra.errors import UsageError
 from electra.model.flops import Cost, discriminator_parts
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
-from electra.pretraining.objectives.metrics import Metric, describe_loss
+from electra.pretraining.objectives.metrics import LossTerm, Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
 from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS, Objective
 from electra.pretraining.objectives.targets import Prediction, Target

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from electra.data.batch import Batch
 from electra.model.flops import Cost
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples, write_tokens
+from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.sampling import sample_tokens
 from electra.seeding import Draw, uniform

@@ -19,8 +19,8 @@ from electra.pretraining.objectives.corruption import (
     mask_for_generator,
     sum_without_unk,
 )
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
+from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Draw, uniform

@@ -13,7 +13,6 @@ from electra.model.flops import Cost
 from electra.model.initialization import initialize, initialize_attention
 from electra.pretraining.objectives.corruption import CorruptedBatch
 from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.losses import LossTerm, build_losses, sum_losses
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
     count_masked,
@@ -22,7 +21,7 @@ from electra.pretraining.objectives.masking import (
     sample_positions,
 )
 from electra.pretraining.objectives.masking_strategies import MASKING
-from electra.pretraining.objectives.metrics import merge
+from electra.pretraining.objectives.metrics import LossTerm, build_losses, merge, sum_losses
 from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
 from electra.pretraining.objectives.targets import Prediction, ReplacedTokenDetection

@@ -22,8 +22,8 @@ from electra.pretraining.objectives.corruption import (
     sum_without_unk,
 )
 from electra.pretraining.objectives.detection_metrics import compute_detection_metrics, compute_histogram
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens, write_tokens
+from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
