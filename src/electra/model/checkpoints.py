@@ -1,7 +1,7 @@
 """Reversible tables of the weight names of Hugging Face's ELECTRA; reading and writing of Hugging Face directories."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from electra.storage import write_tensors
 
 # Our key in config.json; transformers keeps it.
 PRETRAINED_LENGTH = "pretrained_length"
+PRETRAINING_HEADS = ("replaced-token", "masked-lm")
+"""Kinds of heads, keys of `Architecture.classes`, of the objectives of this package."""
 
 
 def map_hf_names(config: EncoderConfig, head: str) -> dict[str, tuple[str, ...]]:
@@ -187,8 +189,8 @@ def read_pretrained_length(directory: Path) -> int | None:
     return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).pretrained_length
 
 
-def find_pretraining_heads(directory: Path) -> set[str]:
-    """Return the kinds of pre-training heads that a directory has; reads only weight names if the format allows it.
+def find_pretraining_heads(directory: Path, kinds: Collection[str] = PRETRAINING_HEADS) -> set[str]:
+    """Return the kinds of heads, of those given, that a directory has; reads only weight names if the format allows it.
 
     Raises:
         ModelError: missing or broken weights.
@@ -202,7 +204,7 @@ def find_pretraining_heads(directory: Path) -> set[str]:
     architecture = ARCHITECTURES[load_config(directory).architecture]
     return {
         head
-        for head in ("replaced-token", "masked-lm")
+        for head in kinds
         if any(
             architecture.rename_weight(name).startswith(get_head_prefix(architecture.classes[head])) for name in names
         )

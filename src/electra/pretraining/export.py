@@ -161,10 +161,9 @@ def save_networks(
     training, if known.
     """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
-    main = "discriminator" if model.target.head == "replaced-token" else "masked_lm"
-    own = getattr(model.target, "masked_lm", None)  # a discriminator that predicts masked tokens too
-    heads = {"masked-lm": own.state_dict()} if own is not None else {}
-    networks = {main: (model.target.network, model.target.head, heads)}
+    target = model.target
+    heads = {kind: network.state_dict() for kind, network in target.other_heads.items()}
+    networks = {target.directory: (target.network, target.head, heads)}
     if model.generator is not None:
         networks["generator"] = (model.generator, "masked-lm", {})
     for name, (network, head, other_heads) in networks.items():

@@ -7,16 +7,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from electra.config.checks import join_choices
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
-from electra.model.checkpoints import Pretrained, find_pretraining_heads, load_pretrained, read_pretrained_length
+from electra.model.checkpoints import (
+    PRETRAINING_HEADS,
+    Pretrained,
+    find_pretraining_heads,
+    load_pretrained,
+    read_pretrained_length,
+)
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import compute_generator_sizes
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.spec import has_generator_network, list_main_directories
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -43,7 +50,7 @@ MULTIPLIERS = {
 
 def find_main_directory(init: Path) -> Path:
     """Return the directory of the discriminator or main encoder: a subdirectory of `init`, or `init` itself."""
-    for name in ("discriminator", "masked_lm"):
+    for name in list_main_directories():
         if (init / name / "config.json").exists():
             return init / name
     return init
@@ -97,13 +104,12 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_exists(init)
     directory = find_main_directory(init)
     sizes = load_config(directory)
-    check_network(directory, build_meta_model(config).target.head == "replaced-token")
+    check_network(directory, build_meta_model(config).target.head)
     check_sizes(directory, sizes, config.model)
     check_tokenizer(directory, config)
     load_pretrained(directory)  # detects damaged weights now, not after hours of text preparation
     generator = find_generator_directory(init)
-    has_network = OBJECTIVES[config.objective].has_generator and config.generator.kind == "masked-lm"
-    if generator is not None and has_network:
+    if generator is not None and has_generator_network(config.objective, config.generator):
         check_sizes(
             generator,
             load_config(generator),
@@ -113,10 +119,10 @@ def check_init(init: Path, config: PretrainConfig) -> None:
         load_pretrained(generator)
 
 
-def check_network(directory: Path, discriminator: bool) -> None:
-    """Raise a `ModelError` if a directory does not have the network type that the objective needs."""
-    heads = find_pretraining_heads(directory)
-    if ("replaced-token" if discriminator else "masked-lm") in heads:
+def check_network(directory: Path, head: str) -> None:
+    """Raise a `ModelError` if a directory does not have the kind of head that the objective needs."""
+    heads = find_pretraining_heads(directory, {*PRETRAINING_HEADS, head})
+    if head in heads:
         return
     if not heads:
         raise ModelError(
@@ -124,7 +130,13 @@ def check_network(directory: Path, discriminator: bool) -> None:
             f"{directory}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name the "
             "pre-trained model",
         )
-    if not discriminator:
+    if head not in PRETRAINING_HEADS:
+        raise ModelError(
+            "other-head",
+            f"{directory}: has heads of the kind {join_choices(sorted(heads))}, and this objective needs {head}; name a model "
+            "of this objective",
+        )
+    if head == "masked-lm":
         raise ModelError(
             "not-masked-lm",
             f"{directory}: a discriminator, and this objective needs a masked language model; "
@@ -220,7 +232,7 @@ def find_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
 def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
     """Load stage one's generator into the model and, with `discriminator`, its encoder weights into the discriminator."""
     assert model.generator is not None
-    load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "masked-lm")
+    load_into(model.generator, load_pretrained(find_main_directory(first_stage)), "masked-lm")
     if discriminator:
         model.target.network.encoder.load_state_dict(model.generator.encoder.state_dict())
     log.info(

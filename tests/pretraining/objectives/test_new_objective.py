@@ -20,7 +20,15 @@ from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import LossTerm, Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS, Objective
+from electra.pretraining.objectives.spec import (
+    CORRUPTIONS,
+    OBJECTIVES,
+    SCORED_AT,
+    TARGETS,
+    CorruptionKind,
+    Objective,
+    TargetKind,
+)
 from electra.pretraining.objectives.targets import Prediction, Target
 from electra.train.metrics_log import read_metrics
 
@@ -80,8 +88,8 @@ def register(
     target: type[RepetitionDetection] = RepetitionDetection,
 ) -> None:
     """Register the objective "repetition"."""
-    monkeypatch.setitem(CORRUPTIONS, "repeat", lambda spec, main: RepeatPrevious())
-    monkeypatch.setitem(TARGETS, "repetition", lambda spec: target(Discriminator(spec.main)))
+    monkeypatch.setitem(CORRUPTIONS, "repeat", CorruptionKind(lambda spec, main: RepeatPrevious()))
+    monkeypatch.setitem(TARGETS, "repetition", TargetKind(target, lambda spec: target(Discriminator(spec.main))))
     row = Objective("repeat", "repetition", "tokens", 3.0, "detection of repeated tokens", metrics)
     monkeypatch.setitem(OBJECTIVES, "repetition", row)
 
