@@ -14,6 +14,7 @@ from electra.errors import ModelError
 from electra.model.architecture import ARCHITECTURES, HuggingFaceClass
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import (
+    COMMON_VALUES,
     CONFIG_BYTES,
     HuggingFaceConfig,
     count_layers,
@@ -38,7 +39,7 @@ def map_hf_names(config: EncoderConfig, head: str) -> dict[str, tuple[str, ...]]
         f"encoder.{ours}": tuple(f"{prefix}.{name}" for name in hf) for ours, hf in architecture.encoder_weights.items()
     }
     if config.embedding_size == config.hidden_size:
-        del table["encoder.project"]
+        table.pop("encoder.project", None)
     names: dict[str, tuple[str, ...]] = {}
     for ours, theirs in (table | dict(architecture.classes[head].weights)).items():
         endings = ("",) if ours.endswith((".weight", ".bias")) else (".weight", ".bias")
@@ -90,9 +91,10 @@ def save_pretrained(
     hf_config = {
         "architectures": [architecture.classes[head].name],
         "model_type": architecture.model_type,
-        "hidden_act": "gelu",
+        "hidden_act": COMMON_VALUES["hidden_act"],
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
+        **architecture.config_values,
         **{theirs: size for ours, theirs in names.items() if (size := getattr(config, ours)) is not None},
         **(more or {}),
     }
@@ -186,7 +188,7 @@ def read_pretrained_length(directory: Path) -> int | None:
 
     Position embeddings beyond it were never trained.
     """
-    return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).pretrained_length
+    return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).get("pretrained_length")
 
 
 def find_pretraining_heads(directory: Path, kinds: Collection[str] = PRETRAINING_HEADS) -> set[str]:

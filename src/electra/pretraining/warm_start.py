@@ -10,6 +10,7 @@ from torch import nn
 from electra.config.checks import join_choices
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
+from electra.model.architecture import ARCHITECTURES
 from electra.model.checkpoints import (
     PRETRAINING_HEADS,
     Pretrained,
@@ -48,6 +49,12 @@ MULTIPLIERS = {
 }
 
 
+def list_sizes(config: EncoderConfig) -> list[str]:
+    """List the fields of `SIZES` that the architecture of a checkpoint has in `config.json`."""
+    names = {"architecture", *ARCHITECTURES[config.architecture].config_names}
+    return [name for name in SIZES if name in names]
+
+
 def find_main_directory(init: Path) -> Path:
     """Return the directory of the discriminator or main encoder: a subdirectory of `init`, or `init` itself."""
     for name in list_main_directories():
@@ -78,16 +85,16 @@ def read_initial_sizes(init: Path) -> dict[str, Any]:
         ModelError: not a model directory.
     """
     main = load_config(find_main_directory(init))
-    sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in SIZES}
+    sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in list_sizes(main)}
     if (directory := find_generator_directory(init)) is None:
         return sizes
     generator = load_config(directory)
     size = generator.hidden_size / main.hidden_size
     sizes |= {"generator.size": size, "generator.depth": generator.num_layers / main.num_layers}
-    if generator.num_heads != max(1, round(main.num_heads * size)):
-        sizes["generator.heads"] = generator.num_heads / main.num_heads
-    if generator.ffn_size != max(1, round(main.ffn_size * size)):
-        sizes["generator.ffn"] = generator.ffn_size / main.ffn_size
+    for name, option in (("num_heads", "heads"), ("ffn_size", "ffn")):
+        ours, theirs = getattr(generator, name), getattr(main, name)
+        if name in list_sizes(main) and ours != max(1, round(theirs * size)):
+            sizes[f"generator.{option}"] = ours / theirs
     if generator.embedding_size != main.embedding_size:  # shared embeddings have equal sizes
         sizes["generator.tying"] = "none"
     return sizes
@@ -180,7 +187,8 @@ def check_sizes(
 
     The options of a generator are multipliers of the sizes `relative_to`.
     """
-    wrong = {name: getattr(checkpoint, name) for name in SIZES if getattr(checkpoint, name) != getattr(model, name)}
+    sizes = {name: getattr(checkpoint, name) for name in list_sizes(checkpoint)}
+    wrong = {name: size for name, size in sizes.items() if size != getattr(model, name)}
     if not wrong:
         return
     found = ", ".join(f"{name} {value} (the model has {getattr(model, name)})" for name, value in wrong.items())
