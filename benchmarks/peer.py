@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.architecture import ELECTRA
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.spec import Vocabulary

@@ -49,7 +49,8 @@ from quiet_loop import Unsaved
 from step_results import COMPILED, MASKED_ONLY, OURS, SIDES, Turn, build_marks, print_table, summarize
 
 from electra.console import console
-from electra.data.loader import Batch, BatchLoader
+from electra.data.batch import Batch
+from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.execution import enable_kernels
 from electra.model.cpu.library import find_kernel_problem

@@ -9,11 +9,11 @@ import torch
 import yaml
 
 import electra
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import DETECTION_METRICS, Metric
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, Objective
+from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, CorruptionKind, Objective
 
 
 class SwapTokens(Corruption):
@@ -32,7 +32,7 @@ class SwapTokens(Corruption):
         return {"swapped_same": compute_ratio(sums["swapped_same"], sums["masked"])}
 
 
-CORRUPTIONS["swap"] = lambda spec, main: SwapTokens()
+CORRUPTIONS["swap"] = CorruptionKind(lambda spec, main: SwapTokens())
 OBJECTIVES["swap"] = Objective(
     corruption="swap",
     target="replaced",

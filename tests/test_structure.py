@@ -103,6 +103,20 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name_of(path): imports_of(path) for path in MODULES if name_of(path)}).prepare()
 
 
+@pytest.mark.parametrize("package", ["model", "pretraining.objectives"])
+def test_networks_do_not_know_the_terminal_or_the_processes(package: str) -> None:
+    """What the networks import, directly or not, excludes the terminal, environment variables, signals and ranks."""
+    imports = {name_of(path): imports_of(path) for path in MODULES}
+    found: dict[str, str] = {}
+    waiting = {name: name for name in imports if f"{name}.".startswith(f"{package}.")}
+    while waiting:
+        name, importer = waiting.popitem()
+        found[name] = importer
+        waiting |= {each: name for each in imports.get(name, ()) if each not in found}
+    forbidden = {name: importer for name, importer in found.items() if name.split(".")[0] in ("console", "runtime")}
+    assert not forbidden, "a module -> one that imports it"
+
+
 def test_every_module_has_a_layer() -> None:
     assert {name_of(path).split(".")[0] for path in MODULES} - {""} == set().union(*LAYERS)
     for package, layers in SUBPACKAGES.items():

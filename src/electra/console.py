@@ -161,11 +161,6 @@ def shows_bars() -> bool:
     return console.is_terminal and shown and root.isEnabledFor(logging.INFO)
 
 
-def format_count(number: int, thing: str) -> str:
-    """Format a number with a noun in the singular or plural: `1 file`, `2 files`."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
-
-
 @contextmanager
 def hide_log() -> Iterator[None]:
     """Log nothing in the block by the loggers `electra.*`, to any handler; those with a level of their own still log."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra.console import Output, console, format_count, show_rows
+from electra.console import Output, console, show_rows
+from electra.external import format_count
 
 if TYPE_CHECKING:
     from electra.pretraining.evaluation.held_out import Sample

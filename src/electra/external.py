@@ -1,4 +1,4 @@
-"""Checks of external input: file types, paths, JSON and Unicode; escaping of text before it is printed."""
+"""Checks of external input: file types, paths, JSON and Unicode; escaping and formats of text in messages."""
 
 import json
 import os
@@ -141,3 +141,8 @@ def escape_unprintable(text: str) -> str:
 def shorten(text: str, limit: int = 80) -> str:
     """Truncate text to `limit` characters, for a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def format_count(number: int, thing: str) -> str:
+    """Format a number with a noun in the singular or plural: `1 file`, `2 files`."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")

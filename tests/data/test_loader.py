@@ -6,9 +6,9 @@ import pytest
 import torch
 from support.errors import raises
 
+from electra.data.batch import Batch
 from electra.data.examples import Examples
 from electra.data.loader import (
-    Batch,
     BatchLoader,
     LengthWarmup,
     build_batch,

@@ -27,6 +27,7 @@ def test_layerwise_rates_are_those_of_the_original_code(layers, decay, top, bott
     factor = build_rate_factor(decay, layers)
     assert factor("head.output.weight") == 1.0
     assert factor(f"encoder.layers.{layers - 1}.ffn.up.weight") == pytest.approx(top, abs=5e-5)
+    assert factor("encoder.final.weight") == factor(f"encoder.layers.{layers - 1}.ffn.up.weight")
     assert factor("encoder.layers.0.attention.qkv.bias") == pytest.approx(bottom, abs=5e-5)
     for name in ("encoder.embeddings.word.weight", "encoder.embeddings.norm.bias", "encoder.project.weight"):
         assert factor(name) == pytest.approx(embeddings, abs=5e-5)

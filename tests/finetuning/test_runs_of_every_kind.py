@@ -11,7 +11,7 @@ from support.toy_tasks import TINY, save_model, toy_tokenizer, write_conll, writ
 from support.toy_tasks import finetune_settings as settings
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.export import save_finetuned

@@ -30,17 +30,8 @@ from electra.train.schedule import Budget
 TRACES = Path(__file__).parent / "traces"
 STEPS = 20
 RUNTIME = {"device": "cpu", "threads": 1, "kernels": False}
-COLUMNS = {
-    "loss": "loss",
-    "generator": "generator_loss",
-    "discriminator": "discriminator_loss",
-    "mlm": "mlm_loss",
-    "all_tokens": "all_tokens_loss",
-    "sentence": "sentence_loss",
-    "strategy": "strategy_loss",
-    "gradient_norm": "gradient_norm",
-}
-"""Columns of a trace, and the metrics that they are; a trace has those that its run has."""
+LOSS = "_loss"
+"""End of the names of the metrics that are losses."""
 
 REFERENCE = {
     "masking": {"with_replacement": True, "mlm_mask": 0.85, "mlm_random": 0.0},
@@ -67,6 +58,11 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     "electra-tying-none": {"generator": {"tying": "none"}},
     "electra-other-than-original": {"generator": {"exclude_original_token": True, "temperature": 1.5}},
     "electra-contrast": {"contrast": {"weight": 1.0}},
+    "electra-token-prediction": {"token_prediction": {"masked": 1.0, "filled": 1.0}},
+    "electra-detached": {
+        "generator": {"training": "detached", "tying": "all", "size": 1.0},
+        "token_prediction": {"masked": 1.0},
+    },
     "electra-hard-masking": {"masking": {"strategy": "hard"}},
     "electra-rare-masking": {"masking": {"strategy": "rare"}},
     "electra-length-warmup": {"length_warmup": {"steps": 10, "length": 12}},
@@ -188,11 +184,13 @@ def write_tasks(folder: Path) -> None:
 
 
 def read_trace(file: Path) -> str:
-    """The lines of a trace out of a run's `metrics.jsonl`."""
+    """The lines of a trace out of a run's `metrics.jsonl`: the total loss, all losses and the gradient norm."""
     rows = list(read_metrics(file))
-    columns = {column: metric for column, metric in COLUMNS.items() if metric in rows[0]}
-    lines = [" ".join(["step", *columns])]
-    lines += [" ".join([str(row["step"]), *(f"{row[metric]:.9g}" for metric in columns.values())]) for row in rows]
+    losses = [name for name in rows[0] if name.endswith(LOSS) and name != "weighted_loss"]
+    losses.sort(key=lambda name: name != "generator_loss")  # the first one, if there is a generator
+    metrics = ["loss", *losses, "gradient_norm"]
+    lines = [" ".join(["step", *(name.removesuffix(LOSS) for name in metrics)])]
+    lines += [" ".join([str(row["step"]), *(f"{row[name]:.9g}" for name in metrics)]) for row in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,7 @@ from support.tiny_models import batch, model
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig

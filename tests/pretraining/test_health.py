@@ -102,6 +102,23 @@ def test_masked_lm_has_no_detection_findings() -> None:
     assert check_heldout(500, {"mlm_loss": 3.0}) == []
 
 
+@pytest.mark.parametrize(
+    ("missing", "codes"),
+    [
+        ("frequency_auc", ["low-recall"]),
+        ("majority", ["no-better-than-frequency"]),
+        ("recall", ["no-better-than-frequency"]),
+        ("auc", []),
+    ],
+)
+def test_findings_need_the_metrics_that_they_compare(missing: str, codes: list[str]) -> None:
+    """A target from outside the package may have some of the metrics only."""
+    metrics = HELD_OUT | {"auc": 0.5, "recall": 0.0, "accuracy": 0.5}
+    assert len(check_heldout(500, metrics)) == 2
+    del metrics[missing]
+    assert [each.code for each in check_heldout(500, metrics)] == codes
+
+
 def test_finding_has_step_and_advice() -> None:
     health = Health(vocab_size=30_522)
     (finding,) = health.check(5, 0.9, HEALTHY | {"loss": math.nan})

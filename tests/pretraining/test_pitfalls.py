@@ -5,6 +5,7 @@ The mistakes are those of other ports, and one for each number of the design tha
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from electra.model.heads import MaskedLMHead
 from electra.model.layers import Embeddings
 from electra.pretraining.objectives import corruption, networks, targets
 from electra.pretraining.objectives import model as objectives
-from electra.pretraining.objectives.generators import GeneratorSamples
+from electra.pretraining.objectives.generators import GeneratorSamples, SampleSettings
 from electra.pretraining.objectives.masking import count_masked, sample_positions, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM, compute_generator_sizes
@@ -44,7 +45,7 @@ def mutant_discriminator_reads_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     original = GeneratorSamples.forward
 
     def forward(self, inputs, chosen):
-        masked = corruption.mask_for_generator(inputs, chosen, self.mask_id, self.masking)
+        masked = corruption.mask_for_generator(inputs, chosen, self.settings.mask_id, self.settings.masking)
         done = original(self, inputs, chosen)
         return done._replace(input_ids=masked)
 
@@ -157,9 +158,9 @@ def mutant_only_word_embeddings_tied(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = compute_generator_sizes(spec.main, spec.generator)
         embeddings: Embeddings = deepcopy(main.encoder.embeddings)
         embeddings.word = main.encoder.embeddings.word
-        return GeneratorSamples(MaskedLM(sizes, embeddings), spec.generator, spec.masking, MASK)
+        return GeneratorSamples(MaskedLM(sizes, embeddings), SampleSettings(spec.generator, spec.masking, MASK))
 
-    monkeypatch.setitem(CORRUPTIONS, "generator", samples)
+    monkeypatch.setitem(CORRUPTIONS, "generator", replace(CORRUPTIONS["generator"], build=samples))
 
 
 def generator_gradients(electra: PretrainingModel, inputs, weight: float) -> dict[str, torch.Tensor]:

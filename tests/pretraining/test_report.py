@@ -9,7 +9,7 @@ from torch import nn
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.detection_metrics import BINS
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor
+from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.reporting.plots import draw_figures
 from electra.pretraining.reporting.report import format_metrics, format_period
@@ -144,6 +144,23 @@ def test_figures_have_legends_and_baselines() -> None:
         assert (curve.get_ydata() >= curve.get_xdata()).all()
     assert figures["sentences"].get_suptitle()
     assert len(figures["sentences"].legends[0].get_texts()) == 2
+
+
+def test_detection_figure_has_the_curves_that_the_evaluation_has() -> None:
+    """A target from outside the package may report scores without an AUC and without the frequency of its tokens."""
+    histograms = {"scores_replaced": histogram(1500), "scores_original": histogram(500)}
+    figures = draw_figures([], METRICS, Evaluation({}, histograms), [])
+    assert legend(figures["detection"].axes[1]) == ["discriminator", "guessing"]
+    assert draw_figures([], METRICS, Evaluation({}, {"scores_other": histogram(5)}), []) == {}
+
+
+def test_headline_has_the_losses_that_a_run_has() -> None:
+    row = {**ROW, "tokens_per_second": 900.0}
+    assert format_headline(row) == "loss 3.00 · gen 2.00 · disc 0.200 AUC 0.800 · 900 tokens/s"
+    del row["discriminator_loss"], row["generator_loss"]
+    assert format_headline(row) == "loss 3.00 · AUC 0.800 · 900 tokens/s"
+    del row["auc"]
+    assert format_headline(row) == "loss 3.00 · 900 tokens/s"
 
 
 def test_masked_lm_has_a_training_figure() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.masking import (
     MaskedPositions,

@@ -1,8 +1,10 @@
 """Callbacks of users, the order of their calls, experiment trackers, and the display of progress."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from rich.progress import TaskProgressColumn
@@ -20,7 +22,7 @@ from electra.train.checkpoint import TrainingState
 from electra.train.metrics_log import read_metrics
 from electra.train.progress import Progress, format_duration
 from electra.train.schedule import Budget
-from electra.train.trackers import require_trackers
+from electra.train.trackers import TRACKERS, require_trackers
 
 
 class Recorder(electra.Callback):
@@ -207,6 +209,25 @@ def test_missing_tracker_package_is_rejected_before_data_is_read(
 def test_unknown_tracker_is_rejected() -> None:
     with raises(UsageError, "unknown-choice", "--log-to", "tensorboard", "wandb", "trackio", "mlflow"):
         finetune_settings(Path("model"), "sst2", log_to=("mlflow",))
+
+
+@pytest.mark.slow
+def test_tracker_from_outside_the_package(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Notebook(electra.Callback):
+        def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
+            self.path = directory / "notebook.txt"
+            self.seed = config["seed"]
+
+        def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
+            with self.path.open("a") as file:
+                file.write(f"{self.seed} {state.step} {metrics['loss']!r}\n")
+
+    monkeypatch.setitem(TRACKERS, "notebook", Notebook)
+    electra.pretrain(text, out=tmp_path / "run", log_to="notebook", seed=7, **SETTINGS)
+    rows = read_metrics(tmp_path / "run/metrics.jsonl")
+    expected = [f"7 {row['step']} {row['loss']!r}" for row in rows]
+    assert (tmp_path / "run/notebook.txt").read_text().splitlines() == expected
+    assert len(expected) == 2
 
 
 def progress_of(budget: Budget) -> Progress:

@@ -4,11 +4,11 @@ import shutil
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from electra.console import format_count
 from electra.data.manifest import MANIFEST, SETTINGS, SPLITS, Settings, load_json, load_settings, save_json
 from electra.data.shards import TOKENIZER
 from electra.data.tokenization import CHUNKS
 from electra.errors import DataError
+from electra.external import format_count
 from electra.text.tokenizer import Tokenizer
 
 PARTIAL = ".*.partial"

@@ -13,47 +13,18 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int64
-from torch import Tensor
+from jaxtyping import Int, Int64
 
 from electra.config.checks import check_range
+from electra.data.batch import Batch
 from electra.data.examples import MIN_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
 from electra.errors import UsageError
-from electra.runtime.memory import move_to_device
 from electra.seeding import Stream, build_numpy_generator, derive_keys, derive_row_keys
 
 PREFETCHED_STEPS = 2
 
 StepBatches = TypeVar("StepBatches")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One micro-batch, padded on the right to its longest row."""
-
-    input_ids: Int64[Tensor, "B T"]
-    token_type_ids: Int64[Tensor, "B T"]
-    lengths: Int64[Tensor, " B"]
-    """Tokens of each row, with special tokens, without padding."""
-    attention_mask: Bool[Tensor, "B T"] | None
-    """True at tokens, False at padding; None without padding."""
-    keys: Int64[Tensor, " B"] | None = None
-    """Keys of the random numbers of each row (`electra.seeding`), in pre-training."""
-
-    @property
-    def row_keys(self) -> Int64[Tensor, " B"]:
-        """`keys`, which this batch must have."""
-        assert self.keys is not None
-        return self.keys
-
-    def tensors(self) -> list[Tensor]:
-        """All tensors of the batch."""
-        return [each for each in vars(self).values() if each is not None]
-
-    def to(self, device: torch.device) -> "Batch":
-        """Move the batch to a device asynchronously."""
-        return replace(self, **{name: move_to_device(t, device) for name, t in vars(self).items() if t is not None})
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@
 import logging
 from pathlib import Path
 
-from electra.console import format_count, reading_progress
+from electra.console import reading_progress
 from electra.data.manifest import is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
 from electra.errors import TokenizerError, UsageError
+from electra.external import format_count
 from electra.storage import LOCK, lock_output
 from electra.text.corpus import Corpus, Documents, Encoding
 from electra.text.coverage import report_coverage

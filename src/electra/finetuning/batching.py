@@ -14,7 +14,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from electra.console import reading_progress
-from electra.data.loader import Batch, pad_batch, prefetch, shuffle
+from electra.data.batch import Batch
+from electra.data.loader import pad_batch, prefetch, shuffle
 from electra.seeding import Stream
 
 IGNORED = -100

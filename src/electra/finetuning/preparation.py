@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from electra.console import format_count
 from electra.errors import DataError, ModelError, UsageError
+from electra.external import format_count
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.recipe import TaskRecipe, find_size_recipe

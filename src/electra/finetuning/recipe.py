@@ -57,14 +57,15 @@ def build_rate_factor(decay: float, num_layers: int) -> Callable[[str], float]:
     """Build a function from the name of a parameter of a `FinetunedModel` to the factor of its learning rate.
 
     The factors are those of the original code, with which the published scores were computed: head 1, top layer decay^2, ...,
-    bottom layer decay^(n + 1), embeddings and their projection decay^(n + 2), for n = `num_layers`.
+    bottom layer decay^(n + 1), embeddings and their projection decay^(n + 2), for n = `num_layers`. A module after the last
+    layer has that layer's.
     """
 
     def get_factor(name: str) -> float:
         if name.startswith("head."):
             return 1.0
         layer = re.match(r"encoder\.layers\.(\d+)\.", name)
-        depth = int(layer[1]) + 1 if layer else 0
+        depth = int(layer[1]) + 1 if layer else num_layers if name.startswith("encoder.final.") else 0
         return float(decay ** (num_layers + 2 - depth))
 
     return get_factor

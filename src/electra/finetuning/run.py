@@ -18,9 +18,9 @@ import torch
 import electra
 from electra.config.checks import check_number
 from electra.config.files import flatten, to_yaml
-from electra.console import format_count
 from electra.errors import DivergedError, UsageError
 from electra.execution import describe_execution, enable_kernels
+from electra.external import format_count
 from electra.finetuning.batching import BatchLoader
 from electra.finetuning.best_epoch import BestEpoch
 from electra.finetuning.config import FinetuneConfig

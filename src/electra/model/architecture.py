@@ -1,4 +1,4 @@
-"""Architectures: how the layers of an encoder are built, what they cost, and their names in Hugging Face directories."""
+"""Architectures: how the parts of an encoder are built, what they cost, and their names in Hugging Face directories."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,20 +6,30 @@ from typing import Protocol, runtime_checkable
 
 from torch import nn
 
-from electra.model.layer_flops import attention_flops, feed_forward_flops
-from electra.model.layers import TransformerLayer
+from electra.model.layer_flops import attention_flops, embedding_flops, feed_forward_flops
+from electra.model.layers import Embeddings, TokenEmbeddings, TransformerLayer
 
 
 @runtime_checkable
-class LayerConfig(Protocol):
-    """The part of `electra.model.encoder.EncoderConfig` that a layer depends on."""
+class EncoderOptions(Protocol):
+    """The part of `electra.model.encoder.EncoderConfig` that an architecture depends on."""
 
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def embedding_size(self) -> int: ...
     @property
     def hidden_size(self) -> int: ...
     @property
-    def ffn_size(self) -> int: ...
+    def num_layers(self) -> int: ...
     @property
     def num_heads(self) -> int: ...
+    @property
+    def ffn_size(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def type_vocab_size(self) -> int: ...
     @property
     def dropout(self) -> float: ...
     @property
@@ -37,20 +47,43 @@ class HuggingFaceClass:
     """Our names of the head's parameters or modules -> those of the class."""
 
 
+def build_bert_embeddings(config: EncoderOptions) -> Embeddings:
+    """Build BERT's embeddings."""
+    return Embeddings(
+        config.vocab_size,
+        config.embedding_size,
+        config.max_positions,
+        config.type_vocab_size,
+        config.layer_norm_eps,
+    )
+
+
+def bert_embedding_flops(config: EncoderOptions, length: int) -> dict[str, int]:
+    """Forward FLOPs of one token in BERT's embeddings and their projection, by part."""
+    looked_up = config.vocab_size + length + config.type_vocab_size
+    return embedding_flops(config.embedding_size, config.hidden_size, looked_up)
+
+
 @dataclass(frozen=True)
 class Architecture:
-    """A kind of encoder. Several names on the right of a table mean that our parameter is their concatenation."""
+    """A kind of encoder. Several names on the right of a table mean that our parameter is their concatenation.
 
-    build_layer: Callable[[LayerConfig], nn.Module]
+    An architecture brings its embeddings, its layers and a module after the last layer. `EncoderConfig` has the same fields
+    for all. What else a layer depends on, such as a window or a base of rotary positions, is bound in `build_layer`; each of
+    its values is a row, with `config_values` of its own. Common to all are the projection from the embedding size to the
+    hidden size, one kind of layer per encoder, the padded and packed layouts, and the heads of pre-training and fine-tuning.
+    """
+
+    build_layer: Callable[[EncoderOptions], nn.Module]
     """A layer; its forward takes hidden states, their layout and optional positions, as `TransformerLayer`'s does."""
-    layer_flops: Callable[[LayerConfig, int], dict[str, int]]
-    """Forward FLOPs of one token in a layer, by part, in a sequence of so many tokens."""
+    layer_flops: Callable[[EncoderOptions, int], dict[str, int]]
+    """Forward FLOPs of one token in a layer, by part, in a sequence of that many tokens."""
     model_type: str
     """In config.json; also the prefix of the encoder's weights."""
     config_names: Mapping[str, str]
-    """Fields of `EncoderConfig` -> keys of config.json; transformers keeps keys that it does not know."""
+    """Fields of `EncoderConfig` -> keys of config.json, any; transformers keeps keys that it does not know."""
     encoder_weights: Mapping[str, tuple[str, ...]]
-    """Our names of the encoder's parameters or modules -> Hugging Face's; {i} is the number of the layer."""
+    """Our names of all of the encoder's parameters or modules -> Hugging Face's; {i} is the number of the layer."""
     classes: Mapping[str, HuggingFaceClass]
     """Kind of head -> class; "none" is the encoder alone."""
     output_embeddings: str
@@ -58,6 +91,18 @@ class Architecture:
     readable_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Other model types whose encoder is this one with an embedding size equal to the hidden size: starts of their weight
     names -> starts of ours. Directories of these types are read, not written."""
+    build_embeddings: Callable[[EncoderOptions], TokenEmbeddings] = build_bert_embeddings
+    """The embeddings; their forward takes token ids and token type ids, [B, L], and returns [B, L, E]."""
+    build_final: Callable[[EncoderOptions], nn.Module] = lambda config: nn.Identity()
+    """`Encoder.final`, a module on the hidden states after the last layer in any layout, such as a LayerNorm."""
+    other_flops: Callable[[EncoderOptions, int], dict[str, int]] = bert_embedding_flops
+    """As `layer_flops`, of the embeddings, their projection and the module after the last layer. The part "embedding look-up"
+    is free on real hardware."""
+    check_config: Callable[[EncoderOptions], None] = lambda config: None
+    """Raises a `UsageError` for sizes that the parts cannot have."""
+    config_values: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Keys of config.json -> their values, beside or instead of `electra.model.hf_config.COMMON_VALUES`. They are written; of
+    several rows with a `model_type`, the first one whose values a directory has reads it."""
 
     def rename_weight(self, name: str) -> str:
         """Return the name of a weight in this architecture's classes, for a name in a directory of any readable type."""
@@ -72,7 +117,7 @@ class Architecture:
         return next((head for head, each in self.classes.items() if each.name == class_name), None)
 
 
-def build_transformer_layer(config: LayerConfig) -> TransformerLayer:
+def build_transformer_layer(config: EncoderOptions) -> TransformerLayer:
     """Build BERT's layer."""
     return TransformerLayer(
         config.hidden_size,
@@ -84,7 +129,7 @@ def build_transformer_layer(config: LayerConfig) -> TransformerLayer:
     )
 
 
-def transformer_layer_flops(config: LayerConfig, length: int) -> dict[str, int]:
+def transformer_layer_flops(config: EncoderOptions, length: int) -> dict[str, int]:
     """Forward FLOPs of one token in BERT's layer, by part."""
     return {
         "attention": attention_flops(config.hidden_size, config.num_heads, length),
@@ -163,4 +208,4 @@ ELECTRA = Architecture(
     },
 )
 ARCHITECTURES: dict[str, Architecture] = {"electra": ELECTRA}
-"""Architectures by name; the first one of a `model_type` reads directories of that type."""
+"""Architectures by name."""

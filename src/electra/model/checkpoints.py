@@ -1,7 +1,7 @@
 """Reversible tables of the weight names of Hugging Face's ELECTRA; reading and writing of Hugging Face directories."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from electra.errors import ModelError
 from electra.model.architecture import ARCHITECTURES, HuggingFaceClass
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import (
+    COMMON_VALUES,
     CONFIG_BYTES,
     HuggingFaceConfig,
     count_layers,
@@ -26,6 +27,8 @@ from electra.storage import write_tensors
 
 # Our key in config.json; transformers keeps it.
 PRETRAINED_LENGTH = "pretrained_length"
+PRETRAINING_HEADS = ("replaced-token", "masked-lm")
+"""Kinds of heads, keys of `Architecture.classes`, of the objectives of this package."""
 
 
 def map_hf_names(config: EncoderConfig, head: str) -> dict[str, tuple[str, ...]]:
@@ -36,7 +39,7 @@ def map_hf_names(config: EncoderConfig, head: str) -> dict[str, tuple[str, ...]]
         f"encoder.{ours}": tuple(f"{prefix}.{name}" for name in hf) for ours, hf in architecture.encoder_weights.items()
     }
     if config.embedding_size == config.hidden_size:
-        del table["encoder.project"]
+        table.pop("encoder.project", None)
     names: dict[str, tuple[str, ...]] = {}
     for ours, theirs in (table | dict(architecture.classes[head].weights)).items():
         endings = ("",) if ours.endswith((".weight", ".bias")) else (".weight", ".bias")
@@ -88,9 +91,10 @@ def save_pretrained(
     hf_config = {
         "architectures": [architecture.classes[head].name],
         "model_type": architecture.model_type,
-        "hidden_act": "gelu",
+        "hidden_act": COMMON_VALUES["hidden_act"],
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
+        **architecture.config_values,
         **{theirs: size for ours, theirs in names.items() if (size := getattr(config, ours)) is not None},
         **(more or {}),
     }
@@ -184,11 +188,11 @@ def read_pretrained_length(directory: Path) -> int | None:
 
     Position embeddings beyond it were never trained.
     """
-    return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).pretrained_length
+    return read_json(directory / "config.json", HuggingFaceConfig, ModelError, CONFIG_BYTES).get("pretrained_length")
 
 
-def find_pretraining_heads(directory: Path) -> set[str]:
-    """Return the kinds of pre-training heads that a directory has; reads only weight names if the format allows it.
+def find_pretraining_heads(directory: Path, kinds: Collection[str] = PRETRAINING_HEADS) -> set[str]:
+    """Return the kinds of heads, of those given, that a directory has; reads only weight names if the format allows it.
 
     Raises:
         ModelError: missing or broken weights.
@@ -202,7 +206,7 @@ def find_pretraining_heads(directory: Path) -> set[str]:
     architecture = ARCHITECTURES[load_config(directory).architecture]
     return {
         head
-        for head in ("replaced-token", "masked-lm")
+        for head in kinds
         if any(
             architecture.rename_weight(name).startswith(get_head_prefix(architecture.classes[head])) for name in names
         )

@@ -11,7 +11,7 @@ from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
 from electra.model.architecture import ARCHITECTURES
-from electra.model.layers import Embeddings
+from electra.model.layers import TokenEmbeddings
 from electra.model.packing import Packed, Padded
 
 ATTENTION_INITIALIZERS = lookup("electra.model.initialization.ATTENTION_INITIALIZERS")
@@ -50,7 +50,7 @@ class EncoderConfig:
     """Standard deviation of the initial embeddings; by default initializer_range. In a short training, small initial
     embeddings are changed more by learning relative to their size (docs/research/log)."""
     architecture: str = choice_field("electra", lambda: ARCHITECTURES)
-    """Kind of the encoder's layers."""
+    """Kind of the encoder's parts."""
     attention_initializer: str = choice_field("random", ATTENTION_INITIALIZERS)
     """Initial attention. random; or neighbors: positions start as sinusoids, and each head attends to the token at a fixed
     distance, -1, 1, -2, 2 and so on, which training then changes. A small network takes much of a short run to find this."""
@@ -71,34 +71,28 @@ class EncoderConfig:
                 "indivisible",
                 f"model.hidden_size is {self.hidden_size}; it must be a multiple of model.num_heads, {self.num_heads}",
             )
+        ARCHITECTURES[self.architecture].check_config(self)
 
 
 class Encoder(nn.Module):
-    """BERT's encoder (Devlin et al., 2019) with ELECTRA's factorized embeddings; no pooler.
+    """Embeddings, their projection to the hidden size, the layers of an architecture and its final module; no pooler.
 
-    `embeddings` is given if two networks share them. The output is after the last LayerNorm; the vector of [CLS] is the first
-    one.
+    `embeddings` is given if two networks share them. The vector of [CLS] is the first one.
     """
 
     min_padding = 0.05
     """Minimum share of padding for which a batch is packed on a CPU; with less, the copies cost more than packing saves."""
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
+    def __init__(self, config: EncoderConfig, embeddings: TokenEmbeddings | None = None) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = embeddings or Embeddings(
-            config.vocab_size,
-            config.embedding_size,
-            config.max_positions,
-            config.type_vocab_size,
-            config.layer_norm_eps,
-        )
+        architecture = ARCHITECTURES[config.architecture]
+        self.embeddings = embeddings or architecture.build_embeddings(config)
         self.dropout = nn.Dropout(config.dropout)
         same = config.embedding_size == config.hidden_size
         self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
-        self.layers = nn.ModuleList(
-            ARCHITECTURES[config.architecture].build_layer(config) for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(architecture.build_layer(config) for _ in range(config.num_layers))
+        self.final = architecture.build_final(config)
 
     def forward(
         self,
@@ -117,7 +111,7 @@ class Encoder(nn.Module):
         x = layout.pack(x)
         for layer in self.layers[:-1]:
             x = layer(x, layout)
-        last = self.layers[-1](x, layout, positions)
+        last = self.final(self.layers[-1](x, layout, positions))
         return layout.unpack(last) if positions is None else last
 
     def embed(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
@@ -130,13 +124,14 @@ class Encoder(nn.Module):
         token_type_ids: Int64[Tensor, "B L"],
         attention_mask: Bool[Tensor, "B L"] | None = None,
     ) -> Iterator[Float[Tensor, "B L H"]]:
-        """Yield the hidden states after the embeddings and after each layer."""
+        """Yield the hidden states after the embeddings and after each layer; the last ones are the encoder's output."""
         yield (x := self.embed(input_ids, token_type_ids))
         layout = choose_layout(attention_mask, self.min_padding)
         x = layout.pack(x)
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x = layer(x, layout)
             yield layout.unpack(x)
+        yield layout.unpack(self.final(self.layers[-1](x, layout)))
 
 
 PACKED_MULTIPLE = 64

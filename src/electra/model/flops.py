@@ -16,12 +16,7 @@ from typing import NamedTuple
 
 from electra.model.architecture import ARCHITECTURES
 from electra.model.encoder import EncoderConfig
-from electra.model.layer_flops import DROPOUT, GELU, LAYER_NORM, SOFTMAX
-
-
-def look_up_flops(config: EncoderConfig, length: int) -> int:
-    """Forward FLOPs of one token's embedding look-up by products with one-hot vectors."""
-    return 2 * config.embedding_size * (config.vocab_size + length + config.type_vocab_size)
+from electra.model.layer_flops import GELU, LAYER_NORM, SOFTMAX
 
 
 def masked_lm_head_flops(config: EncoderConfig) -> int:
@@ -38,13 +33,9 @@ def replaced_token_head_flops(config: EncoderConfig) -> int:
 
 def encoder_parts(config: EncoderConfig, length: int) -> dict[str, int]:
     """Forward FLOPs of an encoder for one sequence of `length` tokens, by part."""
-    e, h = config.embedding_size, config.hidden_size
-    per_token = {
-        "embedding look-up": look_up_flops(config, length),
-        "embedding sum, LayerNorm": 2 * e + e * (LAYER_NORM + DROPOUT),
-        "projection": 2 * e * h + h if e != h else 0,
-    }
-    per_layer = ARCHITECTURES[config.architecture].layer_flops(config, length)
+    architecture = ARCHITECTURES[config.architecture]
+    per_layer = architecture.layer_flops(config, length)
+    per_token = architecture.other_flops(config, length)
     per_token |= {part: config.num_layers * flops for part, flops in per_layer.items()}
     return {part: length * flops for part, flops in per_token.items()}
 

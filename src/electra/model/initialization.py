@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from electra.errors import UsageError
 from electra.model.encoder import Encoder
-from electra.model.layers import SelfAttention
+from electra.model.layers import Embeddings, SelfAttention
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:
@@ -41,7 +41,11 @@ def initialize(module: nn.Module, std: float = 0.02, embedding_std: float | None
     keep their values.
     """
     table = build_initializers(std, std if embedding_std is None else embedding_std)
-    norms = {f"{name}.weight".lstrip(".") for name, each in module.named_modules() if isinstance(each, nn.LayerNorm)}
+    norms = {
+        f"{name}.weight".lstrip(".")
+        for name, each in module.named_modules()
+        if isinstance(each, (nn.LayerNorm, nn.RMSNorm))
+    }
     for name, parameter in module.named_parameters():
         fill = (
             nn.init.ones_ if name in norms else next((fill for end, fill in table.items() if name.endswith(end)), None)
@@ -63,17 +67,18 @@ def attend_to_neighbors(encoder: Encoder) -> None:
     al., 2021); keys are not. Where embeddings are projected, weights apply through the inverse of the projection.
 
     Raises:
-        UsageError: the layers have no self-attention, or the embeddings are too small for the number of heads.
+        UsageError: the architecture has other layers or embeddings than BERT's, or the embeddings are too small for the number
+            of heads.
     """
-    config = encoder.config
+    config, embeddings = encoder.config, encoder.embeddings
     attentions = [module for module in encoder.modules() if isinstance(module, SelfAttention)]
     heads, head_size = config.num_heads, config.hidden_size // config.num_heads
     pairs = min(config.embedding_size // heads, head_size) // 2
-    if not attentions or not pairs:
+    if not attentions or not pairs or not isinstance(embeddings, Embeddings):
         reason = (
             f"model.embedding_size {config.embedding_size} has less than two values for each of {heads} heads"
-            if attentions
-            else f"model.architecture {config.architecture} has no self-attention"
+            if attentions and not pairs
+            else f"model.architecture {config.architecture} has no self-attention or no position embeddings"
         )
         raise UsageError(
             "conflicting-options",
@@ -81,7 +86,7 @@ def attend_to_neighbors(encoder: Encoder) -> None:
         )
     frequencies = math.pi * (torch.arange(pairs) + torch.rand(heads, pairs)) / pairs
     phases = 2 * math.pi * torch.rand(heads * pairs)
-    position = encoder.embeddings.position.weight.data
+    position = embeddings.position.weight.data
     angles = torch.arange(len(position))[:, None] * frequencies.flatten() + phases
     waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
     std = config.embedding_initializer_range or config.initializer_range

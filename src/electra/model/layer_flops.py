@@ -1,7 +1,17 @@
-"""Forward FLOPs of one token in a layer, counted as in Appendix E of the paper (see `electra.model.flops`)."""
+"""Forward FLOPs of one token in parts of an encoder, counted as in Appendix E (see `electra.model.flops`)."""
 
 LAYER_NORM, GELU, SOFTMAX, DROPOUT = 5, 8, 5, 4
 """Operations per element outside matrix products."""
+
+
+def embedding_flops(embedding_size: int, hidden_size: int, looked_up: int) -> dict[str, int]:
+    """FLOPs of embeddings and their projection, by part; a look-up is a product with `looked_up` vectors."""
+    e, h = embedding_size, hidden_size
+    return {
+        "embedding look-up": 2 * e * looked_up,
+        "embedding sum, LayerNorm": 2 * e + e * (LAYER_NORM + DROPOUT),
+        "projection": 2 * e * h + h if e != h else 0,
+    }
 
 
 def attention_flops(hidden_size: int, num_heads: int, length: int) -> int:

@@ -4,6 +4,7 @@ Dimensions, here and in all annotations of tensors: B sequences of a batch, L to
 masked positions), E embedding size, H hidden size, F feed-forward size, N heads, D head size, V vocabulary.
 """
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -11,7 +12,13 @@ from torch import Tensor, nn
 from electra.model.packing import Packed, Padded, merge_heads
 
 
-class Embeddings(nn.Module):
+class TokenEmbeddings(nn.Module):
+    """Base class of embeddings: masked-LM heads and masking strategies use those of the tokens."""
+
+    word: nn.Embedding
+
+
+class Embeddings(TokenEmbeddings):
     """LayerNorm of the sum of token, position and token type embeddings. ELECTRA's two networks share this module."""
 
     def __init__(
@@ -24,8 +31,8 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(embedding_size, eps=norm_eps)
 
     def forward(self, input_ids: Int64[Tensor, "B L"], token_type_ids: Int64[Tensor, "B L"]) -> Float[Tensor, "B L E"]:
-        positions = self.position.weight[: input_ids.shape[1]]
-        return self.norm(self.word(input_ids) + positions + self.token_type(token_type_ids))
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        return self.norm(self.word(input_ids) + self.position(positions) + self.token_type(token_type_ids))
 
 
 def attend(

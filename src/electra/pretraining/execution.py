@@ -5,7 +5,7 @@ import logging
 import torch
 
 from electra.errors import DeviceError, UsageError
-from electra.model.layers import TransformerLayer
+from electra.model.encoder import Encoder
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM
@@ -92,8 +92,9 @@ def compile_parts(model: PretrainingModel, device: torch.device, backend: str = 
     # pass, compiled by an autograd thread, keeps the default. It needs fewer variants, as its sizes become variables.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_VARIANTS)
     for module in model.modules():
-        if isinstance(module, TransformerLayer):
-            module.compile(backend=backend)
+        if isinstance(module, Encoder):
+            for layer in module.layers:
+                layer.compile(backend=backend)
         elif isinstance(module, MaskedLM):
             module.backend = backend
 

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 import electra
-from electra.console import format_count
-from electra.data.loader import Batch, build_batch, iterate_evaluation_batches
+from electra.data.batch import Batch
+from electra.data.loader import build_batch, iterate_evaluation_batches
 from electra.data.shards import ExampleSet, PreparedData
 from electra.errors import RunError
 from electra.execution import describe_execution, enable_kernels
+from electra.external import format_count
 from electra.model.checkpoints import PRETRAINED_LENGTH, save_pretrained
 from electra.model.encoder import EncoderConfig
 from electra.model.model_card import ModelCard, write_model_card
@@ -160,10 +161,9 @@ def save_networks(
     training, if known.
     """
     more = {} if length is None else {PRETRAINED_LENGTH: length}
-    main = "discriminator" if model.target.head == "replaced-token" else "masked_lm"
-    own = getattr(model.target, "masked_lm", None)  # a discriminator that predicts masked tokens too
-    heads = {"masked-lm": own.state_dict()} if own is not None else {}
-    networks = {main: (model.target.network, model.target.head, heads)}
+    target = model.target
+    heads = {kind: network.state_dict() for kind, network in target.other_heads.items()}
+    networks = {target.directory: (target.network, target.head, heads)}
     if model.generator is not None:
         networks["generator"] = (model.generator, "masked-lm", {})
     for name, (network, head, other_heads) in networks.items():

@@ -3,7 +3,6 @@
 import logging
 from pathlib import Path
 
-from electra.console import format_count
 from electra.data.manifest import MANIFEST
 from electra.data.pipeline import (
     log_corpus,
@@ -14,6 +13,7 @@ from electra.data.pipeline import (
 )
 from electra.data.shards import PreparedData
 from electra.errors import DataError, TextError, UsageError
+from electra.external import format_count
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import find_main_directory

@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 from electra.config.files import describe_difference, to_yaml
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
 from electra.pretraining.config import PretrainConfig, load_saved_config
+from electra.pretraining.objectives.spec import list_main_directories
 from electra.schema import read_json
 from electra.storage import LOCK, holds_files, lock_output, write_atomically
 
@@ -62,9 +63,6 @@ class Summary(TypedDict):
     findings: list[FindingRecord]
     hardware: str
     versions: dict[str, str]
-
-
-NETWORKS = ("discriminator", "masked_lm", "generator")
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,8 @@ class RunDirectory:
 
     def list_networks(self) -> list[Path]:
         """List the Hugging Face directories of a finished run, that of the discriminator or main encoder first."""
-        return [self.path / name for name in NETWORKS if (self.path / name).exists()]
+        names = [*list_main_directories(), "generator"]
+        return [path for name in names if (path := self.path / name).exists()]
 
     def check(self, config: PretrainConfig) -> None:
         """Check that the directory is new, empty, or a run of the same configuration.

@@ -1,9 +1,12 @@
 """Options without effect in a configuration."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.masking_strategies import MASKING
+from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, TARGETS
+from electra.train.schedule import SCHEDULES
 
 
 def find_unused_options(names: Iterable[str], config: PretrainConfig) -> Iterator[str]:
@@ -17,29 +20,27 @@ def find_unused_options(names: Iterable[str], config: PretrainConfig) -> Iterato
 def list_reasons(config: PretrainConfig) -> dict[str, str]:
     """Return why options have no effect, by the prefix of their names."""
     row, objective = OBJECTIVES[config.objective], f"--objective {config.objective}"
-    generator, masking = config.generator, config.masking
+    corruption, schedule = CORRUPTIONS[row.corruption], SCHEDULES[config.schedule.kind]
+    generator, strategy = config.generator, MASKING[config.masking.strategy]
     found: dict[str, str] = {}
     if not row.has_generator:
-        found |= dict.fromkeys(("generator.", "loss_weight", "masking.generator_mask"), f"{objective} has no generator")
-    else:
-        found["masking.mlm_"] = f"{objective} has no [MASK] in the input of the discriminator or main encoder"
-        if generator.kind != "masked-lm":
-            network = ("size", "depth", "heads", "ffn", "tying", "training", "initializer_range", "rate_factor")
-            no_network = f"generator.kind {generator.kind} is not a network"
-            found |= {f"generator.{name}": no_network for name in network}
-        if generator.kind == "uniform":
-            found["generator.temperature"] = "uniform samples stay uniform at any temperature"
+        found |= dict.fromkeys(("generator.", "loss_weight"), f"{objective} has no generator")
+    elif not GENERATORS[generator.kind].is_network:
+        unread = {each.name for each in fields(generator)} - {"kind"} - GENERATORS[generator.kind].uses
+        found |= {f"generator.{name}": f"generator.kind {generator.kind} does not read it" for name in unread}
+    others = frozenset().union(*(each.uses for each in CORRUPTIONS.values())) - corruption.uses
+    found |= {f"masking.{name}": f"the corruption of {objective} does not read it" for name in others}
+    others = frozenset().union(*(each.uses for each in MASKING.values())) - strategy.uses
+    found |= {f"masking.{name}": f"masking.strategy is {config.masking.strategy}" for name in others}
     if config.procedure != "joint":
         found["generator.tying"] = f"--procedure {config.procedure} shares no weights"
-    if config.copy is False and row.target != "every-token":
+    if config.copy is False and "copy" not in TARGETS[row.target].module.uses:
         found["copy"] = f"{objective} has no copy mechanism"
-    if masking.strategy != "rare":
-        found["masking.rarity"] = f"masking.strategy is {masking.strategy}"
     if not config.contrast.weight:
         found["contrast.unchanged"] = "contrast.weight is 0"
     if not config.length_warmup.steps:
         found["length_warmup.length"] = "length_warmup.steps is 0"
-    if config.schedule.kind != "wsd":
+    if "decay" not in schedule.uses:
         found["schedule.decay"] = f"schedule.kind is {config.schedule.kind}"
     if config.steps is None:
         budget = "--hours" if config.hours is not None else "--flops"

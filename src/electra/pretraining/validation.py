@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from electra.config.checks import check_choice
+from electra.config.checks import check_choice, join_choices
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.generators import GENERATOR_TRAINING
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
-from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES
+from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES, TARGETS, has_generator_network
 from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
 
 
@@ -39,14 +39,14 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     if not OBJECTIVES[objective].has_generator:
         return
     kind, tying, training = generator.kind, generator.tying, generator.training
-    is_network = kind == "masked-lm"
+    is_network = has_generator_network(objective, generator)
     sizes, same_sizes = find_size_options(generator)
     raise_first_conflict(
         [
             (
                 kind == "none",
-                f"--objective {objective} needs a generator, and generator.kind is none; set it to masked-lm, unigram or "
-                "uniform, or use --objective mlm",
+                f"--objective {objective} needs a generator, and generator.kind is none; set it to "
+                f"{join_choices(GENERATORS)}, or use --objective mlm",
             ),
             (
                 tying == "all" and not is_network,
@@ -92,13 +92,13 @@ def check_task(
 ) -> None:
     """Raise a `UsageError` for options that conflict with the objective or with the masking strategy."""
     check_choice("masking.strategy", masking.strategy, MASKING)
-    row = OBJECTIVES[objective]
-    discriminates, has_generator = row.discriminates, row.has_generator
-    scored = "classifies tokens as replaced or original" if discriminates else "predicts only the masked tokens"
+    row, strategy = OBJECTIVES[objective], masking.strategy
+    has_generator, uses = row.has_generator, TARGETS[row.target].module.uses
+    needs_losses = MASKING[strategy].needs_losses
     raise_first_conflict(
         [
             (
-                generator.training == "adversarial" and not discriminates,
+                generator.training == "adversarial" and not row.discriminates,
                 f"generator.training adversarial needs a discriminator, and --objective {objective} has none; "
                 "use --objective electra",
             ),
@@ -108,26 +108,26 @@ def check_task(
                 "--token-prediction.masked 1",
             ),
             (
-                copies and row.target != "every-token",
-                f"--copy needs predictions of all tokens, and --objective {objective} {scored}; "
+                copies and "copy" not in uses,
+                f"--copy needs predictions of all tokens, and --objective {objective} has none; "
                 "use --objective all-tokens-mlm",
             ),
             (
-                contrast.weight > 0 and not discriminates,
+                contrast.weight > 0 and "contrast" not in uses,
                 f"contrast.weight needs a discriminator, and --objective {objective} has none; use --objective electra",
             ),
             (
-                token_prediction.any and not discriminates,
+                token_prediction.any and "token_prediction" not in uses,
                 f"token_prediction needs a discriminator, and --objective {objective} has none; use --objective electra",
             ),
             (
-                masking.strategy == "hard" and has_generator and generator.kind != "masked-lm",
-                f"masking.strategy hard is trained on the losses of a masked language model, and generator.kind "
+                needs_losses and has_generator and not has_generator_network(objective, generator),
+                f"masking.strategy {strategy} is trained on the losses of a masked language model, and generator.kind "
                 f"{generator.kind} has none; use --generator.kind masked-lm, or --masking.strategy rare",
             ),
             (
-                masking.strategy == "hard" and not has_generator and row.scored == "tokens",
-                "masking.strategy hard is trained on the losses at the masked positions, and the loss of "
+                needs_losses and not has_generator and row.scored == "tokens",
+                f"masking.strategy {strategy} is trained on the losses at the masked positions, and the loss of "
                 f"--objective {objective} is at all tokens; use --masking.strategy rare",
             ),
         ]
@@ -136,14 +136,12 @@ def check_task(
 
 def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, init: str | None) -> None:
     """Raise a `UsageError` for options that conflict with two-stage training."""
-    has_network = OBJECTIVES[objective].has_generator and generator.kind == "masked-lm"
-    has_generator = OBJECTIVES[objective].has_generator
-    without = f"generator.kind {generator.kind}" if has_generator else f"--objective {objective}"
+    without = f"generator.kind {generator.kind}" if OBJECTIVES[objective].has_generator else f"--objective {objective}"
     sizes, same_sizes = find_size_options(generator)
     raise_first_conflict(
         [
             (
-                not has_network,
+                not has_generator_network(objective, generator),
                 f"--procedure {procedure} trains a generator first, and {without} has none to train; "
                 "use --procedure joint",
             ),

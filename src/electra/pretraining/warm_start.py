@@ -7,16 +7,24 @@ from typing import Any
 import torch
 from torch import nn
 
+from electra.config.checks import join_choices
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
-from electra.model.checkpoints import Pretrained, find_pretraining_heads, load_pretrained, read_pretrained_length
+from electra.model.architecture import ARCHITECTURES
+from electra.model.checkpoints import (
+    PRETRAINING_HEADS,
+    Pretrained,
+    find_pretraining_heads,
+    load_pretrained,
+    read_pretrained_length,
+)
 from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import compute_generator_sizes
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.spec import has_generator_network, list_main_directories
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -41,9 +49,15 @@ MULTIPLIERS = {
 }
 
 
+def list_sizes(config: EncoderConfig) -> list[str]:
+    """List the fields of `SIZES` that the architecture of a checkpoint has in `config.json`."""
+    names = {"architecture", *ARCHITECTURES[config.architecture].config_names}
+    return [name for name in SIZES if name in names]
+
+
 def find_main_directory(init: Path) -> Path:
     """Return the directory of the discriminator or main encoder: a subdirectory of `init`, or `init` itself."""
-    for name in ("discriminator", "masked_lm"):
+    for name in list_main_directories():
         if (init / name / "config.json").exists():
             return init / name
     return init
@@ -71,16 +85,16 @@ def read_initial_sizes(init: Path) -> dict[str, Any]:
         ModelError: not a model directory.
     """
     main = load_config(find_main_directory(init))
-    sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in SIZES}
+    sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in list_sizes(main)}
     if (directory := find_generator_directory(init)) is None:
         return sizes
     generator = load_config(directory)
     size = generator.hidden_size / main.hidden_size
     sizes |= {"generator.size": size, "generator.depth": generator.num_layers / main.num_layers}
-    if generator.num_heads != max(1, round(main.num_heads * size)):
-        sizes["generator.heads"] = generator.num_heads / main.num_heads
-    if generator.ffn_size != max(1, round(main.ffn_size * size)):
-        sizes["generator.ffn"] = generator.ffn_size / main.ffn_size
+    for name, option in (("num_heads", "heads"), ("ffn_size", "ffn")):
+        ours, theirs = getattr(generator, name), getattr(main, name)
+        if name in list_sizes(main) and ours != max(1, round(theirs * size)):
+            sizes[f"generator.{option}"] = ours / theirs
     if generator.embedding_size != main.embedding_size:  # shared embeddings have equal sizes
         sizes["generator.tying"] = "none"
     return sizes
@@ -97,13 +111,12 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_exists(init)
     directory = find_main_directory(init)
     sizes = load_config(directory)
-    check_network(directory, build_meta_model(config).target.head == "replaced-token")
+    check_network(directory, build_meta_model(config).target.head)
     check_sizes(directory, sizes, config.model)
     check_tokenizer(directory, config)
     load_pretrained(directory)  # detects damaged weights now, not after hours of text preparation
     generator = find_generator_directory(init)
-    has_network = OBJECTIVES[config.objective].has_generator and config.generator.kind == "masked-lm"
-    if generator is not None and has_network:
+    if generator is not None and has_generator_network(config.objective, config.generator):
         check_sizes(
             generator,
             load_config(generator),
@@ -113,10 +126,10 @@ def check_init(init: Path, config: PretrainConfig) -> None:
         load_pretrained(generator)
 
 
-def check_network(directory: Path, discriminator: bool) -> None:
-    """Raise a `ModelError` if a directory does not have the network type that the objective needs."""
-    heads = find_pretraining_heads(directory)
-    if ("replaced-token" if discriminator else "masked-lm") in heads:
+def check_network(directory: Path, head: str) -> None:
+    """Raise a `ModelError` if a directory does not have the kind of head that the objective needs."""
+    heads = find_pretraining_heads(directory, {*PRETRAINING_HEADS, head})
+    if head in heads:
         return
     if not heads:
         raise ModelError(
@@ -124,7 +137,13 @@ def check_network(directory: Path, discriminator: bool) -> None:
             f"{directory}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name the "
             "pre-trained model",
         )
-    if not discriminator:
+    if head not in PRETRAINING_HEADS:
+        raise ModelError(
+            "other-head",
+            f"{directory}: has heads of the kind {join_choices(sorted(heads))}, and this objective needs {head}; name a model "
+            "of this objective",
+        )
+    if head == "masked-lm":
         raise ModelError(
             "not-masked-lm",
             f"{directory}: a discriminator, and this objective needs a masked language model; "
@@ -168,7 +187,8 @@ def check_sizes(
 
     The options of a generator are multipliers of the sizes `relative_to`.
     """
-    wrong = {name: getattr(checkpoint, name) for name in SIZES if getattr(checkpoint, name) != getattr(model, name)}
+    sizes = {name: getattr(checkpoint, name) for name in list_sizes(checkpoint)}
+    wrong = {name: size for name, size in sizes.items() if size != getattr(model, name)}
     if not wrong:
         return
     found = ", ".join(f"{name} {value} (the model has {getattr(model, name)})" for name, value in wrong.items())
@@ -220,7 +240,7 @@ def find_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
 def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
     """Load stage one's generator into the model and, with `discriminator`, its encoder weights into the discriminator."""
     assert model.generator is not None
-    load_into(model.generator, load_pretrained(first_stage / "masked_lm"), "masked-lm")
+    load_into(model.generator, load_pretrained(find_main_directory(first_stage)), "masked-lm")
     if discriminator:
         model.target.network.encoder.load_state_dict(model.generator.encoder.state_dict())
     log.info(

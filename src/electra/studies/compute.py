@@ -8,7 +8,8 @@ from functools import lru_cache
 
 import torch
 
-from electra.data.loader import Batch, pad_batch
+from electra.data.batch import Batch
+from electra.data.loader import pad_batch
 from electra.execution import enable_kernels
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import TextClassificationHead

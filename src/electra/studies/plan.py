@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from electra.console import format_count, reading_progress
+from electra.console import reading_progress
 from electra.errors import UsageError
+from electra.external import format_count
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.registry import TASKS

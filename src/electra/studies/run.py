@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from electra.console import format_count
 from electra.errors import RunError, UsageError
+from electra.external import format_count
 from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.finetuning.classification.task import TextClassification
 from electra.pretraining.evaluation.minimal_pairs import read_minimal_pairs

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import nn
 from typing_extensions import TypedDict
 
-from electra.console import format_count
 from electra.errors import RunError
+from electra.external import format_count
 from electra.schema import check_file, validate_json
 from electra.storage import convert_os_errors, write_atomically
 from electra.train.callbacks import Callback

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
-from electra.console import format_count
 from electra.errors import UsageError
+from electra.external import format_count
 from electra.train.checkpoint import TrainingState
 
 
@@ -112,12 +112,14 @@ class Schedule:
     has rate zero; 0 its start."""
     limits_warmup: bool = True
     """`max_warmup` limits `warmup_steps`."""
+    uses: frozenset[str] = frozenset()
+    """Options of `ScheduleConfig` that only some schedules read: decay."""
 
 
 SCHEDULES: dict[str, Schedule] = {
     "linear": Schedule(linear),
     "cosine": Schedule(cosine),
-    "wsd": Schedule(wsd),
+    "wsd": Schedule(wsd, uses=frozenset({"decay"})),
     "constant": Schedule(constant),
     "linear-product": Schedule(linear_product, at=0.0, limits_warmup=False),
 }

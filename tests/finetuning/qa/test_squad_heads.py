@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from transformers import ElectraConfig, ElectraForQuestionAnswering
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.qa.heads import JointSpanHead, PlainSpanHead

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.tiny_models import MASK, SPECIAL, VOCAB, batch, model
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.pretraining.evaluation import discriminator_mlm
 from electra.pretraining.evaluation.discriminator_mlm import (
     ElectraAsMaskedLM,

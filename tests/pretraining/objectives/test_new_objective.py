@@ -13,16 +13,35 @@ from support.tiny_models import batch, model
 from support.toy import TINY_RUN, sentences
 
 import electra
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.errors import UsageError
+from electra.model.checkpoints import find_pretraining_heads
 from electra.model.flops import Cost, discriminator_parts
+from electra.presets import tiny
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
-from electra.pretraining.objectives.metrics import Metric, describe_loss
+from electra.pretraining.objectives.metrics import LossTerm, Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS, Objective
-from electra.pretraining.objectives.targets import Prediction, Target
+from electra.pretraining.objectives.spec import (
+    CORRUPTIONS,
+    ELECTRA_METRICS,
+    OBJECTIVES,
+    SCORED_AT,
+    TARGETS,
+    CorruptionKind,
+    Objective,
+    ObjectiveSpec,
+    TargetKind,
+)
+from electra.pretraining.objectives.targets import (
+    ContrastConfig,
+    Prediction,
+    ReplacedTokenDetection,
+    Target,
+    TokenPredictionConfig,
+)
+from electra.pretraining.run_directory import RunDirectory
+from electra.pretraining.warm_start import find_main_directory
 from electra.train.metrics_log import read_metrics
 
 
@@ -81,8 +100,8 @@ def register(
     target: type[RepetitionDetection] = RepetitionDetection,
 ) -> None:
     """Register the objective "repetition"."""
-    monkeypatch.setitem(CORRUPTIONS, "repeat", lambda spec, main: RepeatPrevious())
-    monkeypatch.setitem(TARGETS, "repetition", lambda spec: target(Discriminator(spec.main)))
+    monkeypatch.setitem(CORRUPTIONS, "repeat", CorruptionKind(lambda spec, main: RepeatPrevious()))
+    monkeypatch.setitem(TARGETS, "repetition", TargetKind(target, lambda spec: target(Discriminator(spec.main))))
     row = Objective("repeat", "repetition", "tokens", 3.0, "detection of repeated tokens", metrics)
     monkeypatch.setitem(OBJECTIVES, "repetition", row)
 
@@ -181,3 +200,64 @@ def test_positions_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.
         for name in ("mlm", "mlm-same")
     ]
     assert summaries[0]["heldout"] == summaries[1]["heldout"]
+
+
+class RenamedDetection(ReplacedTokenDetection):
+    """Replaced token detection with another name of its loss."""
+
+    loss_name = "detection_loss"
+
+
+@pytest.mark.slow
+def test_subclass_of_replaced_token_detection_is_trained_reported_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its held-out metrics, findings and figures are those of a discriminator, under any key and name of its loss."""
+
+    def build(spec: ObjectiveSpec) -> RenamedDetection:
+        return RenamedDetection(Discriminator(spec.main), spec.vocabulary.mask_id, spec.contrast, spec.token_prediction)
+
+    monkeypatch.setitem(TARGETS, "renamed", TargetKind(RenamedDetection, build))
+    metrics = {**ELECTRA_METRICS, "detection_loss": describe_loss("detection: cross-entropy per token")}
+    row = Objective("generator", "renamed", "tokens", 50.0, "detection of replaced tokens", metrics)
+    monkeypatch.setitem(OBJECTIVES, "renamed", row)
+    (tmp_path / "text.txt").write_text(sentences(150))
+    given = {**TINY_RUN, "contrast": {"weight": 1.0}, "token_prediction": {"masked": 1.0}}
+    ours, theirs = (
+        electra.pretrain(tmp_path / "text.txt", out=tmp_path / name, objective=name, **given)
+        for name in ("renamed", "electra")
+    )
+    assert ours["heldout"].pop("detection_loss") == theirs["heldout"].pop("discriminator_loss")
+    assert ours["heldout"] == theirs["heldout"]
+    assert "frequency_auc" in ours["heldout"]
+    assert ours["findings"] == theirs["findings"]
+    for name in ("pictures/detection.png", "pictures/sentences.png", "generator/config.json"):
+        assert (tmp_path / "renamed" / name).exists()
+    directory = tmp_path / "renamed/discriminator"
+    assert find_pretraining_heads(directory) == {"replaced-token", "masked-lm"}
+    more = {**given, "objective": "renamed", "init": tmp_path / "renamed", "steps": 2}
+    assert electra.pretrain(tmp_path / "text.txt", out=tmp_path / "more", **more)["step"] == 2
+
+
+@pytest.mark.slow
+def test_target_with_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Renamed(RepetitionDetection):
+        directory = "repetition_detector"
+
+    register(monkeypatch, target=Renamed)
+    (tmp_path / "text.txt").write_text(sentences(150))
+    given = {**TINY_RUN, "steps": 2, "objective": "repetition"}
+    electra.pretrain(tmp_path / "text.txt", out=tmp_path / "run", **given)
+    assert RunDirectory(tmp_path / "run").list_networks() == [tmp_path / "run/repetition_detector"]
+    assert find_main_directory(tmp_path / "run").name == "repetition_detector"
+    electra.pretrain(tmp_path / "text.txt", out=tmp_path / "more", init=tmp_path / "run", **given)
+
+
+def test_options_that_a_target_does_not_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+    for options in ({"contrast.weight": 1.0}, {"token_prediction.masked": 1.0}, {"copy": True}):
+        with raises(UsageError, "conflicting-options", *(name.partition(".")[0] for name in options)):
+            electra.pretrain("builtin", out=tmp_path / "run", objective="repetition", **options)
+    monkeypatch.setattr(RepetitionDetection, "uses", frozenset({"contrast", "token_prediction", "copy"}))
+    read = {"contrast": ContrastConfig(weight=1.0), "token_prediction": TokenPredictionConfig(masked=1.0)}
+    assert replace(tiny(), objective="repetition", copy=True, **read).copy

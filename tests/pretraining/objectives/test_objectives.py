@@ -8,7 +8,7 @@ import torch
 from support.errors import raises
 from support.tiny_models import ENCODER, batch, model
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops

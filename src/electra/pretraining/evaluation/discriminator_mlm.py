@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.spec import Vocabulary
 

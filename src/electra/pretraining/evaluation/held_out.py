@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.pretraining.objectives.detection_metrics import compute_auc, compute_histogram
 from electra.pretraining.objectives.masking import mark_real_tokens
 from electra.pretraining.objectives.model import PretrainingModel
@@ -83,7 +83,7 @@ class Sample:
 
 
 def collect_samples(model: PretrainingModel, batch: Batch, vocabulary: list[str], runtime: Runtime) -> list[Sample]:
-    """Return the corrupted rows of `batch` with the discriminator's probabilities; empty without a discriminator."""
+    """Return the corrupted rows of `batch` with the discriminator's probabilities; empty without these."""
     if not model.discriminates:
         return []
     was_training = model.training
@@ -92,7 +92,8 @@ def collect_samples(model: PretrainingModel, batch: Batch, vocabulary: list[str]
     with torch.no_grad(), runtime.autocast():
         output = model(batch)
     model.train(was_training)
-    assert output.prediction.logits is not None
+    if output.prediction.logits is None:
+        return []
     rows = []
     for row, length in enumerate(batch.lengths.tolist()):
         corrupted = output.corrupted.input_ids[row, :length].tolist()

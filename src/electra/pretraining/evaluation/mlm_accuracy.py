@@ -13,7 +13,8 @@ from torch import Tensor
 
 from electra.config.checks import check_number
 from electra.console import reading_progress
-from electra.data.loader import Batch, iterate_evaluation_batches
+from electra.data.batch import Batch
+from electra.data.loader import iterate_evaluation_batches
 from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, PlainMaskedLM

@@ -12,7 +12,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import compute_unmasked_per_masked
 from electra.pretraining.objectives.masking import MaskingConfig
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, has_generator_network
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -44,7 +44,7 @@ class PretrainedNetworks:
                 "meaningless-option",
                 f"--mask-fraction applies to an ELECTRA only; {self.main} is a masked language model",
             )
-        if self.config is not None and OBJECTIVES[self.config.objective].corruption != "masks":
+        if self.config is not None and not CORRUPTIONS[OBJECTIVES[self.config.objective].corruption].writes_masks:
             raise ModelError(
                 "no-mask-token",
                 f"{self.main}: was not trained on text with [MASK]; use {self.model / 'generator'}, which was",
@@ -52,10 +52,15 @@ class PretrainedNetworks:
 
     def make_no_generator_error(self) -> ModelError:
         """Build the error for a discriminator where a generator is needed too."""
-        if self.config is not None and self.config.generator.kind != "masked-lm":
+        config = self.config
+        if (
+            config is not None
+            and OBJECTIVES[config.objective].has_generator
+            and not has_generator_network(config.objective, config.generator)
+        ):
             return ModelError(
                 "not-masked-lm",
-                f"{self.model}: its generator is {self.config.generator.kind} samples, not a network that predicts tokens "
+                f"{self.model}: its generator is {config.generator.kind} samples, not a network that predicts tokens "
                 "from a context; name a run with --generator.kind masked-lm",
             )
         has_sibling = find_generator_directory(self.main.parent) is not None

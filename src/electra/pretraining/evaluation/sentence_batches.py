@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from electra.data.loader import Batch, pad_batch
+from electra.data.batch import Batch
+from electra.data.loader import pad_batch
 from electra.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 8_192

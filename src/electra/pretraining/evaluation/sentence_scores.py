@@ -20,7 +20,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from electra.config.checks import check_choice
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.errors import UsageError
 from electra.pretraining.evaluation.discriminator_mlm import log_data_probability
 from electra.pretraining.evaluation.networks import find_networks, load_generator, load_network, resolve_sampling

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.flops import Cost
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples, write_tokens
-from electra.pretraining.objectives.networks import GeneratorConfig
+from electra.pretraining.objectives.metrics import LossTerm
+from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.sampling import sample_tokens
 from electra.seeding import Draw, uniform
 
@@ -91,6 +91,11 @@ class Corruption(nn.Module, ABC):
 
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
     """How each loss that `compute_losses` returns enters the total."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator: MaskedLM | None = None
+        """The generator, if it is a network: its sizes are reported, and it is saved as generator/."""
 
     @abstractmethod
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:

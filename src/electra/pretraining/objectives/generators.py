@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.objectives.corruption import (
     CorruptedBatch,
@@ -19,39 +20,44 @@ from electra.pretraining.objectives.corruption import (
     mask_for_generator,
     sum_without_unk,
 )
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
+from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Draw, uniform
 
 
+class SampleSettings(NamedTuple):
+    """How a generator's input is masked and its samples are drawn."""
+
+    config: GeneratorConfig
+    masking: MaskingConfig
+    mask_id: int
+    unk_id: int | None = None
+    """Id of [UNK] if the accuracy without it is reported too."""
+
+
 class GeneratorSamples(Corruption):
     """Samples of a small masked language model, trained by maximum likelihood (section 2)."""
 
+    generator: MaskedLM
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({"generator_loss": LossTerm("masked")})
+    has_backward = True
+    """Whether the generator has a backward pass. Without one its FLOPs are half of a step's, as Appendix E counts."""
 
-    def __init__(
-        self,
-        generator: MaskedLM,
-        config: GeneratorConfig,
-        masking: MaskingConfig,
-        mask_id: int,
-        unk_id: int | None = None,
-    ) -> None:
+    def __init__(self, generator: MaskedLM, settings: SampleSettings) -> None:
         super().__init__()
         self.generator = generator
         # An untrained generator would sample [MASK] as often as any other token; the discriminator never reads one.
         self.sampling = Sampling(
-            config.temperature, excluded=mask_id, exclude_original_token=config.exclude_original_token
+            settings.config.temperature,
+            excluded=settings.mask_id,
+            exclude_original_token=settings.config.exclude_original_token,
         )
-        self.masking = masking
-        self.mask_id = mask_id
-        self.unk_id = unk_id
-        """Id of [UNK] if the accuracy without it is reported too."""
+        self.settings = settings
 
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
-        masked_ids = mask_for_generator(batch, masked, self.mask_id, self.masking)
+        masked_ids = mask_for_generator(batch, masked, self.settings.mask_id, self.settings.masking)
         original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
         hidden, scores = self.generator(
@@ -69,16 +75,18 @@ class GeneratorSamples(Corruption):
             "generator_correct": (scores.correct & masked.used).sum(),
             "sampled_correct": ((sampled == original) & masked.used).sum(),
         }
-        sums |= sum_without_unk(self.unk_id, "generator", original, scores.correct, masked.used)
+        sums |= sum_without_unk(self.settings.unk_id, "generator", original, scores.correct, masked.used)
         if "generator_loss" not in self.loss_terms:  # a metric only
             sums["generator_loss"] = nll.sum()
         generated = GeneratorOutput(hidden, nll, sampled)
-        ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
+        ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.settings.masking)
         return CorruptedBatch(ids, generated, sums)
 
     def compute_losses(
         self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
     ) -> GeneratorLoss:
+        if "generator_loss" not in self.loss_terms:
+            return GeneratorLoss({}, {})
         assert corrupted.generated is not None
         return GeneratorLoss({"generator_loss": corrupted.generated.nll}, {})
 
@@ -94,33 +102,18 @@ class GeneratorSamples(Corruption):
 
     def cost(self, length: int, predictions: int) -> Cost:
         """FLOPs of one row."""
-        return Cost(masked_lm_parts(self.generator.config, length, predictions))
+        return Cost(masked_lm_parts(self.generator.config, length, predictions), self.has_backward)
 
 
 class FrozenSamples(GeneratorSamples):
     """Samples of a frozen generator (section 3.2, stage two)."""
 
     loss_terms = MappingProxyType({})
+    has_backward = False
 
-    def __init__(
-        self,
-        generator: MaskedLM,
-        config: GeneratorConfig,
-        masking: MaskingConfig,
-        mask_id: int,
-        unk_id: int | None = None,
-    ) -> None:
-        super().__init__(generator, config, masking, mask_id, unk_id)
+    def __init__(self, generator: MaskedLM, settings: SampleSettings) -> None:
+        super().__init__(generator, settings)
         generator.requires_grad_(False)
-
-    def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
-    ) -> GeneratorLoss:
-        return GeneratorLoss({}, {})
-
-    def cost(self, length: int, predictions: int) -> Cost:
-        """Forward only: half of a step, as Appendix E counts."""
-        return super().cost(length, predictions)._replace(has_backward=False)
 
 
 class DetachedSamples(GeneratorSamples):
@@ -131,19 +124,11 @@ class DetachedSamples(GeneratorSamples):
     """
 
     loss_terms = MappingProxyType({})
+    has_backward = False
 
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         with torch.no_grad():
             return super().forward(batch, masked)
-
-    def compute_losses(
-        self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None
-    ) -> GeneratorLoss:
-        return GeneratorLoss({}, {})
-
-    def cost(self, length: int, predictions: int) -> Cost:
-        """FLOPs of one row, forward only."""
-        return super().cost(length, predictions)._replace(has_backward=False)
 
 
 class AdversarialSamples(GeneratorSamples):
@@ -155,15 +140,8 @@ class AdversarialSamples(GeneratorSamples):
 
     loss_terms = MappingProxyType({"policy_loss": LossTerm("masked"), "baseline_loss": LossTerm("masked")})
 
-    def __init__(
-        self,
-        generator: MaskedLM,
-        config: GeneratorConfig,
-        masking: MaskingConfig,
-        mask_id: int,
-        unk_id: int | None = None,
-    ) -> None:
-        super().__init__(generator, config, masking, mask_id, unk_id)
+    def __init__(self, generator: MaskedLM, settings: SampleSettings) -> None:
+        super().__init__(generator, settings)
         self.baseline = nn.Linear(generator.config.hidden_size, 1)
 
     def compute_losses(

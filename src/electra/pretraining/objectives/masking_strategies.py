@@ -1,6 +1,7 @@
 """Masking strategies: weights for sampling the masked positions (Appendix H)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
@@ -8,32 +9,29 @@ from torch import Tensor, nn
 
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import Cost
-from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
+from electra.pretraining.objectives.masking import MaskedPositions
+from electra.pretraining.objectives.spec import ObjectiveSpec
 
 
-class UniformMasking(nn.Module):
-    """Equal weights; base class of the strategies."""
+class MaskingStrategy(nn.Module):
+    """Equal weights, without parameters and losses; a strategy overrides what differs."""
 
     def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"] | None:
-        """Weights of the tokens (None: equal), including those that may not be masked."""
+        """Weights of the tokens (None: equal), including those that may not be masked; `word` are the token embeddings."""
         return None
 
     def loss(
         self, weights: Float[Tensor, "B L"] | None, masked: MaskedPositions, nll: Float[Tensor, "B K"] | None
     ) -> Float[Tensor, "B K"] | None:
-        """Loss of a trained strategy at the masked positions."""
+        """Loss of a trained strategy at the masked positions, where `nll` are the losses of the prediction."""
         return None
 
-    def cost(self, length: int) -> Cost:
-        """FLOPs of one row."""
-        return Cost({})
-
-    def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
-        """FLOPs of the word embeddings of one row, which the strategy does not train."""
-        return Cost({})
+    def costs(self, length: int) -> dict[str, Cost]:
+        """FLOPs of one row, by part."""
+        return {}
 
 
-class RareTokenMasking(UniformMasking):
+class RareTokenMasking(MaskingStrategy):
     """Weights that are a power of the tokens' counts in the corpus: rarer tokens are masked more often."""
 
     weights: Tensor
@@ -46,7 +44,7 @@ class RareTokenMasking(UniformMasking):
         return self.weights[input_ids]
 
 
-class HardTokenMasking(UniformMasking):
+class HardTokenMasking(MaskingStrategy):
     """Weights that are the losses of masked tokens as predicted by a small network.
 
     It reads the embeddings of a token and of two neighbors on either side, without gradients to them, and is trained on the
@@ -55,9 +53,10 @@ class HardTokenMasking(UniformMasking):
 
     WIDTH, NEIGHBORS, MIN_LOSS = 64, 2, 1e-3
 
-    def __init__(self, embedding_size: int) -> None:
+    def __init__(self, main: EncoderConfig) -> None:
         super().__init__()
-        self.context = nn.Conv1d(embedding_size, self.WIDTH, 2 * self.NEIGHBORS + 1, padding=self.NEIGHBORS)
+        self.main = main
+        self.context = nn.Conv1d(main.embedding_size, self.WIDTH, 2 * self.NEIGHBORS + 1, padding=self.NEIGHBORS)
         self.score = nn.Linear(self.WIDTH, 1)
 
     def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"]:
@@ -74,16 +73,30 @@ class HardTokenMasking(UniformMasking):
         expected = weights.gather(1, masked.positions)
         return F.smooth_l1_loss(expected, nll.detach(), reduction="none") * masked.used
 
-    def cost(self, length: int) -> Cost:
-        return Cost({"expected losses": length * 2 * (self.context.weight.numel() + self.WIDTH)})
+    def costs(self, length: int) -> dict[str, Cost]:
+        """FLOPs of its network, and of the token embeddings, which it reads and does not train."""
+        network = length * 2 * (self.context.weight.numel() + self.WIDTH)
+        look_up = length * 2 * self.main.embedding_size * self.main.vocab_size
+        return {
+            "strategy": Cost({"expected losses": network}),
+            "strategy's look-up": Cost({"embedding look-up": look_up}, has_backward=False),
+        }
 
-    def look_up_cost(self, main: EncoderConfig, length: int) -> Cost:
-        vectors = 2 * main.embedding_size * main.vocab_size
-        return Cost({"embedding look-up": length * vectors}, has_backward=False)
+
+@dataclass(frozen=True)
+class MaskingKind:
+    """A row of `MASKING`."""
+
+    build: Callable[[ObjectiveSpec], MaskingStrategy]
+    uses: frozenset[str] = frozenset()
+    """Options of `MaskingConfig` that only some strategies read."""
+    needs_losses: bool = False
+    """Whether its loss needs those of a prediction at the masked positions."""
 
 
-MASKING: dict[str, Callable[[MaskingConfig, int, Int64[Tensor, " V"]], UniformMasking]] = {
-    "uniform": lambda masking, embedding_size, unigrams: UniformMasking(),
-    "rare": lambda masking, embedding_size, unigrams: RareTokenMasking(unigrams, masking.rarity),
-    "hard": lambda masking, embedding_size, unigrams: HardTokenMasking(embedding_size),
+MASKING: dict[str, MaskingKind] = {
+    "uniform": MaskingKind(lambda spec: MaskingStrategy()),
+    "rare": MaskingKind(lambda spec: RareTokenMasking(spec.unigrams, spec.masking.rarity), uses=frozenset({"rarity"})),
+    "hard": MaskingKind(lambda spec: HardTokenMasking(spec.main), needs_losses=True),
 }
+"""By `MaskingConfig.strategy`."""

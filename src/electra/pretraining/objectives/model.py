@@ -7,13 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from electra.console import format_count
-from electra.data.loader import Batch
+from electra.data.batch import Batch
+from electra.external import format_count
 from electra.model.flops import Cost
 from electra.model.initialization import initialize, initialize_attention
 from electra.pretraining.objectives.corruption import CorruptedBatch
-from electra.pretraining.objectives.generators import GeneratorSamples
-from electra.pretraining.objectives.losses import LossTerm, build_losses, sum_losses
 from electra.pretraining.objectives.masking import (
     MaskedPositions,
     count_masked,
@@ -22,10 +20,10 @@ from electra.pretraining.objectives.masking import (
     sample_positions,
 )
 from electra.pretraining.objectives.masking_strategies import MASKING
-from electra.pretraining.objectives.metrics import merge
+from electra.pretraining.objectives.metrics import LossTerm, build_losses, merge, sum_losses
 from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
-from electra.pretraining.objectives.targets import Prediction, ReplacedTokenDetection
+from electra.pretraining.objectives.targets import Prediction
 from electra.seeding import Draw
 
 GENERATOR_PREFIX = "corruption"
@@ -55,11 +53,11 @@ class PretrainingModel(nn.Module):
     def __init__(self, spec: ObjectiveSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.target = TARGETS[spec.objective.target](spec)
-        self.corruption = CORRUPTIONS[spec.objective.corruption](spec, self.target.network)
-        if spec.generator.tying == "all" and isinstance(self.target, ReplacedTokenDetection) and self.target.masked_lm:
-            self.target.masked_lm = self.generator  # one head for all predictions of tokens
-        self.strategy = MASKING[spec.masking.strategy](spec.masking, spec.main.embedding_size, spec.unigrams)
+        self.target = TARGETS[spec.objective.target].build(spec)
+        self.corruption = CORRUPTIONS[spec.objective.corruption].build(spec, self.target.network)
+        if self.generator is not None and spec.generator.tying == "all":
+            self.target.share_head(self.generator)
+        self.strategy = MASKING[spec.masking.strategy].build(spec)
         spec.objective.check_listed(self.loss_terms)
         initialize(self, spec.main.initializer_range, spec.main.embedding_initializer_range)
         if self.generator is not None and spec.generator.initializer_range is not None:
@@ -70,7 +68,7 @@ class PretrainingModel(nn.Module):
     @property
     def generator(self) -> MaskedLM | None:
         """The generator if the objective has one that is a network, else None."""
-        return self.corruption.generator if isinstance(self.corruption, GeneratorSamples) else None
+        return self.corruption.generator
 
     @property
     def discriminates(self) -> bool:
@@ -118,15 +116,13 @@ class PretrainingModel(nn.Module):
         sampling_weights = None if weights is None else weights.detach()
         masked = sample_positions(candidates, number, masking, batch.row_keys, sampling_weights)
         corrupted = self.corruption(batch, masked)._replace(filled=masked)
-        if self.spec.contrast.weight and self.training:
-            corrupted = corrupted.restore_rows(batch, self.spec.contrast.unchanged)
 
         def sample_others() -> MaskedPositions:
             return sample_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
         # Not on held-out text: its metrics are those of an input without [MASK].
-        if self.spec.token_prediction.masked and self.training:
-            corrupted = corrupted.mask(sample_others(), self.spec.vocabulary.mask_id)
+        if self.training:
+            corrupted = self.target.change_input(batch, corrupted, sample_others)
         at = SCORED_AT[self.spec.objective.scored](masked, sample_others)
         prediction = self.target(batch, corrupted, at)
         generator = self.corruption.compute_losses(batch, masked, corrupted, prediction.logits)
@@ -197,8 +193,7 @@ class PretrainingModel(nn.Module):
         costs = {
             "generator": self.corruption.cost(length, predictions),
             "discriminator" if self.discriminates else "main encoder": self.target.cost(length, predictions),
-            "strategy": self.strategy.cost(length),
-            "strategy's look-up": self.strategy.look_up_cost(self.spec.main, length),
+            **self.strategy.costs(length),
         }
         return {network: cost for network, cost in costs.items() if cost.forward}
 

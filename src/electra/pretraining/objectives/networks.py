@@ -13,7 +13,7 @@ from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.heads import MaskedLMHead, ReplacedTokenHead
-from electra.model.layers import Embeddings
+from electra.model.layers import TokenEmbeddings
 from electra.pretraining.objectives.chunked_softmax import TokenScores, score_tokens
 from electra.pretraining.objectives.sampling import Sampling
 
@@ -102,7 +102,7 @@ class MaskedLM(nn.Module):
     """An encoder with a masked-LM head: ELECTRA's generator, or BERT. It may share embeddings or encoder with another."""
 
     def __init__(
-        self, config: EncoderConfig, embeddings: Embeddings | None = None, encoder: Encoder | None = None
+        self, config: EncoderConfig, embeddings: TokenEmbeddings | None = None, encoder: Encoder | None = None
     ) -> None:
         super().__init__()
         self.config = config
@@ -131,6 +131,8 @@ class MaskedLM(nn.Module):
         """
         if hidden is None:
             hidden = self.encoder(input_ids, token_type_ids, attention_mask, positions)
+        # The output embeddings are the token embeddings. They are passed as a weight: a module of the head with the same
+        # parameter would add a second name for it to every state_dict and checkpoint.
         word = self.encoder.embeddings.word.weight
         if candidates is not None:
             return self.head(hidden, word, partial(compute_candidate_logits, candidates=candidates))

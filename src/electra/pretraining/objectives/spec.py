@@ -1,8 +1,8 @@
 """Registries of objectives and of their parts.
 
-An objective is a corruption x a target x the positions where it is scored x a weight. A new one is an entry of `OBJECTIVES`; a
-new corruption or target is a module and an entry of `CORRUPTIONS` or `TARGETS`. Code outside this package adds entries to the
-same dicts.
+An objective is a corruption x a target x the positions where it is scored x a weight. A new one is a row of `OBJECTIVES`; a
+new corruption or target is a module and a row of `CORRUPTIONS` or `TARGETS`. Code outside this package adds rows to the same
+dicts. A row has what is needed before the module exists: checks of options read it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,9 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from electra.model.encoder import EncoderConfig
+from electra.pretraining.objectives.all_tokens import AllTokensPrediction
 from electra.pretraining.objectives.corruption import Corruption, FrequencySamples, MaskTokens, compute_frequencies
-from electra.pretraining.objectives.generators import GENERATOR_TRAINING
+from electra.pretraining.objectives.generators import GENERATOR_TRAINING, SampleSettings
 from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
 from electra.pretraining.objectives.metrics import (
     ALL_TOKENS_METRICS,
@@ -26,7 +27,6 @@ from electra.pretraining.objectives.metrics import (
 )
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
 from electra.pretraining.objectives.targets import (
-    AllTokensPrediction,
     ContrastConfig,
     MaskedTokenPrediction,
     ReplacedTokenDetection,
@@ -56,12 +56,12 @@ class Objective:
     @property
     def has_generator(self) -> bool:
         """Whether the generator's options apply."""
-        return self.corruption == "generator"
+        return CORRUPTIONS[self.corruption].has_generator
 
     @property
     def discriminates(self) -> bool:
-        """Whether it detects replaced tokens, so that the options and metrics of a discriminator apply."""
-        return self.target == "replaced"
+        """Whether it detects replaced tokens, so that the metrics of a discriminator apply."""
+        return TARGETS[self.target].module.detects_replacements
 
     @property
     def all_metrics(self) -> dict[str, Metric]:
@@ -151,11 +151,44 @@ class ObjectiveSpec:
 Main = MaskedLM | Discriminator
 
 
+@dataclass(frozen=True)
+class CorruptionKind:
+    """A row of `CORRUPTIONS`."""
+
+    build: Callable[[ObjectiveSpec, Main], Corruption]
+    """Build the module; the main network is given for weights to share."""
+    has_generator: bool = False
+    """Whether it samples from a row of `GENERATORS`, so that the options `generator` and `loss_weight` apply."""
+    uses: frozenset[str] = frozenset()
+    """Options of `MaskingConfig` that only some corruptions read."""
+    writes_masks: bool = False
+    """Whether the main network reads [MASK], so that it can fill masks afterwards."""
+
+
+@dataclass(frozen=True)
+class GeneratorKind:
+    """A row of `GENERATORS`."""
+
+    build: Callable[[ObjectiveSpec, Main], Corruption]
+    is_network: bool = False
+    """Whether it is a `MaskedLM` with the sizes of `GeneratorConfig`, whose options all apply."""
+    uses: frozenset[str] = frozenset()
+    """Options of `GeneratorConfig` that another kind of generator reads."""
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    """A row of `TARGETS`."""
+
+    module: type[Target]
+    build: Callable[[ObjectiveSpec], Target]
+
+
 def build_masked_lm_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
     """Build a masked language model that is trained as `GeneratorConfig.training` specifies."""
     generator = build_generator(spec.main, spec.generator, main.encoder)
     samples = GENERATOR_TRAINING[spec.generator.training]
-    return samples(generator, spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
+    return samples(generator, SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk))
 
 
 def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:
@@ -163,19 +196,52 @@ def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) 
     return FrequencySamples(compute_frequencies(counts, spec.vocabulary.special_ids), spec.generator, spec.masking)
 
 
-GENERATORS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {
-    "masked-lm": build_masked_lm_generator,
-    "unigram": lambda spec, main: build_frequency_generator(spec, spec.unigrams),
-    "uniform": lambda spec, main: build_frequency_generator(spec, torch.ones_like(spec.unigrams)),
+GENERATORS: dict[str, GeneratorKind] = {
+    "masked-lm": GeneratorKind(build_masked_lm_generator, is_network=True),
+    "unigram": GeneratorKind(
+        lambda spec, main: build_frequency_generator(spec, spec.unigrams),
+        uses=frozenset({"temperature", "exclude_original_token"}),
+    ),
+    # Uniform samples stay uniform at any temperature.
+    "uniform": GeneratorKind(
+        lambda spec, main: build_frequency_generator(spec, torch.ones_like(spec.unigrams)),
+        uses=frozenset({"exclude_original_token"}),
+    ),
 }
 """By `GeneratorConfig.kind`."""
 
-CORRUPTIONS: dict[str, Callable[[ObjectiveSpec, Main], Corruption]] = {
-    "generator": lambda spec, main: GENERATORS[spec.generator.kind](spec, main),
-    "masks": lambda spec, main: MaskTokens(spec.masking, spec.vocabulary.mask_id, spec.vocabulary.size),
+CORRUPTIONS: dict[str, CorruptionKind] = {
+    "generator": CorruptionKind(
+        lambda spec, main: GENERATORS[spec.generator.kind].build(spec, main),
+        has_generator=True,
+        uses=frozenset({"generator_mask"}),
+    ),
+    "masks": CorruptionKind(
+        lambda spec, main: MaskTokens(spec.masking, spec.vocabulary.mask_id, spec.vocabulary.size),
+        uses=frozenset({"mlm_mask", "mlm_random"}),
+        writes_masks=True,
+    ),
 }
-TARGETS: dict[str, Callable[[ObjectiveSpec], Target]] = {
-    "replaced": lambda spec: ReplacedTokenDetection(Discriminator(spec.main), spec.contrast, spec.token_prediction),
-    "token": lambda spec: MaskedTokenPrediction(MaskedLM(spec.main), spec.frequent_unk),
-    "every-token": lambda spec: AllTokensPrediction(MaskedLM(spec.main), spec.copies),
+TARGETS: dict[str, TargetKind] = {
+    "replaced": TargetKind(
+        ReplacedTokenDetection,
+        lambda spec: ReplacedTokenDetection(
+            Discriminator(spec.main), spec.vocabulary.mask_id, spec.contrast, spec.token_prediction
+        ),
+    ),
+    "token": TargetKind(
+        MaskedTokenPrediction, lambda spec: MaskedTokenPrediction(MaskedLM(spec.main), spec.frequent_unk)
+    ),
+    "every-token": TargetKind(AllTokensPrediction, lambda spec: AllTokensPrediction(MaskedLM(spec.main), spec.copies)),
 }
+
+
+def has_generator_network(objective: str, generator: GeneratorConfig) -> bool:
+    """Whether the objective has a generator that is a network."""
+    kind = GENERATORS.get(generator.kind)
+    return OBJECTIVES[objective].has_generator and kind is not None and kind.is_network
+
+
+def list_main_directories() -> list[str]:
+    """List the names that the directory of a discriminator or main encoder can have in a run."""
+    return list(dict.fromkeys(kind.module.directory for kind in TARGETS.values()))

@@ -1,20 +1,19 @@
 """Targets: predictions from a corrupted batch, with losses, metrics and FLOPs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from electra.config.checks import check_range
-from electra.data.loader import Batch
+from electra.data.batch import Batch
 from electra.model.flops import Cost, discriminator_parts, masked_lm_head_flops, masked_lm_parts
-from electra.pretraining.objectives.chunked_softmax import TokenScores
 from electra.pretraining.objectives.corruption import (
     CorruptedBatch,
     compute_accuracy_without_unk,
@@ -22,8 +21,8 @@ from electra.pretraining.objectives.corruption import (
     sum_without_unk,
 )
 from electra.pretraining.objectives.detection_metrics import compute_detection_metrics, compute_histogram
-from electra.pretraining.objectives.losses import LossTerm
 from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens, write_tokens
+from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 
 
@@ -84,11 +83,33 @@ class Target(nn.Module, ABC):
 
     head: str
     """Kind of the network's head, a key of `electra.model.architecture.Architecture.classes`."""
+    directory: str = "discriminator"
+    """Name of the network's directory in a run. `electra finetune --model RUN` finds discriminator and masked_lm; a network
+    with another name is given as RUN/NAME."""
     network: Discriminator | MaskedLM
     loss_name: str
     """Name of its loss, whose positions and weight `Objective` defines."""
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
     """Its other losses."""
+    detects_replacements: bool = False
+    """Whether its logits classify every token of the input as replaced or original, with the metrics, figures and adversarial
+    generators of a discriminator."""
+    uses: frozenset[str] = frozenset()
+    """Options that it reads: copy, contrast, token_prediction. The others are refused or have no effect."""
+
+    @property
+    def other_heads(self) -> dict[str, nn.Module]:
+        """Networks with the same encoder and other heads, by kind of head; they are saved in the same directory."""
+        return {}
+
+    def share_head(self, generator: MaskedLM) -> None:
+        """Predict tokens with the generator's head, which has the same encoder (`generator.tying all`)."""
+
+    def change_input(
+        self, batch: Batch, corrupted: CorruptedBatch, sample_others: Callable[[], MaskedPositions]
+    ) -> CorruptedBatch:
+        """Change the input in training; `sample_others` samples other random positions, as many as are masked."""
+        return corrupted
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
         """Metrics other than the losses; `scored` is the number of scored positions."""
@@ -107,17 +128,23 @@ class ReplacedTokenDetection(Target):
     """Binary classification of every token that is not padding, replaced or original (section 2)."""
 
     head = "replaced-token"
+    directory = "discriminator"
     network: Discriminator
     loss_name = "discriminator_loss"
+    detects_replacements = True
+    uses = frozenset({"contrast", "token_prediction"})
 
     def __init__(
         self,
         network: Discriminator,
-        contrast: ContrastConfig,
+        mask_id: int,
+        contrast: ContrastConfig = ContrastConfig(),
         token_prediction: TokenPredictionConfig = TokenPredictionConfig(),
     ) -> None:
         super().__init__()
         self.network = network
+        self.mask_id = mask_id
+        self.contrast = contrast
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
         self.masked_lm = MaskedLM(network.config, encoder=network.encoder) if token_prediction.any else None
         """Predicts tokens with the discriminator's encoder."""
@@ -128,6 +155,22 @@ class ReplacedTokenDetection(Target):
             "filled_prediction_loss": LossTerm("masked", token_prediction.filled),
         }
         self.loss_terms = {name: term for name, term in terms.items() if term.weight}
+
+    @property
+    def other_heads(self) -> dict[str, nn.Module]:
+        return {} if self.masked_lm is None else {"masked-lm": self.masked_lm}
+
+    def share_head(self, generator: MaskedLM) -> None:
+        if self.masked_lm is not None:
+            self.masked_lm = generator
+
+    def change_input(
+        self, batch: Batch, corrupted: CorruptedBatch, sample_others: Callable[[], MaskedPositions]
+    ) -> CorruptedBatch:
+        """Restore rows for the sentence task, and mask other positions to predict their tokens."""
+        if self.contrast.weight:
+            corrupted = corrupted.restore_rows(batch, self.contrast.unchanged)
+        return corrupted.mask(sample_others(), self.mask_id) if self.token_prediction.masked else corrupted
 
     def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
@@ -186,6 +229,7 @@ class MaskedTokenPrediction(Target):
     """Prediction of the original tokens at the masked positions."""
 
     head = "masked-lm"
+    directory = "masked_lm"
     network: MaskedLM
     loss_name = "mlm_loss"
 
@@ -215,69 +259,3 @@ class MaskedTokenPrediction(Target):
 
     def cost(self, length: int, predictions: int) -> Cost:
         return Cost(masked_lm_parts(self.network.config, length, predictions))
-
-
-class AllTokensPrediction(Target):
-    """Prediction of the original token at every position (section 3.5, All-Tokens MLM).
-
-    With the copy mechanism the probability of a token is D [token is the input] + (1 - D) softmax, with D from a separate
-    sigmoid layer.
-    """
-
-    head = "masked-lm"
-    network: MaskedLM
-    loss_name = "all_tokens_loss"
-
-    def __init__(self, network: MaskedLM, copies: bool) -> None:
-        super().__init__()
-        self.network = network
-        self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
-
-    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
-        inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
-        hidden, scores = self.network(*inputs, targets=batch.input_ids)
-        log_p, correct, unchanged = -scores.nll, scores.correct, corrupted.input_ids == batch.input_ids
-        if self.copy is not None:
-            z = self.copy(hidden).squeeze(-1).float()
-            log_p = compute_copy_log_p(log_p, z, unchanged)
-            with torch.no_grad():
-                input_logit = self.network(hidden=hidden, candidates=corrupted.input_ids)
-                correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, correct)
-        real = mark_real_tokens(batch.input_ids, batch.lengths)
-        loss = -log_p * real
-        return Prediction(None, {self.loss_name: loss}, self.sums(correct & real, batch, corrupted))
-
-    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: CorruptedBatch) -> dict[str, Tensor]:
-        """Count correct predictions of all tokens and of replaced ones, which cannot be copied."""
-        replaced = corrupted.input_ids != batch.input_ids
-        return {
-            "prediction_correct": correct.sum(),
-            "restored": (correct & replaced).sum(),
-            "replaced": replaced.sum(),
-        }
-
-    def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        return {
-            "all_tokens_accuracy": compute_ratio(sums["prediction_correct"], scored),
-            "restored": compute_ratio(sums["restored"], sums["replaced"]),
-        }
-
-    def cost(self, length: int, predictions: int) -> Cost:
-        copy = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
-        return Cost(masked_lm_parts(self.network.config, length, length) | copy)
-
-
-def compute_copy_log_p(
-    log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], is_input: Bool[Tensor, "B L"]
-) -> Float[Tensor, "B L"]:
-    """log(D [the token is the input] + (1 - D) p) with D = sigmoid(z)."""
-    softmax_part = F.logsigmoid(-z) + log_p
-    return torch.where(is_input, torch.logaddexp(F.logsigmoid(z), softmax_part), softmax_part)
-
-
-def prefers_copy(
-    scores: TokenScores, z: Float[Tensor, "B L"], input_logit: Float[Tensor, "B L"]
-) -> Bool[Tensor, "B L"]:
-    """Whether the input token is the most likely one under the mixture of copy and softmax; `input_logit` is its logit."""
-    # Both sides are divided by the softmax's weight 1 - D and multiplied by its normalizer: e^z = D / (1 - D).
-    return torch.logaddexp(input_logit, z + scores.log_normalizer) >= scores.best

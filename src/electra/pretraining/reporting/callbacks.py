@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from electra.console import format_count
+from electra.external import format_count
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.runtime.setup import Runtime
 from electra.runtime.speed import measure_matmul_rate
@@ -118,7 +118,8 @@ def format_headline(metrics: Mapping[str, float]) -> str:
     parts = [f"loss {metrics['loss']:.2f}"]
     if "generator_loss" in metrics:
         parts.append(f"gen {metrics['generator_loss']:.2f}")
-    if "auc" in metrics:
-        parts.append(f"disc {metrics['discriminator_loss']:.3f} AUC {metrics['auc']:.3f}")
+    detection = {"discriminator_loss": "disc", "auc": "AUC"}  # the loss of another target has another name
+    if found := [f"{label} {metrics[name]:.3f}" for name, label in detection.items() if name in metrics]:
+        parts.append(" ".join(found))
     parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
     return " · ".join(parts)

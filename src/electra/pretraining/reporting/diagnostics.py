@@ -164,11 +164,12 @@ def check_vocabulary(coverage: Coverage | None) -> list[Finding]:
 
 def check_heldout(step: int, metrics: Mapping[str, float], scores_all_tokens: bool = True) -> list[Finding]:
     """Find problems of the discriminator in the held-out metrics of a finished run."""
-    if "auc" not in metrics or not scores_all_tokens:
+    if not scores_all_tokens:
         return []
     advice = "Normal at the end of a short run: train longer, or try another optimizer.learning_rate or loss_weight"
     found = []
-    if metrics["auc"] < metrics["frequency_auc"] + FREQUENCY_MARGIN:
+    # A target may have some of the metrics only.
+    if {"auc", "frequency_auc"} <= metrics.keys() and metrics["auc"] < metrics["frequency_auc"] + FREQUENCY_MARGIN:
         found.append(
             build_finding(
                 step,
@@ -177,7 +178,11 @@ def check_heldout(step: int, metrics: Mapping[str, float], scores_all_tokens: bo
                 f"{metrics['frequency_auc']:.3f}. {advice}",
             )
         )
-    if metrics["recall"] < MIN_RECALL and metrics["accuracy"] < metrics["majority"] + ACCURACY_MARGIN:
+    if (
+        {"auc", "recall", "accuracy", "majority"} <= metrics.keys()
+        and metrics["recall"] < MIN_RECALL
+        and metrics["accuracy"] < metrics["majority"] + ACCURACY_MARGIN
+    ):
         found.append(
             build_finding(
                 step,

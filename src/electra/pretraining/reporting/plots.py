@@ -22,7 +22,7 @@ def draw_figures(
     figures = {}
     if rows:
         figures["training"] = draw_training(rows, descriptions, evaluation.metrics)
-    if evaluation.histograms:
+    if {"scores_replaced", "scores_original"} <= evaluation.histograms.keys():
         figures["detection"] = draw_detection(evaluation)
     if any(sample.tokens for sample in samples):
         figures["sentences"] = draw_sentences(samples)
@@ -106,18 +106,24 @@ def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
     """Draw the ROC curves of the discriminator, of token frequency and of guessing."""
     metrics, histograms = evaluation.metrics, evaluation.histograms
     false_rates, true_rates = compute_roc(histograms["scores_replaced"], histograms["scores_original"])
-    axes.plot(false_rates, true_rates, color=REPLACED, label=f"discriminator, AUC {metrics['auc']:.3f}")
-    false_rates, true_rates = compute_roc(histograms["rarity_replaced"], histograms["rarity_original"])
-    area = (np.diff(false_rates) * (true_rates[1:] + true_rates[:-1])).sum() / 2
-    if area < 0.5:  # replaced tokens are more frequent than original ones here
-        false_rates, true_rates = 1 - false_rates, 1 - true_rates
-    label = f"token frequency, AUC {metrics['frequency_auc']:.3f}"
-    axes.plot(false_rates, true_rates, color=ORIGINAL, linewidth=1, label=label)
+    axes.plot(false_rates, true_rates, color=REPLACED, label=format_auc("discriminator", metrics.get("auc")))
+    if {"rarity_replaced", "rarity_original"} <= histograms.keys():
+        false_rates, true_rates = compute_roc(histograms["rarity_replaced"], histograms["rarity_original"])
+        area = (np.diff(false_rates) * (true_rates[1:] + true_rates[:-1])).sum() / 2
+        if area < 0.5:  # replaced tokens are more frequent than original ones here
+            false_rates, true_rates = 1 - false_rates, 1 - true_rates
+        label = format_auc("token frequency", metrics.get("frequency_auc"))
+        axes.plot(false_rates, true_rates, color=ORIGINAL, linewidth=1, label=label)
     axes.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="guessing")
     axes.set_title("ROC curve on held-out text", fontsize=10)
     axes.set_xlabel("false positive rate")
     axes.set_ylabel("true positive rate")
     axes.legend(fontsize=8)
+
+
+def format_auc(name: str, auc: float | None) -> str:
+    """Format the label of a ROC curve, with its area if that is known."""
+    return name if auc is None else f"{name}, AUC {auc:.3f}"
 
 
 def compute_roc(positive: Sequence[float], negative: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from electra.console import format_count
+from electra.external import format_count
 from electra.plotting import Axes, Figure, LogLocator, NullFormatter, rc_context
 from electra.storage import write_atomically
 from electra.studies.reporting.results import (

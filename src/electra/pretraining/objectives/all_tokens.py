@@ -1,0 +1,84 @@
+"""The target of All-Tokens MLM (section 3.5): the original token at every position, with a copy mechanism."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from electra.data.batch import Batch
+from electra.model.flops import Cost, masked_lm_parts
+from electra.pretraining.objectives.chunked_softmax import TokenScores
+from electra.pretraining.objectives.corruption import CorruptedBatch, compute_ratio
+from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens
+from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.targets import Prediction, Target
+
+
+class AllTokensPrediction(Target):
+    """Prediction of the original token at every position (section 3.5, All-Tokens MLM).
+
+    With the copy mechanism the probability of a token is D [token is the input] + (1 - D) softmax, with D from a separate
+    sigmoid layer.
+    """
+
+    head = "masked-lm"
+    directory = "masked_lm"
+    uses = frozenset({"copy"})
+    network: MaskedLM
+    loss_name = "all_tokens_loss"
+
+    def __init__(self, network: MaskedLM, copies: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.copy = nn.Linear(network.config.hidden_size, 1) if copies else None
+
+    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
+        inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
+        hidden, scores = self.network(*inputs, targets=batch.input_ids)
+        log_p, correct, unchanged = -scores.nll, scores.correct, corrupted.input_ids == batch.input_ids
+        if self.copy is not None:
+            z = self.copy(hidden).squeeze(-1).float()
+            log_p = compute_copy_log_p(log_p, z, unchanged)
+            with torch.no_grad():
+                input_logit = self.network(hidden=hidden, candidates=corrupted.input_ids)
+                correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, correct)
+        real = mark_real_tokens(batch.input_ids, batch.lengths)
+        loss = -log_p * real
+        return Prediction(None, {self.loss_name: loss}, self.sums(correct & real, batch, corrupted))
+
+    def sums(self, correct: Bool[Tensor, "B L"], batch: Batch, corrupted: CorruptedBatch) -> dict[str, Tensor]:
+        """Count correct predictions of all tokens and of replaced ones, which cannot be copied."""
+        replaced = corrupted.input_ids != batch.input_ids
+        return {
+            "prediction_correct": correct.sum(),
+            "restored": (correct & replaced).sum(),
+            "replaced": replaced.sum(),
+        }
+
+    def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
+        return {
+            "all_tokens_accuracy": compute_ratio(sums["prediction_correct"], scored),
+            "restored": compute_ratio(sums["restored"], sums["replaced"]),
+        }
+
+    def cost(self, length: int, predictions: int) -> Cost:
+        copy = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
+        return Cost(masked_lm_parts(self.network.config, length, length) | copy)
+
+
+def compute_copy_log_p(
+    log_p: Float[Tensor, "B L"], z: Float[Tensor, "B L"], is_input: Bool[Tensor, "B L"]
+) -> Float[Tensor, "B L"]:
+    """log(D [the token is the input] + (1 - D) p) with D = sigmoid(z)."""
+    softmax_part = F.logsigmoid(-z) + log_p
+    return torch.where(is_input, torch.logaddexp(F.logsigmoid(z), softmax_part), softmax_part)
+
+
+def prefers_copy(
+    scores: TokenScores, z: Float[Tensor, "B L"], input_logit: Float[Tensor, "B L"]
+) -> Bool[Tensor, "B L"]:
+    """Whether the input token is the most likely one under the mixture of copy and softmax; `input_logit` is its logit."""
+    # Both sides are divided by the softmax's weight 1 - D and multiplied by its normalizer: e^z = D / (1 - D).
+    return torch.logaddexp(input_logit, z + scores.log_normalizer) >= scores.best
