@@ -9,13 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.errors import raises
-from support.tiny_models import batch, model
+from support.tiny_models import ENCODER, PAD, batch, model
 from support.toy import TINY_RUN, sentences
 
 import electra
 from electra.data.batch import Batch
-from electra.errors import UsageError
-from electra.model.checkpoints import find_pretraining_heads
+from electra.errors import ModelError, UsageError
+from electra.model.checkpoints import find_pretraining_heads, save_pretrained
 from electra.model.flops import Cost, discriminator_parts
 from electra.presets import tiny
 from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
@@ -41,7 +41,7 @@ from electra.pretraining.objectives.targets import (
     TokenPredictionConfig,
 )
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import find_main_directory
+from electra.pretraining.warm_start import check_network, find_main_directory
 from electra.train.metrics_log import read_metrics
 
 
@@ -222,7 +222,7 @@ def test_subclass_of_replaced_token_detection_is_trained_reported_and_exported(
     row = Objective("generator", "renamed", "tokens", 50.0, "detection of replaced tokens", metrics)
     monkeypatch.setitem(OBJECTIVES, "renamed", row)
     (tmp_path / "text.txt").write_text(sentences(150))
-    given = {**TINY_RUN, "contrast": {"weight": 1.0}, "token_prediction": {"masked": 1.0}}
+    given = {**TINY_RUN, "steps": 4, "contrast": {"weight": 1.0}, "token_prediction": {"masked": 1.0}}
     ours, theirs = (
         electra.pretrain(tmp_path / "text.txt", out=tmp_path / name, objective=name, **given)
         for name in ("renamed", "electra")
@@ -235,8 +235,6 @@ def test_subclass_of_replaced_token_detection_is_trained_reported_and_exported(
         assert (tmp_path / "renamed" / name).exists()
     directory = tmp_path / "renamed/discriminator"
     assert find_pretraining_heads(directory) == {"replaced-token", "masked-lm"}
-    more = {**given, "objective": "renamed", "init": tmp_path / "renamed", "steps": 2}
-    assert electra.pretrain(tmp_path / "text.txt", out=tmp_path / "more", **more)["step"] == 2
 
 
 @pytest.mark.slow
@@ -251,6 +249,13 @@ def test_target_with_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.
     assert RunDirectory(tmp_path / "run").list_networks() == [tmp_path / "run/repetition_detector"]
     assert find_main_directory(tmp_path / "run").name == "repetition_detector"
     electra.pretrain(tmp_path / "text.txt", out=tmp_path / "more", init=tmp_path / "run", **given)
+
+
+def test_initial_model_with_another_kind_of_head_is_refused(tmp_path: Path) -> None:
+    save_pretrained(tmp_path, model().target.network.state_dict(), ENCODER, "replaced-token", PAD)
+    check_network(tmp_path, "replaced-token")
+    with raises(ModelError, "other-head", tmp_path, "replaced-token", "token-classification"):
+        check_network(tmp_path, "token-classification")
 
 
 def test_options_that_a_target_does_not_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
