@@ -14,7 +14,8 @@ study() {
 }
 
 study electra mlm
+study mlm-muon-neighbors electra-muon-neighbors unigram-muon-neighbors
 study both-shared-5 both masked filled
-study mlm-muon electra-muon
+study mlm-muon electra-muon mlm-neighbors electra-neighbors
 study shared-20 both-shared-20 masked-shared-5 filled-shared-5
 study

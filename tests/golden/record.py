@@ -59,10 +59,6 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     "electra-other-than-original": {"generator": {"exclude_original_token": True, "temperature": 1.5}},
     "electra-contrast": {"contrast": {"weight": 1.0}},
     "electra-token-prediction": {"token_prediction": {"masked": 1.0, "filled": 1.0}},
-    "electra-detached": {
-        "generator": {"training": "detached", "tying": "all", "size": 1.0},
-        "token_prediction": {"masked": 1.0},
-    },
     "electra-hard-masking": {"masking": {"strategy": "hard"}},
     "electra-rare-masking": {"masking": {"strategy": "rare"}},
     "electra-length-warmup": {"length_warmup": {"steps": 10, "length": 12}},

@@ -52,11 +52,6 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "--generator.tying none",
     ),
     "--token-prediction.masked 1 --objective mlm": ("token_prediction", "--objective mlm"),
-    "--generator.training detached": ("generator.training detached", "generator.tying embeddings"),
-    "--generator.training detached --generator.tying all --generator.size 1": (
-        "generator.training detached",
-        "--token-prediction.masked 1",
-    ),
     "--contrast.weight 1 --objective mlm": ("contrast.weight", "--objective mlm"),
     "--masking.strategy hard --generator.kind unigram": (
         "masking.strategy hard",

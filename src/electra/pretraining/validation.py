@@ -67,11 +67,6 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
                 f"generator.training {training} needs a network, and generator.kind is {kind}; leave one of them out",
             ),
             (
-                training == "detached" and tying != "all",
-                f"generator.training detached samples from the discriminator's encoder, and generator.tying {tying} gives the "
-                "generator one of its own; use --generator.tying all",
-            ),
-            (
                 training == "frozen" and tying != "none",
                 f"generator.training frozen keeps the generator's weights fixed, and generator.tying {tying} shares them with "
                 "the discriminator, which is trained; use --generator.tying none",
@@ -101,11 +96,6 @@ def check_task(
                 generator.training == "adversarial" and not row.discriminates,
                 f"generator.training adversarial needs a discriminator, and --objective {objective} has none; "
                 "use --objective electra",
-            ),
-            (
-                generator.training == "detached" and not token_prediction.masked,
-                "generator.training detached needs an encoder that learns to predict masked tokens; use "
-                "--token-prediction.masked 1",
             ),
             (
                 copies and "copy" not in uses,

@@ -16,7 +16,6 @@ BOTH = TokenPredictionConfig(masked=2.0, filled=3.0)
 NO_DROPOUT = replace(ENCODER, dropout=0.0, attention_dropout=0.0)
 MASKING = MaskingConfig(fraction=0.25)
 SHARED = GeneratorConfig(size=1.0, tying="all")
-DETACHED = replace(SHARED, training="detached")
 
 
 def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
@@ -29,8 +28,8 @@ def mark(at: MaskedPositions, shape: torch.Size) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "generator",
-    [None, SHARED, DETACHED, GeneratorConfig(kind="unigram")],
-    ids=["own", "shared", "detached", "unigram"],
+    [None, SHARED, GeneratorConfig(kind="unigram")],
+    ids=["own", "shared", "unigram"],
 )
 def test_losses_equal_those_by_hand(generator: GeneratorConfig | None) -> None:
     electra = model(token_prediction=BOTH, masking=MASKING, encoder=NO_DROPOUT, generator=generator).train()
@@ -87,31 +86,6 @@ def test_a_shared_encoder_has_one_head_for_both_predictions() -> None:
     weight = shared.generator.head.dense.weight
     for name in ("generator_loss", "masked_prediction_loss", "filled_prediction_loss"):
         assert torch.autograd.grad(losses[name].sum(), weight, retain_graph=True)[0].any(), name
-
-
-def test_detached_samples_are_those_of_the_encoder_without_gradient() -> None:
-    shared, detached = (
-        model(token_prediction=BOTH, generator=each, masking=MASKING).train() for each in (SHARED, DETACHED)
-    )
-    detached.load_state_dict(shared.state_dict())
-    outputs = []
-    for network in (shared, detached):
-        torch.manual_seed(3)  # dropout
-        outputs.append(network(batch()))
-    theirs, ours = outputs
-    assert torch.equal(ours.corrupted.input_ids, theirs.corrupted.input_ids)
-    assert theirs.corrupted.generated.nll.requires_grad
-    assert not ours.corrupted.generated.nll.requires_grad
-    assert theirs.losses.keys() - ours.losses.keys() == {"generator_loss"}
-    assert float(ours.sums["generator_loss"]) == pytest.approx(float(theirs.sums["generator_loss"]))
-    for name in ours.losses:
-        assert torch.equal(ours.losses[name], theirs.losses[name]), name
-
-
-def test_detached_samples_cost_a_forward_pass() -> None:
-    shared, detached = (model(token_prediction=BOTH, generator=each, masking=MASKING) for each in (SHARED, DETACHED))
-    forward = shared.corruption.cost(40, 10)
-    assert shared.row_flops(40) - detached.row_flops(40) == forward.flops / 2
 
 
 def test_held_out_text_is_not_remasked() -> None:

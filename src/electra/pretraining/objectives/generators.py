@@ -116,21 +116,6 @@ class FrozenSamples(GeneratorSamples):
         generator.requires_grad_(False)
 
 
-class DetachedSamples(GeneratorSamples):
-    """Samples of the discriminator's own encoder with a masked-LM head, computed without gradient.
-
-    The discriminator learns to predict masked tokens in its own forward pass (`TokenPredictionConfig.masked`), which trains
-    the generator too, so the generator needs no backward pass.
-    """
-
-    loss_terms = MappingProxyType({})
-    has_backward = False
-
-    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
-        with torch.no_grad():
-            return super().forward(batch, masked)
-
-
 class AdversarialSamples(GeneratorSamples):
     """Samples of a generator that maximizes the discriminator's loss, by REINFORCE with a learned baseline (Appendix F).
 
@@ -179,6 +164,5 @@ GENERATOR_TRAINING: dict[str, type[GeneratorSamples]] = {
     "mle": GeneratorSamples,
     "adversarial": AdversarialSamples,
     "frozen": FrozenSamples,
-    "detached": DetachedSamples,
 }
 """By `GeneratorConfig.training`."""

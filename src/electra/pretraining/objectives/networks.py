@@ -38,8 +38,7 @@ class GeneratorConfig:
     tying: Literal["none", "embeddings", "all"] = "embeddings"
     """Weights that generator and discriminator share; all requires equal sizes."""
     training: str = choice_field("mle", lookup("electra.pretraining.objectives.generators.GENERATOR_TRAINING"))
-    """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training; detached: no
-    loss of its own, the discriminator's encoder (generator.tying all) learns from its prediction of masked tokens."""
+    """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training."""
     initializer_range: float | None = None
     """Standard deviation of the generator's initial weights; by default the discriminator's."""
     temperature: float = 1.0

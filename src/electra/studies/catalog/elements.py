@@ -18,6 +18,8 @@ def elements(scale: Scale) -> Study:
     masked, filled = TokenPredictionConfig(masked=1.0), TokenPredictionConfig(filled=1.0)
     both = TokenPredictionConfig(masked=1.0, filled=1.0)
     muon = replace(config, optimizer=replace(config.optimizer, kind="muon"))
+    neighbors = replace(config, model=replace(config.model, attention_initializer="neighbors"))
+    muon_neighbors = replace(muon, model=neighbors.model)
     wsd = replace(config, schedule=replace(config.schedule, kind="wsd"))
     unigram = replace(config, generator=replace(config.generator, kind="unigram"))
     variants = {
@@ -42,6 +44,14 @@ def elements(scale: Scale) -> Study:
         },
         "electra-muon": ("ELECTRA, Muon", muon),
         "mlm-muon": ("BERT, Muon", set_objective(muon, "mlm")),
+        "electra-neighbors": ("ELECTRA, attention to neighbors", neighbors),
+        "mlm-neighbors": ("BERT, attention to neighbors", set_objective(neighbors, "mlm")),
+        "electra-muon-neighbors": ("ELECTRA, Muon, attention to neighbors", muon_neighbors),
+        "mlm-muon-neighbors": ("BERT, Muon, attention to neighbors", set_objective(muon_neighbors, "mlm")),
+        "unigram-muon-neighbors": (
+            "ELECTRA, unigram generator, Muon, attention to neighbors",
+            replace(muon_neighbors, generator=unigram.generator),
+        ),
         "electra-wsd": ("ELECTRA, warm-up, stable, decay", wsd),
         "mlm-wsd": ("BERT, warm-up, stable, decay", set_objective(wsd, "mlm")),
     }
