@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.errors import fails, raises
@@ -22,8 +23,14 @@ import electra
 from electra import cli, console
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.evaluation import sentence_batches
-from electra.pretraining.evaluation.minimal_pairs import build_rows, read_minimal_pairs, summarize
+from electra.pretraining.evaluation.minimal_pairs import (
+    build_rows,
+    evaluate_by_frequencies,
+    read_minimal_pairs,
+    summarize,
+)
 from electra.pretraining.evaluation.sentence_scores import SentenceScore, load_scorer
+from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 
 SENTENCES = ["the cat sees mice .", "the dog likes milk . the fox hunts birds .", "mice", "the owl likes the cat ."]
 UNMASKED_PER_MASKED = 3.0  # the preset masks 25 %
@@ -220,6 +227,17 @@ def test_accuracies_equal_those_of_transformers(finished: Path, tmp_path: Path) 
     assert [int(row["pairs"]) for row in rows if row["level"] == "paradigm"] == [3, 3, 3]
     assert float(rows[0]["both"]) == pytest.approx(results["methods"]["both"]["overall"], abs=0.01)
     assert (tmp_path / "out/minimal_pairs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_token_frequencies_prefer_the_sentence_of_frequent_tokens(tmp_path: Path) -> None:
+    tokenizer = Tokenizer((*SPECIAL_TOKENS, "cat", "owl", "sees"), Normalization())
+    unigrams = np.array([0] * len(SPECIAL_TOKENS) + [8, 1, 5])
+    pairs = [("cat sees", "owl sees"), ("owl", "cat"), ("cat sees", "sees cat"), ("cat", "owl owl")]
+    file = tmp_path / "pairs.jsonl"
+    lines = [{"sentence_good": good, "sentence_bad": bad, "UID": str(n)} for n, (good, bad) in enumerate(pairs)]
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    accuracy = evaluate_by_frequencies(read_minimal_pairs([file]), tokenizer, unigrams)
+    assert accuracy == 100 * (1 + 0 + 0.5 + 1) / 4, "better, worse, a tie, better"
 
 
 def test_methods_of_minimal_pairs_are_selected(finished: Path, tmp_path: Path) -> None:

@@ -170,6 +170,8 @@ def test_instruments_run_where_they_are_requested(own: Path, data: Path, glue: P
     assert "- Scored in part: ELECTRA, seed 0; not yet on tags, pairs" in table
     assert record["pairs"]["source"] == str(pairs)
     expected = electra.minimal_pairs(out / "runs/mlm/seed-0", pairs)["methods"]
+    # The bad sentences have the tokens of the good ones in another order.
+    assert record["pairs"]["frequencies"] == float(row["pairs_frequencies"]) == 50.0
     assert record["pairs"]["methods"] == {
         "masked-lm": {"overall": expected["masked-lm"]["overall"], **expected["masked-lm"]["phenomenon"]}
     }

@@ -5,9 +5,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from electra.data.shards import PreparedData
 from electra.finetuning.hub import find_model_directory
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.evaluation.minimal_pairs import evaluate_minimal_pairs, read_minimal_pairs
+from electra.pretraining.evaluation.minimal_pairs import (
+    evaluate_by_frequencies,
+    evaluate_minimal_pairs,
+    read_minimal_pairs,
+)
 from electra.pretraining.evaluation.sentence_scores import load_scorer
 from electra.runtime.setup import RuntimeConfig, start_runtime
 from electra.studies.probing.sentence_vectors import compute_similarity_scores
@@ -50,13 +55,17 @@ def measure_tags(run: Path, config: PretrainConfig, evaluation: EvalConfig) -> d
 
 
 def measure_minimal_pairs(run: Path, config: PretrainConfig, evaluation: EvalConfig) -> dict[str, Any]:
-    """Compute the accuracies of each method on minimal pairs, overall and by phenomenon, in percent."""
+    """Compute accuracies on minimal pairs in percent: of each method, overall and by phenomenon, and of token frequencies."""
+    assert config.data is not None
     pairs = read_minimal_pairs([Path(file) for file in evaluation.minimal_pairs])
     runtime_config = RuntimeConfig(config.runtime.device, "float32", config.runtime.threads)
     with start_runtime(runtime_config) as runtime:
         scorer = load_scorer(run)
         methods = evaluate_minimal_pairs(scorer, pairs, scorer.methods, runtime)["methods"]
-    return {"methods": {name: {"overall": each["overall"], **each["phenomenon"]} for name, each in methods.items()}}
+    return {
+        "methods": {name: {"overall": each["overall"], **each["phenomenon"]} for name, each in methods.items()},
+        "frequencies": evaluate_by_frequencies(pairs, scorer.tokenizer, PreparedData.open(config.data).unigrams),
+    }
 
 
 def measure_similarity(run: Path, config: PretrainConfig, evaluation: EvalConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import Field, FiniteFloat
-from typing_extensions import Required, TypedDict
+from typing_extensions import NotRequired, Required, TypedDict
 
 from electra.errors import RunError
 from electra.finetuning.benchmark.score_table import get_main_score
@@ -57,10 +57,11 @@ class TagsRecord(TypedDict):
 
 
 class PairsRecord(TypedDict):
-    """Accuracies on minimal pairs in percent: by method, `overall` and by phenomenon."""
+    """Accuracies on minimal pairs in percent: by method, `overall` and by phenomenon; of token frequencies overall."""
 
     source: str
     methods: dict[str, dict[str, FiniteFloat]]
+    frequencies: NotRequired[FiniteFloat]
 
 
 class SimilarityRecord(TypedDict):

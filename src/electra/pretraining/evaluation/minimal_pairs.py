@@ -9,11 +9,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int64
+
 from electra.errors import DataError
 from electra.pretraining.evaluation.sentence_scores import Scorer, SentenceScore, score_sentences
 from electra.runtime.setup import Runtime
 from electra.storage import write_atomically
 from electra.text.lines import read_json_records
+from electra.text.tokenizer import Tokenizer
 
 GROUPS = ("field", "phenomenon", "paradigm")
 """Levels at which accuracies are reported, besides the mean over all paradigms."""
@@ -73,6 +77,20 @@ def get_sentence(record: Mapping[str, Any], name: str, place: str) -> str:
     if not isinstance(sentence, str) or not sentence.strip():
         raise DataError("missing-field", f"{place}: {name!r} is missing or not a text")
     return sentence
+
+
+def evaluate_by_frequencies(
+    pairs: Sequence[MinimalPair], tokenizer: Tokenizer, unigrams: Int64[np.ndarray, " V"]
+) -> float:
+    """Compute the accuracy over all of a score without context: the sum of the log frequencies of a sentence's tokens.
+
+    `unigrams` are the tokens' counts in a text; each is raised by one. A model that is not above this accuracy has not shown
+    that it uses a context.
+    """
+    log_frequencies = np.log((unigrams + 1) / (unigrams + 1).sum())
+    encoded = tokenizer.encode_lines([sentence for pair in pairs for sentence in (pair.good, pair.bad)])
+    scores = [SentenceScore(float(log_frequencies[ids].sum()), len(ids)) for ids in encoded]
+    return float(summarize(pairs, scores)["overall"])
 
 
 def evaluate_minimal_pairs(

@@ -202,6 +202,11 @@ def extract_pairs(method: str) -> Number:
     return lambda record: record.get("pairs", {}).get("methods", {}).get(method, {}).get("overall")
 
 
+def extract_frequency_pairs(record: Mapping[str, Any]) -> float | None:
+    """Extract the accuracy on minimal pairs of token frequencies, which use no context."""
+    return record.get("pairs", {}).get("frequencies")
+
+
 def extract_best_pairs(record: Mapping[str, Any]) -> float | None:
     """Extract the highest accuracy on minimal pairs of the methods that the networks have."""
     return max((each["overall"] for each in record.get("pairs", {}).get("methods", {}).values()), default=None)
@@ -229,6 +234,7 @@ def list_columns(tasks: Sequence[str]) -> dict[str, Number]:
         "tags_last": extract_last_tags,
         "tags_layer": extract_tags_layer,
         **{f"pairs_{method.replace('-', '_')}": extract_pairs(method) for method in METHODS},
+        "pairs_frequencies": extract_frequency_pairs,
         "similarity_embeddings": extract_similarity(0),
         "similarity_last": extract_similarity(-1),
     }

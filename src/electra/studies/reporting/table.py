@@ -28,6 +28,7 @@ from electra.studies.reporting.results import (
     extract_embeddings_tags,
     extract_finetuned,
     extract_finetuning_std,
+    extract_frequency_pairs,
     extract_heldout,
     extract_last_probe,
     extract_last_tags,
@@ -156,8 +157,9 @@ def build_pretrained_parts(results: Results) -> Iterator[str]:
     """Yield the sections of minimal pairs and of sentence similarity, where there are any."""
     if results.has("pairs"):
         yield "## Minimal pairs"
-        yield "Accuracy, mean over paradigms; chance is 50:"
-        yield format_table(build_number_rows(results, {method: extract_pairs(method) for method in METHODS}))
+        yield "Accuracy, mean over paradigms; chance is 50. Token frequencies use no context:"
+        columns = {method: extract_pairs(method) for method in METHODS}
+        yield format_table(build_number_rows(results, columns | {"token frequencies": extract_frequency_pairs}))
     if results.has("similarity"):
         yield "## Similarity of frozen sentence vectors, STS-B dev"
         yield "Spearman's correlation of the cosine of mean-pooled hidden states with the similarity given by people:"
