@@ -104,9 +104,10 @@ def test_random_attention_changes_nothing() -> None:
         assert torch.equal(tensor, before[name]), name
 
 
-def test_layers_without_attention_are_rejected() -> None:
+@pytest.mark.parametrize("part", ["layers", "embeddings"])
+def test_architectures_without_attention_or_positions_are_rejected(part: str) -> None:
     encoder = Encoder(SIZES)
-    encoder.layers = nn.ModuleList([nn.Identity()])
+    setattr(encoder, part, nn.ModuleList([nn.Identity()]))
     with raises(
         UsageError, "conflicting-options", "model.attention_initializer neighbors", "model.architecture electra"
     ):
