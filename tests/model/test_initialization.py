@@ -6,13 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 from support.errors import raises
-from support.tiny_models import ENCODER, model
+from support.tiny_models import model
 from torch import Tensor, nn
 
 from electra.errors import UsageError
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.initialization import initialize, initialize_attention
+from electra.presets import tiny
+from electra.pretraining.build import build_spec
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM
+from electra.pretraining.objectives.spec import Vocabulary
+from electra.pretraining.unused_options import find_unused_options
 
 SIZES = EncoderConfig(
     vocab_size=500,
@@ -119,13 +123,32 @@ def test_embeddings_narrower_than_the_number_of_heads_are_rejected() -> None:
         initialize_attention(Encoder(replace(SIZES, embedding_size=4)))
 
 
-def test_both_networks_of_an_objective_attend_to_neighbors() -> None:
-    """The generator is narrower and has an initializer range of its own, which does not replace its initial attention."""
-    sizes = replace(ENCODER, attention_initializer="neighbors")
-    network = model(encoder=sizes, generator=GeneratorConfig(size=0.5, initializer_range=0.2))
+@torch.no_grad()
+@pytest.mark.parametrize("tying", ["embeddings", "none"])
+@pytest.mark.parametrize("hidden_size", [128, 256])
+def test_both_networks_of_an_objective_attend_to_neighbors(hidden_size: int, tying: str) -> None:
+    """A generator narrower than the embeddings reads some of the discriminator's positions, which stay as they are."""
+    sizes = replace(SIZES, hidden_size=hidden_size, dropout=0.0)
+    network = model(encoder=sizes, generator=GeneratorConfig(size=0.25, tying=tying, initializer_range=0.2))
     assert network.generator is not None
-    for encoder in (network.target.network.encoder, network.generator.encoder):
-        first, second = (layer.attention.qkv.weight for layer in encoder.layers)
-        queries_and_keys = slice(0, 2 * encoder.config.hidden_size)
-        assert torch.equal(first[queries_and_keys], second[queries_and_keys])
-        assert not torch.equal(first, second)
+    discriminator, generator = network.target.network.encoder, network.generator.encoder
+    interior = torch.arange(4, 28)
+    for encoder, least in ((discriminator, 0.9), (generator, 0.7)):
+        attention = attention_of_random_tokens(encoder, layer=1)
+        for head, distance in zip(attention, (-1, 1, -2, 2), strict=False):
+            found = head.argmax(-1)[interior] == interior + distance
+            assert float(found.float().mean()) >= least
+        assert float(encoder.embeddings.position.weight.std()) == pytest.approx(0.02, rel=0.02), (
+            "not the generator's range"
+        )
+
+
+def test_initial_weights_replace_the_initial_attention() -> None:
+    """The positions of `--init` are no sinusoids, so that heads of a new generator could not find neighbors by them."""
+    config = replace(tiny(), model=replace(tiny().model, attention_initializer="neighbors"))
+    vocabulary, unigrams = Vocabulary(500, 4, (0, 2, 3, 4)), torch.ones(500, dtype=torch.long)
+    assert build_spec(config, vocabulary, unigrams).main.attention_initializer == "neighbors"
+    continued = replace(config, init="model")
+    assert build_spec(continued, vocabulary, unigrams).main.attention_initializer == "random"
+    (message,) = find_unused_options(["model.attention_initializer"], continued)
+    assert "--init" in message

@@ -1,7 +1,7 @@
 """Initial weights of networks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -59,24 +59,28 @@ NEIGHBOR_LOGIT = 6.0
 weight of that token is about a half among 32 tokens."""
 
 
-def attend_to_neighbors(encoder: Encoder) -> None:
+TRUNCATED_STD = 0.8796
+"""Deviation of a standard normal distribution that is truncated at two deviations."""
+
+
+def attend_to_neighbors(encoders: Sequence[Encoder]) -> None:
     """Let every head of every layer attend to the token at a distance of -1, 1, -2, 2, ...
 
-    Positions become sinusoids. Each head reads frequencies of its own, evenly spread with some jitter, so that the dot product
-    of two positions is large only if they are equal. Its queries are rotated by its distance, as in rotary embeddings (Su et
-    al., 2021); keys are not. Where embeddings are projected, weights apply through the inverse of the projection.
+    Positions become sinusoids with the deviation of the words before their truncation. Each head reads frequencies of its own,
+    evenly spread with some jitter, so that the dot product of two positions is large only if they are equal. Its queries are
+    rotated by its distance, as in rotary embeddings (Su et al., 2021); keys are not. The encoders share their embeddings. The
+    first one determines the frequencies; a head of another one reads a part of those of the same head.
 
     Raises:
         UsageError: the architecture has other layers or embeddings than BERT's, or the embeddings are too small for the number
             of heads.
     """
-    config, embeddings = encoder.config, encoder.embeddings
-    attentions = [module for module in encoder.modules() if isinstance(module, SelfAttention)]
-    heads, head_size = config.num_heads, config.hidden_size // config.num_heads
-    pairs = min(config.embedding_size // heads, head_size) // 2
+    config, embeddings = encoders[0].config, encoders[0].embeddings
+    pairs = min(config.embedding_size // config.num_heads, config.hidden_size // config.num_heads) // 2
+    attentions = [module for module in encoders[0].modules() if isinstance(module, SelfAttention)]
     if not attentions or not pairs or not isinstance(embeddings, Embeddings):
         reason = (
-            f"model.embedding_size {config.embedding_size} has less than two values for each of {heads} heads"
+            f"model.embedding_size {config.embedding_size} has fewer than two values for each of {config.num_heads} heads"
             if attentions and not pairs
             else f"model.architecture {config.architecture} has no self-attention or no position embeddings"
         )
@@ -84,24 +88,47 @@ def attend_to_neighbors(encoder: Encoder) -> None:
             "conflicting-options",
             f"model.attention_initializer neighbors is impossible, because {reason}; use --model.attention-initializer random",
         )
-    frequencies = math.pi * (torch.arange(pairs) + torch.rand(heads, pairs)) / pairs
-    phases = 2 * math.pi * torch.rand(heads * pairs)
+    frequencies = math.pi * (torch.arange(pairs) + torch.rand(config.num_heads, pairs)) / pairs
+    phases = 2 * math.pi * torch.rand(config.num_heads * pairs)
     position = embeddings.position.weight.data
     angles = torch.arange(len(position))[:, None] * frequencies.flatten() + phases
     waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-    std = config.embedding_initializer_range or config.initializer_range
+    std = embeddings.word.weight.data.std() / TRUNCATED_STD
     position[:, : waves.shape[1]] = math.sqrt(2) * std * waves  # a wave has a deviation of 1 / sqrt(2)
-    scale = (NEIGHBOR_LOGIT * math.sqrt(head_size) / pairs) ** 0.5
-    queries, keys = torch.zeros(2, heads, head_size, config.embedding_size)
-    for head, distance in enumerate(list_distances(heads)):
-        block = slice(2 * pairs * head, 2 * pairs * (head + 1))
-        queries[head, : 2 * pairs, block] = scale * build_rotation(distance * frequencies[head])
-        keys[head, : 2 * pairs, block] = scale * torch.eye(2 * pairs)
+    for encoder in encoders:
+        rotate_queries(encoder, frequencies)
+
+
+def rotate_queries(encoder: Encoder, frequencies: Float[Tensor, "N P"]) -> None:
+    """Set queries and keys of all layers for positions whose pair p of block n has the frequency `frequencies[n, p]`.
+
+    A block is 2 P values of an embedding. A projection to at least as many values as the embedding has is inverted. One to
+    fewer values is set to copy the pairs that are read, which are at most half of its outputs.
+    """
+    config = encoder.config
+    blocks, pairs = frequencies.shape
+    head_size = config.hidden_size // config.num_heads
+    narrow = config.hidden_size < config.embedding_size
+    number = max(1, min(pairs, head_size // (4 if narrow else 2)))
+    read = torch.arange(number) * pairs // number  # evenly spread
+    scale = (NEIGHBOR_LOGIT * math.sqrt(head_size) / number) ** 0.5
+    queries, keys = torch.zeros(2, config.num_heads, head_size, config.embedding_size)
+    copies = torch.zeros(config.num_heads, 2 * number, config.embedding_size)
+    for head, distance in enumerate(list_distances(config.num_heads)):
+        block = head % blocks
+        values = (2 * (block * pairs + read)[:, None] + torch.arange(2)).flatten()
+        copies[head, torch.arange(2 * number), values] = 1.0
+        queries[head, : 2 * number] = scale * build_rotation(distance * frequencies[block, read]) @ copies[head]
+        keys[head, : 2 * number] = scale * copies[head]
     weights = torch.cat([queries.flatten(0, 1), keys.flatten(0, 1)])
     if isinstance(encoder.project, nn.Linear):
-        weights = weights @ torch.linalg.pinv(encoder.project.weight.data)
-    for attention in attentions:
-        attention.qkv.weight.data[: len(weights)] = weights
+        projection = encoder.project.weight.data
+        if narrow:
+            projection[: copies.shape[0] * copies.shape[1]] = copies.flatten(0, 1)
+        weights = weights @ torch.linalg.pinv(projection)
+    for attention in encoder.modules():
+        if isinstance(attention, SelfAttention):
+            attention.qkv.weight.data[: len(weights)] = weights
 
 
 def list_distances(heads: int) -> list[int]:
@@ -116,15 +143,18 @@ def build_rotation(angles: Float[Tensor, " P"]) -> Float[Tensor, "R R"]:
     return torch.block_diag(*blocks)
 
 
-ATTENTION_INITIALIZERS: dict[str, Callable[[Encoder], None]] = {
-    "random": lambda encoder: None,
+ATTENTION_INITIALIZERS: dict[str, Callable[[Sequence[Encoder]], None]] = {
+    "random": lambda encoders: None,
     "neighbors": attend_to_neighbors,
 }
-"""By `EncoderConfig.attention_initializer`: what is done after `initialize`."""
+"""By `EncoderConfig.attention_initializer`: what is done after `initialize` with encoders that share their embeddings."""
 
 
 def initialize_attention(module: nn.Module) -> None:
-    """Apply the attention initializer of every encoder in `module`."""
+    """Apply the attention initializer of the encoders in `module`, the first encoder with certain embeddings first."""
+    sharing: dict[nn.Module, list[Encoder]] = {}
     for encoder in module.modules():
         if isinstance(encoder, Encoder):
-            ATTENTION_INITIALIZERS[encoder.config.attention_initializer](encoder)
+            sharing.setdefault(encoder.embeddings, []).append(encoder)
+    for encoders in sharing.values():
+        ATTENTION_INITIALIZERS[encoders[0].config.attention_initializer](encoders)

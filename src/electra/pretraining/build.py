@@ -57,9 +57,12 @@ def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[T
     objective = OBJECTIVES[config.objective]
     if config.loss_weight is not None and objective.has_generator:  # relative to the generator's loss
         objective = replace(objective, weight=config.loss_weight)
+    main = replace(config.model, vocab_size=vocabulary.size)
+    if config.init:  # its positions replace those that an attention initializer needs
+        main = replace(main, attention_initializer="random")
     return ObjectiveSpec(
         objective,
-        replace(config.model, vocab_size=vocabulary.size),
+        main,
         resolve_generator(config),
         config.masking,
         vocabulary,
