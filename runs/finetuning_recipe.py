@@ -73,7 +73,7 @@ def main() -> None:
         data = options.out / f"glue-{rows}"
         cut_glue(options.glue, data, rows)
         for run, task, rate, epochs, decay in itertools.product(options.runs, FOLDERS, RATES, EPOCHS, DECAYS):
-            key = (run.name, task, str(rows), f"{rate:g}", f"{epochs:g}", f"{decay:g}")
+            key = (str(run), task, str(rows), f"{rate:g}", f"{epochs:g}", f"{decay:g}")
             if key in found:
                 continue
             out = options.out / "run"

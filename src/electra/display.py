@@ -44,7 +44,7 @@ def show_minimal_pairs(results: Mapping[str, Any], options: Mapping[str, Any]) -
     ties = [str(results["methods"][method]["ties"]) for method in methods]
     show_rows([["accuracy in % (chance 50)", "pairs", *methods], *rows, ["ties", "", *ties]])
     paradigms = format_count(results["paradigms"], "paradigm")
-    console.print(f"{results['pairs']:,} minimal pairs of {paradigms}", markup=False)
+    console.print(f"{format_count(results['pairs'], 'minimal pair')} of {paradigms}", markup=False)
 
 
 def show_score(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:

@@ -246,6 +246,7 @@ def test_methods_of_minimal_pairs_are_selected(finished: Path, tmp_path: Path) -
     whole = electra.minimal_pairs(finished, pairs)
     part = electra.minimal_pairs(finished, pairs, methods="both", mask_fraction=0.25)
     assert part["methods"] == {"both": whole["methods"]["both"]}
+    assert electra.minimal_pairs(finished, [pairs, pairs])["pairs"] == whole["pairs"], "named twice, read once"
     fails(["minimal-pairs", finished, pairs, "--methods", "plain"], "unknown-choice", "--methods", "masked-lm")
     with raises(UsageError, "unknown-choice", "--methods", "masked-lm"):
         electra.minimal_pairs(finished, pairs, methods="plain")
@@ -277,8 +278,10 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
         (tmp_path / folder / "a.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}')
     with raises(DataError, "same-name", tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl", "UID"):
         electra.minimal_pairs(finished, [tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl"])
-    with raises(UsageError, "no-files"):
-        electra.minimal_pairs(finished, [])
+    for nothing in ([], "", [""]):
+        with raises(UsageError, "no-files"):
+            electra.minimal_pairs(finished, nothing)
+    fails(["minimal-pairs", finished, "hf://owner/pairs"], "hub-not-allowed", "FILES", "owner/pairs")
     fails(["minimal-pairs", finished], "missing-option", "FILES", "minimal-pairs --help")
     fails(["minimal-pairs", finished, tmp_path / "empty.jsonl", "--data", "d"], "unknown-option", "--data")
     fails(["minimal-pairs", finished, tmp_path / "empty.jsonl", "--out", ""], "empty-option", "--out")

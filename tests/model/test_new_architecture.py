@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import electra
 from electra.errors import ModelError, UsageError
 from electra.model.architecture import ARCHITECTURES, ELECTRA, Architecture, EncoderOptions
-from electra.model.checkpoints import load_pretrained
+from electra.model.checkpoints import load_pretrained, to_hf
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.flops import encoder_flops
 from electra.model.hf_config import load_config
@@ -209,6 +209,15 @@ def test_pretraining_with_other_embeddings_layers_and_final_norm(
 
 
 @torch.no_grad()
+def test_parameters_without_a_name_are_not_left_out(windowed: EncoderConfig, tmp_path: Path, monkeypatch) -> None:
+    row = ARCHITECTURES[windowed.architecture]
+    names = {ours: theirs for ours, theirs in row.encoder_weights.items() if not ours.startswith("final")}
+    monkeypatch.setitem(ARCHITECTURES, windowed.architecture, replace(row, encoder_weights=names))
+    state = {f"encoder.{name}": tensor for name, tensor in Encoder(windowed).state_dict().items()}
+    with pytest.raises(ValueError, match=r"lacks encoder\.final"):
+        to_hf(state, windowed, "none")
+
+
 def test_final_module_is_applied_in_both_layouts(windowed: EncoderConfig) -> None:
     encoder = Encoder(windowed).eval()
     nn.init.uniform_(encoder.final.weight)

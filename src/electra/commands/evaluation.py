@@ -105,8 +105,12 @@ def minimal_pairs(
     )
 
     check_local({"MODEL": model, "--out": out})
-    if not (paths := [Path(file) for file in list_sources(files)]):
+    named = list(dict.fromkeys(list_sources(files)))  # a file that is named twice is read once
+    if not all(map(str, named)) or not named:
         raise UsageError("no-files", "no file of minimal pairs is given; name at least one, as in blimp/*.jsonl")
+    for file in named:
+        check_local({"FILES": file})
+    paths = [Path(file) for file in named]
     directory = None if out is None else check_output_path(out)
     if directory is not None:
         check_writable(directory)

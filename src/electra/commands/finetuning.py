@@ -25,8 +25,8 @@ def finetune(
     """Fine-tune an encoder on a task by the paper's protocol and score it. Called again with the same `out`, it resumes.
 
     Args:
-        task: Name of the task, a key of `electra.finetuning.registry.TASKS`, such as sst2, squad2 or chunk; table and tagging
-            read files of your own.
+        task: A task of GLUE (cola to ax, or WNLI by candidate antecedents), question answering (squad1, squad2, mrqa), tagging
+            (chunk, ner, pos), or a task over files of your own (table, tagging).
         model: Hugging Face ELECTRA directory, run directory, or hub name.
         out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.

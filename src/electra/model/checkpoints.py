@@ -51,9 +51,15 @@ def map_hf_names(config: EncoderConfig, head: str) -> dict[str, tuple[str, ...]]
 
 
 def to_hf(state: Mapping[str, Tensor], config: EncoderConfig, head: str) -> dict[str, Tensor]:
-    """Convert the parameters of our network (`encoder.…`, `head.…`) to Hugging Face's names."""
-    weights = {}
-    for ours, theirs in map_hf_names(config, head).items():
+    """Convert the parameters of our network (`encoder.…`, `head.…`) to Hugging Face's names.
+
+    Raises:
+        ValueError: the architecture has no name for a parameter of the encoder, so that a directory would lack it.
+    """
+    weights, names = {}, map_hf_names(config, head)
+    if unnamed := [name for name in state if name.startswith("encoder.") and name not in names]:
+        raise ValueError(f"Architecture.encoder_weights of {config.architecture} lacks {', '.join(unnamed)}")
+    for ours, theirs in names.items():
         for name, part in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
             weights[name] = part.contiguous()
     return weights
@@ -206,7 +212,7 @@ def find_pretraining_heads(directory: Path, kinds: Collection[str] = PRETRAINING
     architecture = ARCHITECTURES[load_config(directory).architecture]
     return {
         head
-        for head in kinds
+        for head in kinds & architecture.classes.keys()
         if any(
             architecture.rename_weight(name).startswith(get_head_prefix(architecture.classes[head])) for name in names
         )

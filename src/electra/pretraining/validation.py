@@ -104,11 +104,11 @@ def check_task(
             ),
             (
                 contrast.weight > 0 and "contrast" not in uses,
-                f"contrast.weight needs a discriminator, and --objective {objective} has none; use --objective electra",
+                f"contrast.weight has no effect on the target of --objective {objective}; use --objective electra",
             ),
             (
                 token_prediction.any and "token_prediction" not in uses,
-                f"token_prediction needs a discriminator, and --objective {objective} has none; use --objective electra",
+                f"token_prediction has no effect on the target of --objective {objective}; use --objective electra",
             ),
             (
                 needs_losses and has_generator and not has_generator_network(objective, generator),

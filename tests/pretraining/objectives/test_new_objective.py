@@ -254,8 +254,9 @@ def test_target_with_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.
 def test_initial_model_with_another_kind_of_head_is_refused(tmp_path: Path) -> None:
     save_pretrained(tmp_path, model().target.network.state_dict(), ENCODER, "replaced-token", PAD)
     check_network(tmp_path, "replaced-token")
-    with raises(ModelError, "other-head", tmp_path, "replaced-token", "token-classification"):
-        check_network(tmp_path, "token-classification")
+    for other in ("token-classification", "head-of-another-architecture"):
+        with raises(ModelError, "other-head", tmp_path, "replaced-token", other):
+            check_network(tmp_path, other)
 
 
 def test_options_that_a_target_does_not_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Generators that are masked language models: trained by maximum likelihood or adversarially, or not trained themselves."""
+"""Generators that are masked language models: trained by maximum likelihood or adversarially, or frozen."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
