@@ -121,6 +121,8 @@ def test_architectures_without_attention_or_positions_are_rejected(part: str) ->
 def test_embeddings_narrower_than_the_number_of_heads_are_rejected() -> None:
     with raises(UsageError, "conflicting-options", "model.embedding_size 4", 4):
         initialize_attention(Encoder(replace(SIZES, embedding_size=4)))
+    with raises(UsageError, "conflicting-options", "model.attention_initializer neighbors"):
+        model(encoder=SIZES, generator=GeneratorConfig(size=1 / 32, heads=1.0))  # heads of one value
 
 
 @torch.no_grad()

@@ -76,11 +76,12 @@ def attend_to_neighbors(encoders: Sequence[Encoder]) -> None:
             of heads.
     """
     config, embeddings = encoders[0].config, encoders[0].embeddings
-    pairs = min(config.embedding_size // config.num_heads, config.hidden_size // config.num_heads) // 2
+    head_sizes = [each.config.hidden_size // each.config.num_heads for each in encoders]
+    pairs = 0 if min(head_sizes) < 2 else min(config.embedding_size // config.num_heads, head_sizes[0]) // 2
     attentions = [module for module in encoders[0].modules() if isinstance(module, SelfAttention)]
     if not attentions or not pairs or not isinstance(embeddings, Embeddings):
         reason = (
-            f"model.embedding_size {config.embedding_size} has fewer than two values for each of {config.num_heads} heads"
+            f"each of {config.num_heads} heads needs two values, also of model.embedding_size {config.embedding_size}"
             if attentions and not pairs
             else f"model.architecture {config.architecture} has no self-attention or no position embeddings"
         )
