@@ -11,7 +11,7 @@ from dataclasses import replace
 from electra.config.checks import check_choice
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.train.config import TrainingConfig
 from electra.train.optimizer import OptimizerConfig

@@ -15,11 +15,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.data.batch import Batch
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 
 METHODS: dict[str, dict[str, Any]] = {
     "adversarial": {"generator": GeneratorConfig(training="adversarial")},

@@ -15,7 +15,7 @@ from electra.errors import RunError, UsageError
 from electra.presets import tiny
 from electra.pretraining import execution
 from electra.pretraining.execution import resolve_micro_batch_size
-from electra.pretraining.objectives.masking import MaskedPositions
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.runtime.setup import Runtime
 from electra.train.checkpoint import Checkpoints, seal

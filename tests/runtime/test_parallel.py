@@ -18,9 +18,9 @@ import electra
 from electra.errors import UsageError
 from electra.presets import PRESETS, tiny
 from electra.pretraining.execution import resolve_micro_batch_size
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.runtime.setup import Runtime
 from electra.train.metrics_log import read_metrics
 

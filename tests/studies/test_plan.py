@@ -10,7 +10,7 @@ from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
-from electra.pretraining.objectives.masking import count_masked
+from electra.pretraining.objectives.corruptions.masking import count_masked
 from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.compute import (

@@ -9,7 +9,7 @@ from torch import nn
 
 from electra.data.batch import Batch
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.masking import (
+from electra.pretraining.objectives.corruptions.masking import (
     MaskedPositions,
     MaskingConfig,
     count_masked,
@@ -19,7 +19,7 @@ from electra.pretraining.objectives.masking import (
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
-from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.seeding import Stream, derive_row_keys
 from electra.train.checkpoint import Checkpoints
 from electra.train.optimizer import OptimizerConfig, build_optimizer

@@ -11,11 +11,11 @@ from electra.data.loader import LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.validation import check_generator, check_procedure, check_task
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig

@@ -8,10 +8,10 @@ from electra.data.shards import PreparedData
 from electra.errors import UsageError
 from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import count_masked_in_row
+from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
-from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.train.checkpoint import TrainingState
 
 log = logging.getLogger(__name__)

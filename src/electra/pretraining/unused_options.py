@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking_strategies import MASKING
+from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, TARGETS
 from electra.train.schedule import SCHEDULES
 

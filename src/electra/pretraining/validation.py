@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from electra.config.checks import check_choice, join_choices
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.generators import GENERATOR_TRAINING
-from electra.pretraining.objectives.masking import MaskingConfig
-from electra.pretraining.objectives.masking_strategies import MASKING
+from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES, TARGETS, has_generator_network
-from electra.pretraining.objectives.targets import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from electra.pretraining.objectives.model import ForwardOutput
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.targets import ContrastConfig
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig
 
 
 def policy_and_baseline(output: ForwardOutput) -> Tensor:

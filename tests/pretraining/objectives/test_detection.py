@@ -4,7 +4,11 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
-from electra.pretraining.objectives.detection_metrics import compute_auc, compute_detection_metrics, compute_histogram
+from electra.pretraining.objectives.targets.detection_metrics import (
+    compute_auc,
+    compute_detection_metrics,
+    compute_histogram,
+)
 
 
 @pytest.mark.parametrize("shift", [-2.0, 0.0, 1.5])

@@ -7,8 +7,8 @@ from support.errors import raises
 from support.tiny_models import CLS, MASK, PAD, SEP, SPECIAL, batch, choose, redraw
 
 from electra.errors import UsageError
-from electra.pretraining.objectives.corruption import mask_for_generator, mask_like_bert
-from electra.pretraining.objectives.masking import (
+from electra.pretraining.objectives.corruptions.corruption import mask_for_generator, mask_like_bert
+from electra.pretraining.objectives.corruptions.masking import (
     MaskedPositions,
     MaskingConfig,
     count_masked,

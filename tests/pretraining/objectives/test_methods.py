@@ -10,11 +10,11 @@ from scipy.stats import chisquare
 from support.tiny_models import ENCODER, MASK, PAD, SPECIAL, VOCAB, batch, model
 
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.all_tokens import AllTokensPrediction, compute_copy_log_p
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import ForwardOutput, PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
-from electra.pretraining.objectives.targets import ContrastConfig
+from electra.pretraining.objectives.targets.all_tokens import AllTokensPrediction, compute_copy_log_p
+from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig
 
 
 def run_seeded(electra: PretrainingModel, inputs) -> tuple[ForwardOutput, torch.Tensor]:

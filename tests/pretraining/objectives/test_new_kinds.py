@@ -16,10 +16,10 @@ from electra.errors import UsageError
 from electra.model.flops import Cost
 from electra.presets import tiny
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
-from electra.pretraining.objectives.generators import GENERATOR_TRAINING, GeneratorSamples, SampleSettings
-from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
-from electra.pretraining.objectives.masking_strategies import MASKING, MaskingKind, MaskingStrategy
+from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, Corruption, compute_ratio
+from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples, SampleSettings
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, write_samples
+from electra.pretraining.objectives.corruptions.masking_strategies import MASKING, MaskingKind, MaskingStrategy
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM, build_generator
 from electra.pretraining.objectives.spec import GENERATORS, GeneratorKind, Main, ObjectiveSpec
 from electra.pretraining.unused_options import find_unused_options

@@ -18,8 +18,8 @@ from electra.errors import ModelError, UsageError
 from electra.model.checkpoints import find_pretraining_heads, save_pretrained
 from electra.model.flops import Cost, discriminator_parts
 from electra.presets import tiny
-from electra.pretraining.objectives.corruption import CorruptedBatch, Corruption, compute_ratio
-from electra.pretraining.objectives.masking import MaskedPositions, write_tokens
+from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, Corruption, compute_ratio
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import LossTerm, Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
 from electra.pretraining.objectives.spec import (
@@ -33,13 +33,12 @@ from electra.pretraining.objectives.spec import (
     ObjectiveSpec,
     TargetKind,
 )
-from electra.pretraining.objectives.targets import (
+from electra.pretraining.objectives.targets.replaced_tokens import (
     ContrastConfig,
-    Prediction,
     ReplacedTokenDetection,
-    Target,
     TokenPredictionConfig,
 )
+from electra.pretraining.objectives.targets.target import Prediction, Target
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_network, find_main_directory
 from electra.train.metrics_log import read_metrics

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import chisquare
 from support.tiny_models import MASK, batch, model, redraw
 
-from electra.pretraining.objectives.masking import MaskingConfig, sample_positions
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig, sample_positions
 from electra.seeding import Stream, derive_row_keys
 
 

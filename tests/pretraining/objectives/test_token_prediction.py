@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from support.tiny_models import ENCODER, MASK, batch, choose, model
 
 from electra.model.flops import masked_lm_head_flops
-from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, count_masked_in_row
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, count_masked_in_row
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.targets import TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import TokenPredictionConfig
 
 BOTH = TokenPredictionConfig(masked=2.0, filled=3.0)
 NO_DROPOUT = replace(ENCODER, dropout=0.0, attention_dropout=0.0)

@@ -8,9 +8,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from electra.data.batch import Batch
-from electra.pretraining.objectives.detection_metrics import compute_auc, compute_histogram
-from electra.pretraining.objectives.masking import mark_real_tokens
+from electra.pretraining.objectives.corruptions.masking import mark_real_tokens
 from electra.pretraining.objectives.model import PretrainingModel
+from electra.pretraining.objectives.targets.detection_metrics import compute_auc, compute_histogram
 from electra.runtime.setup import Runtime
 
 

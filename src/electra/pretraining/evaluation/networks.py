@@ -10,7 +10,7 @@ from electra.model.checkpoints import find_pretraining_heads, load_pretrained
 from electra.model.hf_config import load_config
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import compute_unmasked_per_masked
-from electra.pretraining.objectives.masking import MaskingConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, has_generator_network
 from electra.pretraining.run_directory import RunDirectory

@@ -11,19 +11,19 @@ from electra.data.batch import Batch
 from electra.external import format_count
 from electra.model.flops import Cost
 from electra.model.initialization import initialize, initialize_attention
-from electra.pretraining.objectives.corruption import CorruptedBatch
-from electra.pretraining.objectives.masking import (
+from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch
+from electra.pretraining.objectives.corruptions.masking import (
     MaskedPositions,
     count_masked,
     count_masked_in_row,
     mark_maskable_tokens,
     sample_positions,
 )
-from electra.pretraining.objectives.masking_strategies import MASKING
+from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.metrics import LossTerm, build_losses, merge, sum_losses
 from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
-from electra.pretraining.objectives.targets import Prediction
+from electra.pretraining.objectives.targets.target import Prediction
 from electra.seeding import Draw
 
 GENERATOR_PREFIX = "corruption"

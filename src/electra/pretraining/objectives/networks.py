@@ -37,7 +37,9 @@ class GeneratorConfig:
     """Multiplier of the feed-forward size; by default generator.size."""
     tying: Literal["none", "embeddings", "all"] = "embeddings"
     """Weights that generator and discriminator share; all requires equal sizes."""
-    training: str = choice_field("mle", lookup("electra.pretraining.objectives.generators.GENERATOR_TRAINING"))
+    training: str = choice_field(
+        "mle", lookup("electra.pretraining.objectives.corruptions.generators.GENERATOR_TRAINING")
+    )
     """mle: maximum likelihood; adversarial: maximize the discriminator's loss (Appendix F); frozen: no training."""
     initializer_range: float | None = None
     """Standard deviation of the generator's initial weights; by default the discriminator's."""

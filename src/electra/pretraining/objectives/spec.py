@@ -13,10 +13,14 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from electra.model.encoder import EncoderConfig
-from electra.pretraining.objectives.all_tokens import AllTokensPrediction
-from electra.pretraining.objectives.corruption import Corruption, FrequencySamples, MaskTokens, compute_frequencies
-from electra.pretraining.objectives.generators import GENERATOR_TRAINING, SampleSettings
-from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig
+from electra.pretraining.objectives.corruptions.corruption import (
+    Corruption,
+    FrequencySamples,
+    MaskTokens,
+    compute_frequencies,
+)
+from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, SampleSettings
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig
 from electra.pretraining.objectives.metrics import (
     ALL_TOKENS_METRICS,
     COMMON_METRICS,
@@ -26,13 +30,14 @@ from electra.pretraining.objectives.metrics import (
     Metric,
 )
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
-from electra.pretraining.objectives.targets import (
+from electra.pretraining.objectives.targets.all_tokens import AllTokensPrediction
+from electra.pretraining.objectives.targets.masked_tokens import MaskedTokenPrediction
+from electra.pretraining.objectives.targets.replaced_tokens import (
     ContrastConfig,
-    MaskedTokenPrediction,
     ReplacedTokenDetection,
-    Target,
     TokenPredictionConfig,
 )
+from electra.pretraining.objectives.targets.target import Target
 from electra.text.coverage import MAX_UNKNOWN
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from electra.plotting import Axes, Figure, Patch
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
-from electra.pretraining.objectives.detection_metrics import BINS, WIDTH
 from electra.pretraining.objectives.metrics import Metric
+from electra.pretraining.objectives.targets.detection_metrics import BINS, WIDTH
 
 REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
 Rows = Sequence[Mapping[str, Any]]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from electra.pretraining.objectives.targets import TokenPredictionConfig
+from electra.pretraining.objectives.targets.replaced_tokens import TokenPredictionConfig
 from electra.studies.catalog.variants import BERT, ELECTRA, compute_budget_flops, set_full_size, set_objective
 from electra.studies.scales import Scale
 from electra.studies.study import Study, Variant

@@ -7,7 +7,7 @@ from torch import nn
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.masking import count_masked_in_row
+from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
 
 
 def count_costs(config: PretrainConfig) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from electra.data.batch import Batch
 from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.objectives.chunked_softmax import TokenScores
-from electra.pretraining.objectives.corruption import CorruptedBatch, compute_ratio
-from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens
+from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, compute_ratio
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, mark_real_tokens
 from electra.pretraining.objectives.networks import MaskedLM
-from electra.pretraining.objectives.targets import Prediction, Target
+from electra.pretraining.objectives.targets.target import Prediction, Target
 
 
 class AllTokensPrediction(Target):

@@ -29,7 +29,9 @@ class MaskingConfig:
     """Objective mlm: share of the masked positions that become [MASK]."""
     mlm_random: float = 0.1
     """Objective mlm: share of the masked positions that become a random token; the rest keep the original token."""
-    strategy: str = choice_field("uniform", lookup("electra.pretraining.objectives.masking_strategies.MASKING"))
+    strategy: str = choice_field(
+        "uniform", lookup("electra.pretraining.objectives.corruptions.masking_strategies.MASKING")
+    )
     """uniform; or (Appendix H) rare: tokens that are rare in the corpus are masked more often; hard: tokens for which a small
     network, trained jointly, predicts a high loss."""
     rarity: float = 0.5

@@ -1,10 +1,7 @@
-"""Targets: predictions from a corrupted batch, with losses, metrics and FLOPs."""
+"""Replaced token detection, with the tasks that can share its forward pass."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,17 +10,15 @@ from torch import Tensor, nn
 
 from electra.config.checks import check_range
 from electra.data.batch import Batch
-from electra.model.flops import Cost, discriminator_parts, masked_lm_head_flops, masked_lm_parts
-from electra.pretraining.objectives.corruption import (
+from electra.model.flops import Cost, discriminator_parts, masked_lm_head_flops
+from electra.pretraining.objectives.corruptions.corruption import (
     CorruptedBatch,
-    compute_accuracy_without_unk,
-    compute_ratio,
-    sum_without_unk,
 )
-from electra.pretraining.objectives.detection_metrics import compute_detection_metrics, compute_histogram
-from electra.pretraining.objectives.masking import MaskedPositions, mark_real_tokens, write_tokens
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, mark_real_tokens, write_tokens
 from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives.targets.detection_metrics import compute_detection_metrics, compute_histogram
+from electra.pretraining.objectives.targets.target import Prediction, Target
 
 
 @dataclass(frozen=True)
@@ -65,63 +60,6 @@ class TokenPredictionConfig:
     def any(self) -> bool:
         """Whether the discriminator predicts tokens."""
         return self.masked > 0 or self.filled > 0
-
-
-class Prediction(NamedTuple):
-    """Output of a target for one batch."""
-
-    logits: Float[Tensor, "B L"] | None
-    """A discriminator's logits; None for predictions over the vocabulary, whose logits are not stored."""
-    losses: dict[str, Tensor]
-    """By name, one value per position or sequence, 0 where unscored."""
-    sums: dict[str, Tensor]
-    """Sums for `metrics`."""
-
-
-class Target(nn.Module, ABC):
-    """The network that reads the corrupted batch, and its loss."""
-
-    head: str
-    """Kind of the network's head, a key of `electra.model.architecture.Architecture.classes`."""
-    directory: str = "discriminator"
-    """Name of the network's directory in a run. `electra finetune --model RUN` finds discriminator and masked_lm; a network
-    with another name is given as RUN/NAME."""
-    network: Discriminator | MaskedLM
-    loss_name: str
-    """Name of its loss, whose positions and weight `Objective` defines."""
-    loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
-    """Its other losses."""
-    detects_replacements: bool = False
-    """Whether its logits classify every token of the input as replaced or original, with the metrics, figures and adversarial
-    generators of a discriminator."""
-    uses: frozenset[str] = frozenset()
-    """Options that it reads: copy, contrast, token_prediction. The others are refused or have no effect."""
-
-    @property
-    def other_heads(self) -> dict[str, nn.Module]:
-        """Networks with the same encoder and other heads, by kind of head; they are saved in the same directory."""
-        return {}
-
-    def share_head(self, generator: MaskedLM) -> None:
-        """Predict tokens with the generator's head, which has the same encoder (`generator.tying all`)."""
-
-    def change_input(
-        self, batch: Batch, corrupted: CorruptedBatch, sample_others: Callable[[], MaskedPositions]
-    ) -> CorruptedBatch:
-        """Change the input in training; `sample_others` samples other random positions, as many as are masked."""
-        return corrupted
-
-    def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        """Metrics other than the losses; `scored` is the number of scored positions."""
-        return {}
-
-    @abstractmethod
-    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
-        """Predict from the corrupted batch; `at` are the scored positions, None for all tokens."""
-
-    @abstractmethod
-    def cost(self, length: int, predictions: int) -> Cost:
-        """FLOPs of one row with `predictions` masked positions."""
 
 
 class ReplacedTokenDetection(Target):
@@ -223,39 +161,3 @@ class ReplacedTokenDetection(Target):
             tasks = (self.token_prediction.masked > 0) + (self.token_prediction.filled > 0)
             parts["masked-LM head"] = tasks * predictions * masked_lm_head_flops(config)
         return Cost(parts)
-
-
-class MaskedTokenPrediction(Target):
-    """Prediction of the original tokens at the masked positions."""
-
-    head = "masked-lm"
-    directory = "masked_lm"
-    network: MaskedLM
-    loss_name = "mlm_loss"
-
-    def __init__(self, network: MaskedLM, unk_id: int | None = None) -> None:
-        super().__init__()
-        self.network = network
-        self.unk_id = unk_id
-        """Id of [UNK] if the accuracy without it is reported too."""
-
-    def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
-        assert at is not None
-        original = batch.input_ids.gather(1, at.positions)
-        inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask, at.positions)
-        _, scores = self.network(*inputs, targets=original)
-        loss = scores.nll * at.used
-        correct = scores.correct & at.used
-        sums = {"prediction_correct": correct.sum()}
-        return Prediction(
-            None, {self.loss_name: loss}, sums | sum_without_unk(self.unk_id, "mlm", original, correct, at.used)
-        )
-
-    def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        return {
-            "mlm_accuracy": compute_ratio(sums["prediction_correct"], scored),
-            **compute_accuracy_without_unk(sums, "mlm"),
-        }
-
-    def cost(self, length: int, predictions: int) -> Cost:
-        return Cost(masked_lm_parts(self.network.config, length, predictions))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import Cost
-from electra.pretraining.objectives.masking import MaskedPositions
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions
 from electra.pretraining.objectives.spec import ObjectiveSpec
 
 

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from electra.data.batch import Batch
 from electra.model.flops import Cost
-from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples, write_tokens
+from electra.pretraining.objectives.corruptions.masking import (
+    MaskedPositions,
+    MaskingConfig,
+    write_samples,
+    write_tokens,
+)
 from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.sampling import sample_tokens

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from electra.data.batch import Batch
 from electra.model.flops import Cost, masked_lm_parts
-from electra.pretraining.objectives.corruption import (
+from electra.pretraining.objectives.corruptions.corruption import (
     CorruptedBatch,
     Corruption,
     GeneratorLoss,
@@ -20,7 +20,7 @@ from electra.pretraining.objectives.corruption import (
     mask_for_generator,
     sum_without_unk,
 )
-from electra.pretraining.objectives.masking import MaskedPositions, MaskingConfig, write_samples
+from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.sampling import Sampling

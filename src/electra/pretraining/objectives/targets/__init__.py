@@ -1,0 +1,1 @@
+"""Targets: predictions from a corrupted batch, with losses, metrics and FLOPs."""
