@@ -1,6 +1,7 @@
 """Running a study: its files, failing variants, and interruptions."""
 
 import csv
+import hashlib
 import json
 import os
 import re
@@ -168,7 +169,8 @@ def test_instruments_run_where_they_are_requested(own: Path, data: Path, glue: P
     assert given == [found["layers"][i] for i in (0, found["layer"], -1)] + [found["layer"]]
     assert rows_of(out)["electra", 0]["status"] == "scored in part"
     assert "- Scored in part: ELECTRA, seed 0; not yet on tags, pairs" in table
-    assert record["pairs"]["source"] == str(pairs)
+    checksum = hashlib.sha256(hashlib.sha256(pairs.read_bytes()).digest()).hexdigest()[:16]
+    assert record["pairs"]["source"] == f"pairs.jsonl (SHA-256 {checksum})"
     expected = electra.minimal_pairs(out / "runs/mlm/seed-0", pairs)["methods"]
     # The bad sentences have the tokens of the good ones in another order.
     assert record["pairs"]["frequencies"] == float(row["pairs_frequencies"]) == 50.0
@@ -182,18 +184,31 @@ def test_instruments_run_where_they_are_requested(own: Path, data: Path, glue: P
         record["similarity"]["layers"][layer] for layer in (0, -1)
     ]
     assert "| Tags |  | " in table
-    assert "words (dev of tags)" in table
+    assert "words (dev of dev.txt, train.txt (SHA-256 " in table
     drawing = (out / "figure.svg").read_text()
     assert "accuracy of word tags" in drawing
     assert "minimal pairs" in drawing
-    shutil.copy(pairs, tmp_path / "other.jsonl")
-    with raises(RunError, "other-data", pairs, tmp_path / "other.jsonl"):
-        run_study(study_config(data, glue, out, minimal_pairs=(str(tmp_path / "other.jsonl"),)))
-    shutil.move(tmp_path / "tags", tmp_path / "others")
-    with raises(RunError, "other-data", tmp_path / "tags", tmp_path / "others", "--out"):
+    other = tmp_path / "other.jsonl"
+    other.write_text(pairs.read_text().replace("mice", "mouse"))
+    with raises(RunError, "other-data", "pairs", pairs.name, other.name, "--out"):
+        run_study(study_config(data, glue, out, minimal_pairs=(str(other),)))
+    write_neighbors(tmp_path / "others" / "dev.txt", 60, seed=1)
+    shutil.copy(tmp_path / "tags" / "train.txt", tmp_path / "others")
+    with raises(RunError, "other-data", "tags", "--out"):
         run_study(study_config(data, glue, out, tags=str(tmp_path / "others")))
-    with raises(DataError, "missing", tmp_path / "elsewhere"):
-        run_study(study_config(data, glue, out, tags=str(tmp_path / "elsewhere")))
+    shutil.move(tmp_path / "tags", tmp_path / "moved")
+    run_study(study_config(data, glue, out, variants=("mlm",), tags=str(tmp_path / "moved")))
+
+
+def test_records_are_continued_on_another_machine(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(own / "trials", elsewhere / "trials")
+    shutil.copy(own / "study.json", elsewhere)
+    run_study(study_config(data, glue, elsewhere, seeds=2, variants=("mlm",)))
+    assert not (elsewhere / "runs").exists(), "finished trials are not run again"
+    assert rows_of(elsewhere)["mlm", 1] == rows_of(own)["mlm", 1]
+    with raises(DataError, "missing", tmp_path / "nowhere"):
+        run_study(study_config(data, glue, own, tags=str(tmp_path / "nowhere")))
 
 
 def test_failed_task_does_not_stop_other_tasks(

@@ -1,12 +1,15 @@
 """Scores of a trial's pre-trained networks as they are, without fine-tuning. Each instrument adds a field to the record."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from electra.data.shards import PreparedData
+from electra.finetuning.classification.glue import find_file
 from electra.finetuning.hub import find_model_directory
+from electra.finetuning.tagging.data import find_splits
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.minimal_pairs import (
     evaluate_by_frequencies,
@@ -41,8 +44,10 @@ class EvalConfig:
 class Instrument:
     """A score of pre-trained networks."""
 
-    source: Callable[[EvalConfig], str | None]
-    """The data that it reads, which must be the same for all trials; None: it is not requested."""
+    is_requested: Callable[[EvalConfig], bool]
+    """Whether its data is given."""
+    source: Callable[[EvalConfig], str]
+    """Name and checksum of its data, which must be the same for all trials."""
     measure: Callable[[Path, PretrainConfig, EvalConfig], dict[str, Any]]
     """From a run's directory and configuration, its results; the record has them and the source."""
 
@@ -75,11 +80,35 @@ def measure_similarity(run: Path, config: PretrainConfig, evaluation: EvalConfig
     return {"layers": layers}
 
 
+def describe_tags(evaluation: EvalConfig) -> str:
+    """Describe the files of the tag probe."""
+    assert evaluation.tags is not None
+    return describe_files(find_splits(Path(evaluation.tags)).values())
+
+
+def describe_minimal_pairs(evaluation: EvalConfig) -> str:
+    """Describe the files of minimal pairs."""
+    return describe_files(map(Path, evaluation.minimal_pairs))
+
+
+def describe_similarity(evaluation: EvalConfig) -> str:
+    """Describe the file of STS-B's dev pairs, or return the name on the hub."""
+    is_remote = evaluation.glue.startswith("hf://")
+    return evaluation.glue if is_remote else describe_files([find_file("stsb", Path(evaluation.glue), "dev")])
+
+
+def describe_files(paths: Iterable[Path]) -> str:
+    """Return names and a checksum of files, which are the same on every machine."""
+    files = sorted(paths)
+    digest = hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files))
+    return f"{', '.join(path.name for path in files)} (SHA-256 {digest.hexdigest()[:16]})"
+
+
 INSTRUMENTS: dict[str, Instrument] = {
-    "tags": Instrument(lambda evaluation: evaluation.tags, measure_tags),
-    "pairs": Instrument(lambda evaluation: ", ".join(evaluation.minimal_pairs) or None, measure_minimal_pairs),
-    "similarity": Instrument(
-        lambda evaluation: evaluation.glue if "stsb" in evaluation.tasks else None, measure_similarity
+    "tags": Instrument(lambda evaluation: evaluation.tags is not None, describe_tags, measure_tags),
+    "pairs": Instrument(
+        lambda evaluation: bool(evaluation.minimal_pairs), describe_minimal_pairs, measure_minimal_pairs
     ),
+    "similarity": Instrument(lambda evaluation: "stsb" in evaluation.tasks, describe_similarity, measure_similarity),
 }
 """By field of the record."""

@@ -186,9 +186,10 @@ def check_sources(trial: Trial) -> None:
     """Raise a RunError if the trial was scored on other data, because scores would not be comparable."""
     record = trial.record() or {}
     for name, instrument in INSTRUMENTS.items():
-        requested = instrument.source(trial.eval_config)
-        found = record.get(name, {}).get("source", requested)
-        if requested not in (None, found):
+        if name not in record or not instrument.is_requested(trial.eval_config):
+            continue
+        found, requested = record[name]["source"], instrument.source(trial.eval_config)
+        if requested != found:
             raise RunError(
                 "other-data", f"{trial.out}: its {name} are from {found}, not from {requested}; choose another --out"
             )

@@ -38,7 +38,7 @@ class Axis:
     ticks: tuple[str, ...] = ()
     """Names of the positions 0, 1, 2, …; without them, positions are numbers."""
     flops: bool = False
-    """The position of a variant is its FLOPs, on a logarithmic axis."""
+    """The position of a variant is its compute, on a logarithmic axis."""
 
 
 @dataclass(frozen=True)

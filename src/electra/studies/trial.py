@@ -2,7 +2,7 @@
 
 OUT/runs/VARIANT/seed-N/             the pre-training run
 OUT/finetuned/VARIANT/seed-N/TASK/   scores and predictions of fine-tuning; its models are deleted
-OUT/trials/VARIANT-seed-N.json        the record
+OUT/trials/VARIANT-seed-N.json        the record; with a copy of it the study continues on another machine
 OUT/logs/VARIANT-seed-N.log          output of the trial
 """
 
@@ -167,11 +167,14 @@ class Trial:
         num_seeds = self.eval_config.finetune_seeds
         return [task for task in self.eval_config.tasks if task not in probed or runs.get(task, 0) < num_seeds]
 
-    def unused_instruments(self) -> dict[str, str]:
-        """Return the instruments that are requested and have no results yet, with the source of their data."""
+    def unused_instruments(self) -> list[str]:
+        """Return the instruments that are requested and have no results yet."""
         record = self.record() or {}
-        sources = {name: instrument.source(self.eval_config) for name, instrument in INSTRUMENTS.items()}
-        return {name: source for name, source in sources.items() if source is not None and name not in record}
+        return [
+            name
+            for name, instrument in INSTRUMENTS.items()
+            if instrument.is_requested(self.eval_config) and name not in record
+        ]
 
     def fail(self, reason: str) -> None:
         """Record the reason of a failure, in one line; existing scores are kept."""
@@ -213,9 +216,10 @@ def run_trial(trial: Trial) -> None:
     }
     tasks, instruments = trial.unscored_tasks(), trial.unused_instruments()
     trial.write(record)
-    for name, source in instruments.items():
-        results = INSTRUMENTS[name].measure(trial.run, trial.config, trial.eval_config)
-        record[name] = {"source": source, **results}
+    for name in instruments:
+        instrument = INSTRUMENTS[name]
+        results = instrument.measure(trial.run, trial.config, trial.eval_config)
+        record[name] = {"source": instrument.source(trial.eval_config), **results}
         trial.write(record)
     for task in tasks:  # written after each task, so a failure loses no other score
         if trial.eval_config.finetune_seeds:

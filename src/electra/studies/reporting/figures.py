@@ -37,6 +37,8 @@ WITHOUT_TASKS: dict[str, tuple[Number, str]] = {
     "minimal pairs, best method": (extract_best_pairs, "accuracy, mean over paradigms, %"),
 }
 """Panels of scores without GLUE: title -> score and its label."""
+SECONDS = Axis("seconds of pre-training", flops=True)
+"""Axis of the panels over time."""
 WIDTH, HEIGHT = 4.6, 3.8
 """Size of a panel in inches."""
 LABEL_WIDTH = 0.07
@@ -60,16 +62,18 @@ def draw(results: Results) -> Figure:
     numbers = {title: average(kind, results.tasks) for title, kind in PANELS.items()}
     numbers |= {title: number for title, (number, _) in WITHOUT_TASKS.items()}
     found = {title for title in numbers if any(each.spread(numbers[title]) for each in results.outcomes)}
+    compute = ("flops", "seconds") if study.axis is not None and study.axis.flops else ("flops",)
     panels: list[Callable[[Axes], None]] = [
-        partial(draw_scores, results=results, title=title, number=numbers[title])
+        partial(draw_scores, results=results, title=title, number=numbers[title], compute=each)
         for title in numbers
         if title in (found or PANELS)
+        for each in compute
     ]
     if study.compared is not None:
         panels.append(partial(draw_difference, results=results))
     if study.published.lines or any(variant.published is not None for variant in study.variants):
         panels.append(partial(draw_published, study=study))
-    across = 2 if len(panels) == 4 else min(len(panels), 3)
+    across = 2 if len(compute) == 2 or len(panels) == 4 else min(len(panels), 3)
     down = -(-len(panels) // across)
     width, height = WIDTH * across, HEIGHT
     if study.axis is None:
@@ -90,8 +94,11 @@ def draw(results: Results) -> Figure:
     return figure
 
 
-def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> None:
-    """Draw one kind of score over the study's axis, or as a row per variant if it has none."""
+def draw_scores(axes: Axes, results: Results, title: str, number: Number, compute: str) -> None:
+    """Draw one kind of score over the study's axis, or as a row per variant if it has none.
+
+    `compute` is the field of the records that an axis of compute shows: flops or seconds.
+    """
     axes.set_title(title, fontsize=10)
     glue = f"average of {format_count(len(results.tasks), 'GLUE task')}, dev"
     score = WITHOUT_TASKS[title][1] if title in WITHOUT_TASKS else glue
@@ -101,13 +108,13 @@ def draw_scores(axes: Axes, results: Results, title: str, number: Number) -> Non
         return
     for style, name in enumerate(list_lines(results.study)):
         points = {
-            get_position(outcome): outcome.values(number)
+            get_position(outcome, compute): outcome.values(number)
             for outcome in results.outcomes
             if outcome.variant.line == name and (outcome.variant.x is not None or outcome.values(number))
         }
         draw_line(axes, points, name, style)
     axes.set_ylabel(score)
-    label_axis(axes, results.study.axis)
+    label_axis(axes, results.study.axis if compute == "flops" else SECONDS)
 
 
 def draw_rows(axes: Axes, outcomes: Sequence[Outcome], number: Number) -> None:
@@ -199,11 +206,11 @@ def list_lines(study: Study) -> list[str]:
     return list(dict.fromkeys(variant.line for variant in study.variants))
 
 
-def get_position(outcome: Outcome) -> float:
-    """Return a variant's position on the axis: its `x`, or its FLOPs."""
+def get_position(outcome: Outcome, compute: str = "flops") -> float:
+    """Return a variant's position on the axis: its `x`, or the mean compute of its runs."""
     if outcome.variant.x is not None:
         return outcome.variant.x
-    return statistics.fmean(outcome.values(lambda record: record["flops"]))
+    return statistics.fmean(outcome.values(lambda record: record[compute]))
 
 
 def get_pair_key(outcome: Outcome) -> tuple[float | None, float]:

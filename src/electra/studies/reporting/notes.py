@@ -1,7 +1,6 @@
 """Notes below the table of a study: budget, fine-tuning runs, missing runs, the paper's results, how scores are computed."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from electra.studies.reporting.results import TOLERANCE, Results
 from electra.studies.trial import get_finetuning_length
@@ -101,7 +100,7 @@ def list_reading_notes(results: Results) -> Iterator[str]:
             for record in each.records
             if "tags" in record
         }
-        where = " and ".join(f"{split} of {Path(folder).name}" for folder, split in sorted(found))
+        where = " and ".join(f"{split} of {source}" for source, split in sorted(found))
         yield (
             f"Tags: the share of words ({where}) whose tag a ridge classifier predicts from the hidden state of the word's "
             "first token. Embeddings depend on that token and its position, layers also on the rest of the word and its "

@@ -8,6 +8,7 @@ from electra.pretraining.build import build_meta_model
 from electra.pretraining.evaluation.sentence_scores import METHODS
 from electra.studies.compute import compute_look_up_share
 from electra.studies.paper.run_costs import count_parameters
+from electra.studies.reporting.crossover import build_crossing_rows
 from electra.studies.reporting.notes import (
     list_compute_notes,
     list_finetuning_notes,
@@ -67,6 +68,7 @@ def to_markdown(results: Results) -> str:
         format_table(build_score_rows(results, extract_best_layer)),
         *build_tag_parts(results),
         *build_pretrained_parts(results),
+        *build_crossing_parts(results),
         "## Held-out text",
         format_table(build_heldout_rows(results)),
         format_bullets(list_reading_notes(results)),
@@ -166,6 +168,27 @@ def build_pretrained_parts(results: Results) -> Iterator[str]:
         yield format_table(
             build_number_rows(results, {"Embeddings": extract_similarity(0), "Last layer": extract_similarity(-1)})
         )
+
+
+def build_crossing_parts(results: Results) -> Iterator[str]:
+    """Yield the section on the compute at which one objective overtakes another, if the study varies it."""
+    study = results.study
+    if study.compared is None or study.axis is None or not study.axis.flops:
+        return
+    scores = {
+        "GLUE average": average(extract_finetuned, results.tasks),
+        "tags, best layer": extract_best_tags,
+        "tags, last layer": extract_last_tags,
+        "minimal pairs, best method": extract_best_pairs,
+        "similarity, last layer": extract_similarity(-1),
+    }
+    if rows := build_crossing_rows(results, scores):
+        yield f"## Crossover of {study.compared[0]} and {study.compared[1]}"
+        yield (
+            "Straight lines through all runs over the logarithm of compute, and where they cross, with Fieller's interval. "
+            "Scores do not grow along straight lines for ever: a crossing beyond all runs is a guess."
+        )
+        yield format_table(rows)
 
 
 def build_finetuning_parts(results: Results) -> Iterator[str]:
