@@ -63,9 +63,14 @@ def check_writable(directory: Path) -> None:
         )
 
 
-def holds_files(directory: Path) -> bool:
-    """Whether a directory contains files. Hidden files do not count: an interrupted write leaves a partial one."""
-    return directory.is_dir() and any(not path.name.startswith(".") for path in directory.iterdir())
+def holds_files(directory: Path, besides: str = "") -> bool:
+    """Whether a directory contains files, other than one named `besides`.
+
+    Hidden files do not count: an interrupted write leaves a partial one.
+    """
+    return directory.is_dir() and any(
+        not path.name.startswith(".") and path.name != besides for path in directory.iterdir()
+    )
 
 
 @contextmanager

@@ -169,14 +169,14 @@ def test_fine_tuning_runs_and_their_spread_are_reported(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tag_probe_is_reported(tmp_path: Path) -> None:
     def tagged(study: Study, variant, seed: int) -> dict:
-        found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "source": "/data/chunks", "split": "test"}
+        found = {"layers": [70.0, 80.0, 75.0], "layer": 1, "source": "test.txt (SHA-256 0)", "split": "test"}
         known = good(study, variant, seed)
         return known if variant.line == "BERT" else {**known, "tags": found}
 
     results = results_of("convergence", tmp_path, tagged)
     page = to_markdown(results)
     assert "| ELECTRA, 4 of the budget | 70.0 ± 0.0 | 80.0 ± 0.0 | 75.0 ± 0.0 | 1.0 ± 0.0 |" in page
-    assert "words (test of chunks)" in page
+    assert "words (test of test.txt (SHA-256 0))" in page
     assert "- Scored in part: BERT, 4 of the budget, seed 1; not yet on tags" in page
     rows = list(csv.DictReader(io.StringIO(to_csv(results))))
     status = {row["line"]: row["status"] for row in rows}

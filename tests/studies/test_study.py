@@ -203,7 +203,6 @@ def test_instruments_run_where_they_are_requested(own: Path, data: Path, glue: P
 def test_records_are_continued_on_another_machine(own: Path, data: Path, glue: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(own / "trials", elsewhere / "trials")
-    shutil.copy(own / "study.json", elsewhere)
     run_study(study_config(data, glue, elsewhere, seeds=2, variants=("mlm",)))
     assert not (elsewhere / "runs").exists(), "finished trials are not run again"
     assert rows_of(elsewhere)["mlm", 1] == rows_of(own)["mlm", 1]

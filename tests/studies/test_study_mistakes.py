@@ -16,6 +16,8 @@ MISTAKES: dict[str, tuple[str, dict[str, str | None], tuple[str, ...]]] = {
     "unknown task": ("toy", {"--tasks": "squad"}, ("unknown-task", "--tasks", "'squad'", "cola, sst2")),
     "task not in the GLUE average": ("toy", {"--tasks": "wnli"}, ("unknown-task", "--tasks", "'wnli'", "cola, sst2")),
     "hours 0": ("toy", {"--hours": "0"}, ("out-of-range", "--hours is 0")),
+    "share 0": ("toy", {"--share": "0"}, ("out-of-range", "--share is 0")),
+    "share and hours": ("toy", {"--share": "2", "--hours": "1"}, ("conflicting-options", "--hours", "--share")),
     "seeds 0": ("toy", {"--seeds": "0"}, ("out-of-range", "--seeds is 0", "1")),
     "workers 0": ("toy", {"--workers": "0"}, ("out-of-range", "--workers is 0", "1")),
     "fine-tuning seeds -1": ("toy", {"--finetune-seeds": "-1"}, ("out-of-range", "--finetune-seeds is -1", "0")),
@@ -50,6 +52,16 @@ def test_directory_with_other_files_raises(text: Path, glue: Path, tmp_path: Pat
     words = ["--data", str(text), "--glue", str(glue), "--out", str(tmp_path), "--scale", "toy"]
     fails(["study", "toy", *words], "not-study", tmp_path, "--out")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_share_multiplies_the_budget(text: Path, glue: Path, tmp_path: Path) -> None:
+    def plan(**more) -> dict:
+        where = {"data": str(text), "glue": str(glue), "out": str(tmp_path / "out"), "scale": "toy"}
+        return electra.study("toy", **where, variants="mlm", dry_run=True, **more)
+
+    whole, quarter = plan(), plan(share=0.25)
+    assert quarter["budget"] == 0.25 * whole["budget"]
+    assert quarter["rows"][0]["flops"] == pytest.approx(0.25 * whole["rows"][0]["flops"])
 
 
 def test_python_function_has_the_same_options(text: Path, glue: Path, tmp_path: Path) -> None:

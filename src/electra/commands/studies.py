@@ -77,6 +77,7 @@ def study(
     scale: str = "tiny",
     seeds: int = 2,
     hours: float | None = None,
+    share: float = 1.0,
     tasks: Iterable[str] | str = (),
     variants: Iterable[str] | str = (),
     finetune_seeds: int = 1,
@@ -102,6 +103,7 @@ def study(
         scale: tiny (minutes per run on a CPU core), mini (25 minutes per run), or a preset with the paper's budget.
         seeds: Pre-training runs per variant.
         hours: Choose the budget so that the grid takes about this many hours, estimated from measured steps.
+        share: Share of the scale's budget that every variant gets, for example 0.25 or 4; not together with hours.
         tasks: Tasks of GLUE; by default the paper's eight, at the scales tiny and mini cola sst2 mrpc stsb rte.
         variants: Run only these variants; by default all.
         finetune_seeds: Fine-tuning runs per task; the score is their median. 0: only the linear probe; repeat the call with
@@ -142,6 +144,7 @@ def study(
         list_sources(minimal_pairs),
         device,
         precision,
+        share,
     )
     with restrict_permissions(private):
         return run_study(config, dry_run)

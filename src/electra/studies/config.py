@@ -12,7 +12,7 @@ from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from electra.config.checks import check_choice, check_range
-from electra.errors import DeviceError, RunError
+from electra.errors import DeviceError, RunError, UsageError
 from electra.runtime.setup import RuntimeConfig
 from electra.schema import read_json
 from electra.storage import holds_files, write_atomically
@@ -22,6 +22,8 @@ from electra.studies.study import Published, Study
 from electra.text.corpus import make_absolute
 
 STUDY = "study.json"
+TRIALS = "trials"
+"""Folder of the records of trials."""
 
 
 class StudyRecord(TypedDict):
@@ -50,6 +52,7 @@ class StudyConfig:
     minimal_pairs: tuple[str, ...] = ()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         check_choice("NAME", self.name, STUDIES)
@@ -57,6 +60,9 @@ class StudyConfig:
         check_range(self, "", "seeds", "workers", at_least=1, at_most=10**4)
         check_range(self, "", "finetune_seeds", at_least=0, at_most=10**4)
         check_range(self, "", "hours", above=0, at_most=10**6)
+        check_range(self, "", "share", above=0, at_most=10**6)
+        if self.hours is not None and self.share != 1:
+            raise UsageError("conflicting-options", "--hours and --share both set the budget; leave one of them out")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise DeviceError("no-gpu", "--device is cuda, but PyTorch finds no GPU; use auto or cpu")
 
@@ -78,6 +84,7 @@ def build_study_record(config: StudyConfig, study: Study) -> dict[str, Any]:
         "equal": study.equal,
         "budget": study.budget,
         "hours": config.hours,
+        "share": config.share,
     }
 
 
@@ -94,12 +101,13 @@ def load_budget(config: StudyConfig) -> float | None:
     """
     path = config.out / STUDY
     if not path.exists():
-        if holds_files(config.out) or config.out.is_file():
+        # Records of the study's trials from another machine may be there before its first run.
+        if holds_files(config.out, besides=TRIALS) or config.out.is_file():
             raise RunError("not-study", f"{config.out}: not empty and not a study; choose another --out")
         return None
     saved = read_json(path, StudyRecord, RunError)
     now = build_study_record(config, Study("", "", (), Published("")))
-    for name in ("study", "scale", "data", "glue", "rates", *(["hours"] if config.hours is not None else [])):
+    for name in ("study", "scale", "data", "glue", "rates", "share", *(["hours"] if config.hours is not None else [])):
         if saved.get(name, now[name]) != now[name]:
             raise RunError(
                 "other-configuration",

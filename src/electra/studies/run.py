@@ -22,7 +22,7 @@ from electra.pretraining.evaluation.minimal_pairs import read_minimal_pairs
 from electra.pretraining.run_directory import RunDirectory
 from electra.storage import LOCK, lock_output, write_atomically
 from electra.studies.catalog import STUDIES
-from electra.studies.config import StudyConfig, load_budget, save_study
+from electra.studies.config import TRIALS, StudyConfig, load_budget, save_study
 from electra.studies.inputs import check_tasks, fit_scale_to_data, prepare_shared_data
 from electra.studies.instruments import INSTRUMENTS, EvalConfig
 from electra.studies.plan import Plan, StepTimer, compute_budget, format_minutes, format_plan, log_plan, make_plan
@@ -69,6 +69,7 @@ def _run_study(study_config: StudyConfig, dry_run: bool) -> dict[str, Any]:
     read_minimal_pairs([Path(file) for file in study_config.minimal_pairs])
     study = set_learning_rates(STUDIES[study_config.name](scale), study_config.rates)
     chosen = select_variants(study, study_config.variants)
+    study = replace(study, budget=study.budget * study_config.share)
     known = load_budget(study_config)
     if known is not None:
         study = replace(study, budget=known)
@@ -230,7 +231,7 @@ def build_trial(
 
 def find_seeds(out: Path, variant: Variant, num_seeds: int) -> list[int]:
     """Return the seeds below `num_seeds` and those that a previous call has run."""
-    found = [path.stem.rpartition("-")[2] for path in (out / "trials").glob(f"{variant.name}-seed-*.json")]
+    found = [path.stem.rpartition("-")[2] for path in (out / TRIALS).glob(f"{variant.name}-seed-*.json")]
     return sorted({*range(num_seeds), *(int(seed) for seed in found if seed.isdigit())})
 
 

@@ -27,6 +27,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run import pretrain
 from electra.schema import read_json
 from electra.storage import lock_output, write_atomically
+from electra.studies.config import TRIALS
 from electra.studies.instruments import INSTRUMENTS, EvalConfig
 from electra.studies.probing.probe import ProbeScores, probe
 
@@ -140,12 +141,12 @@ class Trial:
     @property
     def lock(self) -> Path:
         """Locked by the process that runs the trial."""
-        return self.out / "trials" / f".{self.name}.lock"
+        return self.out / TRIALS / f".{self.name}.lock"
 
     @property
     def path(self) -> Path:
         """The record."""
-        return self.out / "trials" / f"{self.name}.json"
+        return self.out / TRIALS / f"{self.name}.json"
 
     def record(self) -> dict[str, Any] | None:
         """Load the record: results or the reason of a failure; None before the first run.
