@@ -2,63 +2,85 @@
 
 from dataclasses import replace
 
+from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.targets.replaced_tokens import TokenPredictionConfig
 from electra.studies.catalog.variants import BERT, ELECTRA, compute_budget_flops, set_full_size, set_objective
 from electra.studies.scales import Scale
 from electra.studies.study import Study, Variant
 
-WEIGHTS = (1.0, 5.0, 20.0)
-"""Weights of the discriminator's loss where its encoder predicts masked tokens too."""
+MUON_RATE = 2.0
+"""Learning rate of Muon relative to AdamW's at the scales tiny and mini (docs/research/log)."""
 
 
 def elements(scale: Scale) -> Study:
-    """Ways to let replaced token detection learn more at small budgets, one at a time, compared with ELECTRA and BERT."""
-    config = scale.config
-    shared = replace(config, generator=replace(set_full_size(config.generator), tying="all"))
-    masked, filled = TokenPredictionConfig(masked=1.0), TokenPredictionConfig(filled=1.0)
-    both = TokenPredictionConfig(masked=1.0, filled=1.0)
-    muon = replace(config, optimizer=replace(config.optimizer, kind="muon"))
-    neighbors = replace(config, model=replace(config.model, attention_initializer="neighbors"))
-    muon_neighbors = replace(muon, model=neighbors.model)
-    wsd = replace(config, schedule=replace(config.schedule, kind="wsd"))
+    """Ways to let pre-training learn more at small budgets, one at a time.
+
+    The base of all variants but the first two is the scale's ELECTRA or BERT with Muon and initial attention to neighbors.
+    """
+    adamw = scale.config
+    muon, neighbors = set_muon(adamw), set_neighbors(adamw)
+    config = set_neighbors(muon)
+    bert = set_objective(config, "mlm")
     unigram = replace(config, generator=replace(config.generator, kind="unigram"))
+    both = TokenPredictionConfig(masked=1.0, filled=1.0)
+    masked = TokenPredictionConfig(masked=1.0)
+    shared = share_encoder(config)
     variants = {
+        "electra-adamw": (f"{ELECTRA}, AdamW, random attention", adamw),
+        "mlm-adamw": (f"{BERT}, AdamW, random attention", set_objective(adamw, "mlm")),
         "electra": (ELECTRA, config),
-        "mlm": (BERT, set_objective(config, "mlm")),
-        "unigram": ("ELECTRA, unigram generator", unigram),
-        **{f"shared-{w:g}": (f"shared encoder, loss weight {w:g}", replace(shared, loss_weight=w)) for w in WEIGHTS},
-        "masked": ("ELECTRA, predicts masked tokens too", replace(config, token_prediction=masked)),
-        "filled": ("ELECTRA, predicts filled tokens too", replace(config, token_prediction=filled)),
-        "both": ("ELECTRA, predicts masked and filled tokens too", replace(config, token_prediction=both)),
-        **{
-            f"{name}-shared-{w:g}": (
-                f"shared encoder, predicts {label} tokens too, loss weight {w:g}",
-                replace(shared, token_prediction=prediction, loss_weight=w),
-            )
-            for name, label, prediction in (
-                ("masked", "masked", masked),
-                ("filled", "filled", filled),
-                ("both", "masked and filled", both),
-            )
-            for w in WEIGHTS
-        },
-        "electra-muon": ("ELECTRA, Muon", muon),
-        "mlm-muon": ("BERT, Muon", set_objective(muon, "mlm")),
-        "electra-neighbors": ("ELECTRA, attention to neighbors", neighbors),
-        "mlm-neighbors": ("BERT, attention to neighbors", set_objective(neighbors, "mlm")),
-        "electra-muon-neighbors": ("ELECTRA, Muon, attention to neighbors", muon_neighbors),
-        "mlm-muon-neighbors": ("BERT, Muon, attention to neighbors", set_objective(muon_neighbors, "mlm")),
-        "unigram-muon-neighbors": (
-            "ELECTRA, unigram generator, Muon, attention to neighbors",
-            replace(muon_neighbors, generator=unigram.generator),
+        "mlm": (BERT, bert),
+        "mlm-replaced": (
+            f"{BERT}, 50 % [MASK] and 40 % random tokens",
+            replace(bert, masking=replace(bert.masking, mlm_mask=0.5, mlm_random=0.4)),
         ),
-        "electra-wsd": ("ELECTRA, warm-up, stable, decay", wsd),
-        "mlm-wsd": ("BERT, warm-up, stable, decay", set_objective(wsd, "mlm")),
-    }
-    control = Variant("untrained", "one update", config, share=0.0)
+        "shared-both": ("shared encoder, predicts masked and filled tokens", replace(shared, token_prediction=both)),
+        "shared-masked": ("shared encoder, predicts masked tokens", replace(shared, token_prediction=masked)),
+        "shared": ("shared encoder", shared),
+        "unigram": ("unigram generator", unigram),
+        "unigram-both": (
+            "unigram generator, predicts masked and filled tokens, loss weight 1",
+            replace(unigram, token_prediction=both, loss_weight=1.0),
+        ),
+        "both": ("predicts masked and filled tokens", replace(config, token_prediction=both)),
+        "generator-half": ("generator of 1/2 of the width", replace(config, generator=replace(config.generator, size=0.5))),
+        "electra-random-attention": ("random attention", muon),
+        "mlm-random-attention": (f"{BERT}, random attention", set_objective(muon, "mlm")),
+        "electra-neighbors-adamw": ("AdamW", neighbors),
+        "mlm-neighbors-adamw": (f"{BERT}, AdamW", set_objective(neighbors, "mlm")),
+        "electra-wsd": ("warm-up, stable, decay", set_schedule(config, "wsd")),
+        "mlm-wsd": (f"{BERT}, warm-up, stable, decay", set_schedule(bert, "wsd")),
+    }  # fmt: skip
+    control = Variant("untrained", "one update", adamw, share=0.0)
     return Study(
         "elements",
         "Elements that change what is learned from a FLOP",
         (*(Variant(name, label, changed) for name, (label, changed) in variants.items()), control),
         budget=compute_budget_flops(scale),
     )
+
+
+def set_muon(config: PretrainConfig) -> PretrainConfig:
+    """Return the run with Muon and its learning rate."""
+    rate = MUON_RATE * config.optimizer.learning_rate
+    return replace(config, optimizer=replace(config.optimizer, kind="muon", learning_rate=rate))
+
+
+def set_neighbors(config: PretrainConfig) -> PretrainConfig:
+    """Return the run with initial attention to neighbors."""
+    return replace(config, model=replace(config.model, attention_initializer="neighbors"))
+
+
+def set_schedule(config: PretrainConfig, kind: str) -> PretrainConfig:
+    """Return the run with another schedule."""
+    return replace(config, schedule=replace(config.schedule, kind=kind))
+
+
+def share_encoder(config: PretrainConfig) -> PretrainConfig:
+    """Return the run with one encoder for generator and discriminator.
+
+    It passes the encoder twice per update, so it has half of the rows: at equal FLOPs as many updates as BERT.
+    """
+    generator = replace(set_full_size(config.generator), tying="all")
+    training = replace(config.training, batch_size=config.training.batch_size // 2)
+    return replace(config, generator=generator, training=training)
