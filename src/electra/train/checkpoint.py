@@ -27,6 +27,7 @@ from electra.errors import RunError
 from electra.schema import check_file, read_object, read_tensors, validate
 from electra.storage import convert_os_errors, sync, write_tensors
 from electra.train.checkpoint_schema import CheckpointRecord, check_numbers, check_optimizer_state
+from electra.train.optimizer import EMA
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,8 @@ class Checkpoints:
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
         """Load the newest intact checkpoint into `module` and `optimizer`; returns the initial state if there is none.
 
-        Damaged checkpoints are skipped with a warning.
+        Without an optimizer, the module gets the averaged weights if the checkpoint has them (`optimizer.ema`). Damaged
+        checkpoints are skipped with a warning.
 
         Raises:
             RunError: all checkpoints are damaged, one may not be read, or the newest intact one is of another model.
@@ -175,11 +177,14 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
         RunError: its parameters, moments or sums do not match `module`.
     """
     weights = read_tensors(path / "model.safetensors", RunError)
+    optimizer_tensors = read_tensors(path / "optimizer.safetensors", RunError)
+    if optimizer is None:
+        prefix = f"{EMA}/"
+        weights |= {key.removeprefix(prefix): t for key, t in optimizer_tensors.items() if key.startswith(prefix)}
     parameters = dict(module.named_parameters())
     if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in weights.items()}:
         raise RunError("other-model", f"{path}: holds the parameters of another model")
     check_numbers(path / "model.safetensors", weights)
-    optimizer_tensors = read_tensors(path / "optimizer.safetensors", RunError)
     check_numbers(path / "optimizer.safetensors", optimizer_tensors)
     if optimizer is not None:
         check_optimizer_state(path / "optimizer.safetensors", optimizer_tensors, parameters, optimizer)

@@ -18,7 +18,14 @@ from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.graphs import CudaRecorder, GraphedBackward
-from electra.train.optimizer import build_optimizer, clip_gradients, set_learning_rate
+from electra.train.optimizer import (
+    averaged_weights,
+    build_optimizer,
+    clip_gradients,
+    set_learning_rate,
+    swap_averages,
+    update_averages,
+)
 from electra.train.parallel import check_alike, reduce_counts, reduce_sums
 from electra.train.schedule import SCHEDULES
 
@@ -53,7 +60,8 @@ def train(
     """Train `module`, a `Trainable`, until the budget is spent or `should_stop()`; a stopped run resumes.
 
     `batches_from(step)` gives this process's micro-batches of step `step` and of all that follow. The state returned
-    is saved. If a run stopped early, `budget.compute_progress(...)` is less than 1.
+    is saved. If a run stopped early, `budget.compute_progress(...)` is less than 1. In the end the module has the weights to
+    evaluate: the averaged ones with `optimizer.ema`.
 
     Raises:
         DivergedError: the gradients are not finite; the newest checkpoint is older.
@@ -92,9 +100,9 @@ def train(
             backward.clear(optimizer)
             add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
             state.step += 1
+            update_averages(optimizer, recipe.optimizer, state.step)
             state.seconds = clock.seconds()
-            for callback in callbacks:
-                callback.on_step_end(state)
+            call_step_end(callbacks, optimizer, state)
 
             if state.step % recipe.training.log_every == 0:
                 window.log(callbacks, module, state, rate, runtime)
@@ -105,6 +113,7 @@ def train(
 
         if state.step != saved_step:
             save(module, optimizer, state, runtime, checkpoints, callbacks)
+    swap_averages(optimizer)
     return state
 
 
@@ -116,6 +125,16 @@ def call_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: 
             callback.on_train_begin(module, state)
             ends.callback(callback.on_train_end, state)
         yield
+
+
+def call_step_end(callbacks: Sequence[Callback], optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+    """Call `on_step_end` of each callback, then `on_evaluate` of those that evaluate now."""
+    for callback in callbacks:
+        callback.on_step_end(state)
+    if evaluating := [callback for callback in callbacks if callback.evaluates(state)]:
+        with averaged_weights(optimizer):
+            for callback in evaluating:
+                callback.on_evaluate(state)
 
 
 def compute_learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
