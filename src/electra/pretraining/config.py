@@ -16,7 +16,7 @@ from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
-from electra.pretraining.validation import check_generator, check_procedure, check_task
+from electra.pretraining.validation import check_generator, check_procedure, check_stem_options, check_task
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
@@ -39,6 +39,9 @@ class PretrainConfig:
     """Tokenizer directory or vocab.txt; by default one is trained on the text."""
     init: str | None = None
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
+    stem: str | None = None
+    """Run with schedule.kind wsd and --steps, to continue from the start of its decay with other --steps or another
+    schedule.decay; all else is as in that run, whose data is read."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
     objective: str = choice_field("electra", lambda: OBJECTIVES)
@@ -100,7 +103,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
-        check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
+        check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init, "--stem": self.stem})
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
@@ -128,6 +131,7 @@ class PretrainConfig:
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)
+        check_stem_options(self.stem, self.text, self.procedure)
 
     @property
     def stage(self) -> int:

@@ -157,3 +157,20 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
             ),
         ]
     )
+
+
+def check_stem_options(stem: str | None, text: tuple[str, ...], procedure: str) -> None:
+    """Raise a `UsageError` for options that conflict with a run that continues from a stem."""
+    raise_first_conflict(
+        [
+            (
+                stem is not None and text != (),
+                f"--stem {stem} continues with the data of that run, and so the text {' '.join(text)} would not be read; "
+                "leave one of them out",
+            ),
+            (
+                stem is not None and procedure != "joint",
+                f"--stem continues a run of one stage, and --procedure {procedure} has two; leave one of them out",
+            ),
+        ]
+    )

@@ -1,6 +1,6 @@
 """Checkpoints: written to a temporary directory and renamed, verified by checksums; the newest ones are kept.
 
-    checkpoints/step-00000300/
+    checkpoints/step-00000300/   and checkpoints/stem/step-00000240/, which is kept, with schedule wsd
         model.safetensors      every parameter, once, under its name in the module
         optimizer.safetensors  the optimizer's state and the running sums of the metrics
         state.json             step, seconds, tokens, FLOPs, settings; size and SHA-256 of the two files above, and of itself
@@ -60,13 +60,26 @@ class TrainingState:
 class Checkpoints:
     """The checkpoints of one run in `directory`, at most `keep` of them.
 
-    `settings` are saved in each: values that were chosen for the machine and that a resumed run has to keep.
+    `settings` are saved in each: values that were chosen for the machine and that a resumed run has to keep. Without
+    checkpoints in `directory`, the run begins with the newest one of `initial`.
     """
 
-    def __init__(self, directory: Path, keep: int, settings: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        keep: int,
+        settings: Mapping[str, int] | None = None,
+        initial: "Checkpoints | None" = None,
+    ) -> None:
         self.directory = directory
         self.keep = keep
         self.settings = dict(settings or {})
+        self.initial = initial
+
+    @property
+    def stem(self) -> "Checkpoints":
+        """The checkpoint at the start of the decay, from which runs with other budgets can continue."""
+        return Checkpoints(self.directory / "stem", 1, self.settings)
 
     def path(self, step: int) -> Path:
         """Return the directory of the checkpoint of a step."""
@@ -84,11 +97,11 @@ class Checkpoints:
             return sorted(path for path in self.directory.iterdir() if path.name.startswith(PREFIX))
 
     def recorded_settings(self) -> dict[str, int]:
-        """Load the settings of the newest checkpoint whose state.json is intact; empty if there is none."""
+        """Load the settings of the newest checkpoint whose state.json is intact, or of `initial`; empty if there is none."""
         for path in reversed(self.paths()):
             with suppress(DamagedCheckpointError), convert_permission_errors(path):
                 return read_state(path)["settings"]
-        return {}
+        return self.initial.recorded_settings() if self.initial else {}
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
         """Write a checkpoint, then remove all but the newest `keep`.
@@ -160,7 +173,7 @@ class Checkpoints:
                 "all-damaged",
                 f"{self.directory}: every checkpoint is damaged; delete this folder to train from step 0 again",
             )
-        return TrainingState()
+        return self.initial.restore(module, optimizer) if self.initial else TrainingState()
 
 
 def list_moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:

@@ -27,7 +27,7 @@ from electra.train.optimizer import (
     update_averages,
 )
 from electra.train.parallel import check_alike, reduce_counts, reduce_sums
-from electra.train.schedule import SCHEDULES
+from electra.train.schedule import compute_factor
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ def train(
     with share_errors(runtime):
         state = checkpoints.restore(module, optimizer)
     check_alike({"the step to resume from": state.step}, runtime)
-    if state.step:
-        log.info(f"resuming from step {state.step:,} ({checkpoints.path(state.step)})", extra={"code": "resuming"})
+    if (path := checkpoints.path(state.step)).exists():
+        log.info(f"resuming from step {state.step:,} ({path})", extra={"code": "resuming"})
     if not runtime.is_main:
         state.sums = build_zero_sums(state.sums)
     backward = build_backward(module, recipe.training, runtime)
@@ -91,6 +91,8 @@ def train(
                 window.log(callbacks, module, state, rate, runtime)
             if over or stop:
                 break
+            if state.step and state.step == recipe.stem_step:
+                save(module, optimizer, state, runtime, checkpoints.stem, callbacks=())
             before = state.flops
             accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
             rate = compute_learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
@@ -139,11 +141,7 @@ def call_step_end(callbacks: Sequence[Callback], optimizer: torch.optim.Optimize
 
 def compute_learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
     """Compute the learning rate of the update that follows `step` updates, `seconds` and FLOPs of training."""
-    schedule = SCHEDULES[recipe.schedule.kind]
-    done = recipe.budget.compute_progress(step + schedule.at, seconds, flops)
-    return recipe.optimizer.learning_rate * schedule.factor(
-        done, recipe.schedule.warmup(recipe.budget.steps), recipe.schedule
-    )
+    return recipe.optimizer.learning_rate * compute_factor(recipe.schedule, recipe.budget, step, seconds, flops)
 
 
 def build_backward(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:

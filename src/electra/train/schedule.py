@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
@@ -25,7 +26,7 @@ class ScheduleConfig:
     linear-product, warm-up and linear decay are multiplied from the first step on, as in the original code, which misses the
     peak; there max_warmup does not limit warmup_steps."""
     decay: float = 0.2
-    """Schedule wsd: share of the run that decays, at its end."""
+    """Schedule wsd: share of the run that decays, at its end. Of a run of --steps, the checkpoint before it is kept (--stem)."""
 
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)
@@ -42,6 +43,17 @@ class ScheduleConfig:
             return self.max_warmup
         share = self.warmup_steps / steps
         return min(share, self.max_warmup) if SCHEDULES[self.kind].limits_warmup else share
+
+    def count_warmup(self, steps: int) -> float:
+        """Return the warm-up of a run of `steps` updates as a number of updates, which need not be whole."""
+        return min(float(self.warmup_steps), self.max_warmup * steps)
+
+    def find_decay(self, steps: int) -> int | None:
+        """Return the number of updates before the decay of a run of `steps` updates; None without a stable phase."""
+        if not SCHEDULES[self.kind].is_stable:
+            return None
+        share = min(Fraction(str(self.decay)), 1 - Fraction(self.count_warmup(steps)) / steps)
+        return max(0, math.floor(steps * (1 - share) - Fraction(1, 2)) + 1)  # the rate is that of an update's middle
 
 
 @dataclass(frozen=True)
@@ -114,13 +126,29 @@ class Schedule:
     """`max_warmup` limits `warmup_steps`."""
     uses: frozenset[str] = frozenset()
     """Options of `ScheduleConfig` that only some schedules read: decay."""
+    is_stable: bool = False
+    """Whether the rate is at its peak between the warm-up and a decay in the last share `decay` of the run."""
 
 
 SCHEDULES: dict[str, Schedule] = {
     "linear": Schedule(linear),
     "cosine": Schedule(cosine),
-    "wsd": Schedule(wsd, uses=frozenset({"decay"})),
+    "wsd": Schedule(wsd, uses=frozenset({"decay"}), is_stable=True),
     "constant": Schedule(constant),
     "linear-product": Schedule(linear_product, at=0.0, limits_warmup=False),
 }
 """Learning rate schedules by name."""
+
+
+def compute_factor(config: ScheduleConfig, budget: Budget, step: int, seconds: float, flops: float) -> float:
+    """Compute the share of the peak rate of the update that follows `step` updates, `seconds` and FLOPs of training.
+
+    Before its decay, a stable schedule of `steps` updates is computed from updates, not from shares of the run: these round
+    differently for each budget, and a run can continue from the stem of a run with another budget.
+    """
+    schedule, steps = SCHEDULES[config.kind], budget.steps
+    if steps is not None and step < (config.find_decay(steps) or 0):
+        return constant(step + schedule.at, config.count_warmup(steps), config)
+    return schedule.factor(
+        budget.compute_progress(step + schedule.at, seconds, flops), config.warmup(steps), config
+    )
