@@ -7,7 +7,7 @@ from typing import Literal
 from electra.config.checks import check_choice, check_local, check_range
 from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
-from electra.data.loader import LengthWarmup
+from electra.data.loader import BatchWarmup, LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
@@ -16,7 +16,13 @@ from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
-from electra.pretraining.validation import check_generator, check_procedure, check_stem_options, check_task
+from electra.pretraining.validation import (
+    check_batch_warmup,
+    check_generator,
+    check_procedure,
+    check_stem_options,
+    check_task,
+)
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
@@ -92,6 +98,8 @@ class PretrainConfig:
     """Prediction of tokens by the discriminator too."""
     length_warmup: LengthWarmup = field(default_factory=LengthWarmup)
     """Train on short sequences first."""
+    batch_warmup: BatchWarmup = field(default_factory=BatchWarmup)
+    """Train on small batches first."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Batches, logging and checkpoints."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -127,6 +135,7 @@ class PretrainConfig:
                 "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
                 "whose number varies by batch; leave one of them out",
             )
+        check_batch_warmup(self.batch_warmup, self.training.batch_size)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         if self.procedure != "joint":

@@ -183,7 +183,7 @@ def collect_facts(
     """Return the rows of the report's first table."""
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
-    main, coverage = model.spec.main, data.manifest.coverage
+    main, coverage, warmup = model.spec.main, data.manifest.coverage, config.batch_warmup
     generator = {} if model.generator is None else {"generator": format_sizes(model.generator.config)}
     if model.generator is None and model.spec.objective.has_generator:
         generator = {"generator": f"{config.generator.kind} samples"}
@@ -200,7 +200,8 @@ def collect_facts(
         "budget": str(config.recipe().budget),
         "options start from": f"preset {config.preset}",
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
-        "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
+        "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens"
+        + (f", from {warmup.batch_size:,} on in the first {warmup.steps:,} steps" if warmup.steps else ""),
         "masked": f"{config.masking.fraction:.0%} of the tokens",
         **({"loss weight": f"{model.spec.objective.weight:g}"} if model.spec.objective.weight != 1 else {}),
         "seed": str(config.seed),

@@ -185,6 +185,7 @@ def train_model(
         pad_id=tokenizer.pad_id,
         seed=recipe.seed,
         length_warmup=config.length_warmup,
+        batch_warmup=config.batch_warmup,
         padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=runtime.rank,
         world_size=runtime.world_size,
@@ -226,6 +227,11 @@ def log_training_setup(config: PretrainConfig, micro_batch_size: int, loader: Ba
         f"batches of {training.batch_size} in micro-batches of {micro_batch_size} ({how})",
         extra={"code": "micro-batches"},
     )
+    if config.batch_warmup.steps:
+        log.info(
+            f"batches of {config.batch_warmup.batch_size} first, which grow in {config.batch_warmup.steps:,} steps",
+            extra={"code": "batch-warmup"},
+        )
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length
         log.info(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from electra.config.checks import check_choice, join_choices
+from electra.data.loader import BatchWarmup
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING
@@ -157,6 +158,16 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
             ),
         ]
     )
+
+
+def check_batch_warmup(warmup: BatchWarmup, batch_size: int) -> None:
+    """Raise a `UsageError` if batches cannot grow to the full batch size."""
+    if warmup.steps and (warmup.batch_size >= batch_size or batch_size % warmup.batch_size):
+        raise UsageError(
+            "no-batch-warmup",
+            f"batch_warmup.batch_size {warmup.batch_size} is no smaller divisor of --training.batch-size {batch_size}; "
+            "use one, or leave --batch-warmup.steps out",
+        )
 
 
 def check_stem_options(stem: str | None, text: tuple[str, ...], procedure: str) -> None:
