@@ -260,7 +260,9 @@ def test_batch_warmup_reads_the_same_examples_in_smaller_batches(world_size: int
     """All ranks together read each epoch in the order of the plain loader; 50 examples are 2 epochs of it."""
     examples = example_set(50, lengths=(5, 33))
     both = {"batch_warmup": BatchWarmup(6, 6), "length_warmup": LengthWarmup(2, 8)}
-    ranks = [loader(examples, **both, rank=rank, world_size=world_size, micro_batch_size=4) for rank in range(world_size)]
+    ranks = [
+        loader(examples, **both, rank=rank, world_size=world_size, micro_batch_size=4) for rank in range(world_size)
+    ]
     order = np.concatenate([loader(examples)._global_batch(step) for step in range(5)])
     read = 0
     for step, size in enumerate([6, 6, 12, 12, 18, 18, 24]):

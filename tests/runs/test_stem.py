@@ -109,7 +109,13 @@ def test_run_from_a_stem_resumes_and_has_a_stem_itself(
         (12, {"text": "some.txt"}, UsageError, "conflicting-options", ["--stem", "some.txt"]),
         (20, {"steps": 5, "schedule.decay": 0.01}, UsageError, "other-warmup", [3, 2.5, "--steps 5"]),
         (12, {"data": "elsewhere"}, RunError, "other-configuration", ["--data is", "elsewhere here"]),
-        (12, {"procedure": "two-stage-scratch"}, UsageError, "conflicting-options", ["--stem", "--procedure two-stage"]),
+        (
+            12,
+            {"procedure": "two-stage-scratch"},
+            UsageError,
+            "conflicting-options",
+            ["--stem", "--procedure two-stage"],
+        ),
     ],
 )
 def test_other_configurations_are_rejected(

@@ -18,6 +18,7 @@ from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.validation import (
     check_batch_warmup,
+    check_exports,
     check_generator,
     check_procedure,
     check_stem_options,
@@ -81,6 +82,10 @@ class PretrainConfig:
     """Seed of initial weights, data order, masks, samples and dropout."""
     log_to: tuple[str, ...] = choice_field(("tensorboard",), lambda: TRACKERS)
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
+    export_at: tuple[str, ...] = ()
+    """Amounts of training after which the networks are also saved in RUN/exports, such as 500steps, 1Mtokens or 1e13flops."""
+    export_every: str | None = None
+    """The same after each such amount of training."""
     loss_weight: float | None = None
     """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An
     objective without a generator keeps its own."""
@@ -141,6 +146,7 @@ class PretrainConfig:
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)
         check_stem_options(self.stem, self.text, self.procedure)
+        check_exports(self.export_at, self.export_every, self.procedure)
 
     @property
     def stage(self) -> int:

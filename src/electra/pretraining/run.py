@@ -21,6 +21,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import load_inputs
+from electra.pretraining.learning_curve import Exports
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, Utilization, format_headline
@@ -200,6 +201,7 @@ def train_model(
         *build_trackers(config.log_to, directory.path, flatten(asdict(config))),
         MetricsLog(directory.path),
         monitor,
+        Exports(config, directory, data, tokenizer, runtime),
         BudgetWarning(recipe.budget),
         Progress("training", recipe.budget, lambda state: f"step {state.step:,}", format_headline),
     ]

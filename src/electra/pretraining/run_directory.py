@@ -7,6 +7,7 @@ RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ has t
 RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
 RUN/generator/
 RUN/first-stage/         two-stage training: the generator's run
+RUN/exports/             networks of earlier steps; see learning_curve
 RUN/report.html          with RUN/pictures/
 RUN/summary.json         written last: marks the run as finished
 """
@@ -36,6 +37,7 @@ CHANGEABLE_OPTIONS = (
     "workers",
     "encoding_errors",
     "log_to",
+    "export_",
     "training.log_every",
     "training.checkpoint_",
     "training.keep_checkpoints",
@@ -101,6 +103,11 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """Checkpoints of the training loop."""
         return self.path / "checkpoints"
+
+    @property
+    def exports(self) -> Path:
+        """Networks of earlier steps."""
+        return self.path / "exports"
 
     @property
     def metrics(self) -> Path:

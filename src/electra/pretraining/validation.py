@@ -12,6 +12,7 @@ from electra.pretraining.objectives.corruptions.masking_strategies import MASKIN
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES, TARGETS, has_generator_network
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.train.schedule import Amount
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
@@ -183,5 +184,22 @@ def check_stem_options(stem: str | None, text: tuple[str, ...], procedure: str) 
                 stem is not None and procedure != "joint",
                 f"--stem continues a run of one stage, and --procedure {procedure} has two; leave one of them out",
             ),
+        ]
+    )
+
+
+def check_exports(at: tuple[str, ...], every: str | None, procedure: str) -> None:
+    """Raise a `UsageError` for amounts that cannot be read, and for exports of a run whose amounts are those of two stages."""
+    for text in at:
+        Amount.parse("--export-at", text)
+    if every is not None:
+        Amount.parse("--export-every", every)
+    raise_first_conflict(
+        [
+            (
+                procedure != "joint" and bool(at or every),
+                f"--export-{'at' if at else 'every'} counts the training of one stage, and --procedure {procedure} has two; "
+                "leave one of them out",
+            )
         ]
     )

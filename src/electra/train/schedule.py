@@ -1,14 +1,16 @@
-"""The learning rate as a pure function of the progress of the run."""
+"""Amounts of training, and the learning rate as a pure function of the progress of the run."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal, cast
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
 from electra.errors import UsageError
-from electra.external import format_count
+from electra.external import format_count, shorten
 from electra.train.checkpoint import TrainingState
 
 
@@ -54,6 +56,36 @@ class ScheduleConfig:
             return None
         share = min(Fraction(str(self.decay)), 1 - Fraction(self.count_warmup(steps)) / steps)
         return max(0, math.floor(steps * (1 - share) - Fraction(1, 2)) + 1)  # the rate is that of an update's middle
+
+
+FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[0-9]{1,2})?)([kmbt]?)(steps|tokens|flops)")
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number of updates, tokens or FLOPs."""
+
+    number: float
+    unit: Literal["steps", "tokens", "flops"]
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> "Amount":
+        """Parse an amount such as `500steps`, `1.5Mtokens` or `1e13flops`; k, M, B and T are powers of a thousand.
+
+        Raises:
+            UsageError: it is not a positive amount; the message names the option.
+        """
+        if (match := AMOUNT.fullmatch(text.strip().lower())) is None or not float(match[1]):
+            raise UsageError(
+                "wrong-amount",
+                f"{option}: expected an amount such as 500steps, 1.5Mtokens or 1e13flops, got {shorten(text) or 'an empty text'}",
+            )
+        return cls(float(match[1]) * FACTORS[match[2]], cast(Any, match[3]))
+
+    def count(self, state: TrainingState) -> float:
+        """Return how often the amount is contained in a run's training so far."""
+        return {"steps": state.step, "tokens": state.tokens, "flops": state.flops}[self.unit] / self.number
 
 
 @dataclass(frozen=True)
@@ -149,6 +181,4 @@ def compute_factor(config: ScheduleConfig, budget: Budget, step: int, seconds: f
     schedule, steps = SCHEDULES[config.kind], budget.steps
     if steps is not None and step < (config.find_decay(steps) or 0):
         return constant(step + schedule.at, config.count_warmup(steps), config)
-    return schedule.factor(
-        budget.compute_progress(step + schedule.at, seconds, flops), config.warmup(steps), config
-    )
+    return schedule.factor(budget.compute_progress(step + schedule.at, seconds, flops), config.warmup(steps), config)
