@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from fuzz.seals import seal_checkpoint
 from support.callbacks import AtStep, CrashError, crash
 from support.errors import raises
 from support.tiny_models import checkpoints_in, trained_module
-from support.toy import trace, weights
+from support.toy import TINY_RUN, trace, weights
 from torch import Tensor, nn
 
 import electra
@@ -70,8 +71,6 @@ def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory, text: Path) -> tuple[Path, Recorder]:
     """A run with an average, and its weights after each update; tied embeddings, two micro-batches of a step."""
-    from support.toy import TINY_RUN
-
     out, recorder = tmp_path_factory.mktemp("averaged") / "run", Recorder((5, 12))
     electra.pretrain(text, out=out, callbacks=[recorder], **TINY_RUN, optimizer={"ema": DECAY})
     return out, recorder
@@ -150,17 +149,20 @@ def test_weights_are_restored_after_an_evaluation_that_fails() -> None:
     before = [parameter.detach().clone() for parameter in module.parameters()]
     for parameter in module.parameters():
         optimizer.state[parameter][EMA].fill_(2.0)
-    with pytest.raises(CrashError), averaged_weights(optimizer):
-        assert all((parameter == 2.0).all() for parameter in module.parameters())
-        raise CrashError
+
+    def fail() -> None:
+        with averaged_weights(optimizer):
+            assert all((parameter == 2.0).all() for parameter in module.parameters())
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        fail()
     assert all(torch.equal(*pair) for pair in zip(module.parameters(), before, strict=True))
     assert all((optimizer.state[parameter][EMA] == 2.0).all() for parameter in module.parameters())
 
 
 def test_average_of_another_model_in_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     """A checkpoint whose checksums fit: what is evaluated is checked as the weights are."""
-    from fuzz.seals import seal_checkpoint
-
     module, _ = trained_module()
     config = OptimizerConfig(ema=DECAY)
     optimizer = build_optimizer(module.named_parameters(), config)

@@ -180,8 +180,8 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
     """Resolve the configuration of a pre-training run: preset, config file, overrides.
 
     The sequence length of prepared data and the sizes of the model in `init` override those of the preset. Without `config`,
-    text and data, the configuration saved in `out` is the config file, so that `out` alone resumes a run, or that of the run
-    in `stem`.
+    text and data, the configuration saved in `out` is the config file, so that `out` alone resumes a run. Without it, options
+    of the run in `stem` are read before the config file.
 
     Args:
         overrides: Given options by name.
@@ -198,11 +198,10 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
     path, saved = Path(config) if config else None, out / "config.yaml"
     if path is None and saved.exists() and not overrides.get("text") and not overrides.get("data"):
         path = saved
+    file = read_config(path, PretrainConfig, "pretrain") if path else {}
     given = check_options(PretrainConfig, overrides, "pretrain")
-    if path is None and given.get("stem"):
-        file = read_stem_options(Path(given["stem"]))
-    else:
-        file = read_config(path, PretrainConfig, "pretrain") if path else {}
+    if (stem := given.get("stem") or file.get("stem")) and path != saved:
+        file = read_stem_options(Path(stem)) | file
     preset = get_preset(given.get("preset") or file.get("preset") or "small")
     derived = read_derived_options(given.get("init") or file.get("init"), given.get("data") or file.get("data"))
     layer = derived | file | {"preset": preset.preset}

@@ -58,7 +58,8 @@ def check_stem(directory: RunDirectory, config: PretrainConfig) -> None:
     if difference is not None:
         raise RunError(
             "other-configuration",
-            f"--stem {config.stem}: a run of another configuration: {difference}; only --steps and --schedule.decay may differ",
+            f"--stem {config.stem}: a run of another configuration: {difference}; only --steps and --schedule.decay may "
+            "differ",
         )
     assert theirs.steps is not None
     assert config.steps is not None
@@ -74,8 +75,8 @@ def check_stem(directory: RunDirectory, config: PretrainConfig) -> None:
     if decay < step:
         raise UsageError(
             "after-decay",
-            f"--stem {config.stem}: its stem is at step {step}, and the decay of --steps {config.steps} starts at step {decay}; "
-            "use a larger --steps or a smaller --schedule.decay",
+            f"--stem {config.stem}: its stem is at step {step}, and the decay of --steps {config.steps} starts at step "
+            f"{decay}; use a larger --steps or a smaller --schedule.decay",
         )
 
 

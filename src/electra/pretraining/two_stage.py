@@ -66,7 +66,7 @@ def configure_stages(
 
 
 def scale_budget(config: PretrainConfig, share: float) -> PretrainConfig:
-    """Return the configuration with a share of its budget; each stage has half of the steps of the warm-ups of length and batch."""
+    """Return the configuration with a share of its budget; each stage has half of the steps of its warm-ups."""
     return replace(
         config,
         steps=config.steps and round(config.steps * share),

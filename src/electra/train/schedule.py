@@ -28,7 +28,7 @@ class ScheduleConfig:
     linear-product, warm-up and linear decay are multiplied from the first step on, as in the original code, which misses the
     peak; there max_warmup does not limit warmup_steps."""
     decay: float = 0.2
-    """Schedule wsd: share of the run that decays, at its end. Of a run of --steps, the checkpoint before it is kept (--stem)."""
+    """Schedule wsd: share of the run that decays, at its end. With --steps, the checkpoint before it is kept, for --stem."""
 
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)
@@ -79,7 +79,8 @@ class Amount:
         if (match := AMOUNT.fullmatch(text.strip().lower())) is None or not float(match[1]):
             raise UsageError(
                 "wrong-amount",
-                f"{option}: expected an amount such as 500steps, 1.5Mtokens or 1e13flops, got {shorten(text) or 'an empty text'}",
+                f"{option}: expected an amount such as 500steps, 1.5Mtokens or 1e13flops, "
+                f"got {shorten(text) or 'an empty text'}",
             )
         return cls(float(match[1]) * FACTORS[match[2]], cast(Any, match[3]))
 
