@@ -22,15 +22,27 @@ def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> Non
         show_samples(summary.get("samples", []))
 
 
-def show_evaluate(metrics: Mapping[str, float], options: Mapping[str, Any]) -> None:
-    """Show the held-out metrics."""
-    show_metrics(metrics)
+def show_evaluate(metrics: Mapping[str, float] | list[dict[str, Any]], options: Mapping[str, Any]) -> None:
+    """Show the held-out metrics, or those of each export."""
+    if isinstance(metrics, list):
+        show_learning_curve(metrics)
+    else:
+        show_metrics(metrics)
+
+
+def show_learning_curve(rows: Sequence[Mapping[str, int | float]]) -> None:
+    """Show the metrics of each export of a run."""
+    shown = [[f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in row.values()] for row in rows]
+    show_rows([[name.replace("_", " ") for name in rows[0]], *shown])
 
 
 def show_minimal_pairs(results: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show the accuracies over all, by field and by phenomenon."""
     from electra.pretraining.evaluation.minimal_pairs import build_rows
 
+    if "exports" in results:
+        show_learning_curve(results["exports"])
+        return
     methods = list(results["methods"])
     rows = [
         [

@@ -10,6 +10,7 @@ from electra.data.batch import Batch
 from electra.data.examples import Examples
 from electra.data.loader import (
     BatchLoader,
+    BatchWarmup,
     LengthWarmup,
     build_batch,
     iterate_evaluation_batches,
@@ -36,7 +37,7 @@ def example_set(number: int, lengths: tuple[int, int] = (3, 17), seed: int = 0) 
     return ExampleSet(shards)
 
 
-def loader(examples: ExampleSet, **changes: int | LengthWarmup) -> BatchLoader:
+def loader(examples: ExampleSet, **changes: int | LengthWarmup | BatchWarmup) -> BatchLoader:
     settings = {"batch_size": 24, "micro_batch_size": 4, "pad_id": PAD, "seed": (3,)} | changes
     return BatchLoader(examples, **settings)
 
@@ -233,3 +234,60 @@ def test_length_warmup_reads_pieces_of_the_same_examples() -> None:
 
 def tokens(batches: list[Batch]) -> Counter[int]:
     return Counter(int(token) for batch in batches for token in batch.input_ids[batch.input_ids != PAD])
+
+
+@pytest.mark.parametrize(
+    ("steps", "first", "expected"),
+    [
+        (8, 6, [6, 6, 6, 12, 12, 12, 18, 18, 24, 24]),
+        (7, 12, [12] * 7 + [24, 24]),
+        (2, 4, [4, 12, 24, 24]),
+        (1, 8, [8, 24, 24]),
+        (0, 8, [24, 24]),
+    ],
+)
+def test_batch_warmup_grows_by_equal_amounts(steps: int, first: int, expected: list[int]) -> None:
+    warmup = BatchWarmup(steps, first)
+    assert [warmup.count(step, 24) for step in range(len(expected))] == [
+        (sum(expected[:step]), size) for step, size in enumerate(expected)
+    ]
+    later = 10**6
+    assert warmup.count(later, 24) == (sum(expected) + 24 * (later - len(expected)), 24)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_batch_warmup_reads_the_same_examples_in_smaller_batches(world_size: int) -> None:
+    """All ranks together read each epoch in the order of the plain loader; 50 examples are 2 epochs of it."""
+    examples = example_set(50, lengths=(5, 33))
+    both = {"batch_warmup": BatchWarmup(6, 6), "length_warmup": LengthWarmup(2, 8)}
+    ranks = [
+        loader(examples, **both, rank=rank, world_size=world_size, micro_batch_size=4) for rank in range(world_size)
+    ]
+    order = np.concatenate([loader(examples)._global_batch(step) for step in range(5)])
+    read = 0
+    for step, size in enumerate([6, 6, 12, 12, 18, 18, 24]):
+        expected = order[read : read + size]
+        read += size
+        batches = [rank.batches(step) for rank in ranks]
+        assert len({len(each) for each in batches}) == 1
+        assert tokens([batch for each in batches for batch in each]) == Counter(
+            int(token) for row in expected for token in examples[int(row)].ids
+        )
+        assert ranks[0].epoch(step) == pytest.approx((read - size) / 50)
+        if step >= 2:
+            assert {row for each in batches for row in rows(each)} == set(expected.tolist())
+            assert {len(batch.lengths) for each in batches for batch in each} == {np.gcd(4, size // world_size)}
+
+
+def test_batch_warmup_does_not_change_later_batches() -> None:
+    examples = example_set(100)
+    warm, plain = loader(examples, batch_warmup=BatchWarmup(2, 12)), loader(examples)
+    read = [warm.batches(step) for step in range(5)]
+    assert [sum(len(batch.lengths) for batch in batches) for batches in read] == [12, 12, 24, 24, 24]
+    for step in (2, 3, 4):
+        assert rows(read[step]) == rows(plain.batches(step - 1))
+
+
+def test_ranks_that_cannot_share_the_first_batches_are_rejected() -> None:
+    with raises(UsageError, "uneven-batch", "batch_warmup.batch_size 3", 2):
+        loader(example_set(100), batch_warmup=BatchWarmup(4, 3), world_size=2)

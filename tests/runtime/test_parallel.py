@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from support.errors import raises
 from support.places import TESTS
 from support.processes import TIMEOUT
@@ -83,6 +84,34 @@ def test_logs_and_checkpoints_at_different_steps(text: Path, tmp_path: Path, tin
     run_two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
     electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
     assert_equal_losses(tmp_path, [5, 10, 12])
+
+
+@pytest.mark.slow
+def test_average_exports_stem_and_small_batches_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """With micro-batches of one row, on whose size dropout and FLOPs depend; the main process exports the average."""
+    tiny_run["training"] |= {"micro_batch_size": 1}
+    tiny_run |= {
+        "optimizer": {"ema": 0.7},
+        "export_at": ["6steps"],
+        "batch_warmup": {"steps": 4, "batch_size": 2},
+        "schedule": {"kind": "wsd", "warmup_steps": 2, "max_warmup": 0.5, "decay": 0.25},
+    }
+    run_two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
+    electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
+    assert_equal_losses(tmp_path, list(range(1, 13)))
+    ours, theirs = (
+        [load_file(file) for file in sorted((tmp_path / name).glob(pattern))]
+        for name in ("one", "two")
+        for pattern in ["**/discriminator/model.safetensors"]
+    )
+    assert len(ours) == len(theirs) == 2
+    for a, b in zip(ours, theirs, strict=True):
+        assert all(torch.allclose(a[name], b[name], rtol=1e-3, atol=1e-5) for name in a)
+    (tmp_path / "again").mkdir()
+    longer = {"stem": str(tmp_path / "two"), "steps": 16}
+    run_two_processes(longer, tmp_path / "again")
+    electra.pretrain(out=tmp_path / "again/one", **longer)
+    assert_equal_losses(tmp_path / "again", list(range(1, 17)))
 
 
 @pytest.mark.slow

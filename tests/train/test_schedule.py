@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from support.errors import raises
@@ -113,7 +114,8 @@ def test_schedule_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_schedules_after_the_warmup(kind: str, expected: Callable[[float], float]) -> None:
     run = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5, kind=kind, decay=0.25)
     linear = recipe(Budget(steps=1000), warmup_steps=100, max_warmup=0.5)
-    assert [rate(run, t) for t in range(100)] == [rate(linear, t) for t in range(100)]
+    # The rounding of wsd does not depend on the budget.
+    assert [rate(run, t) for t in range(100)] == pytest.approx([rate(linear, t) for t in range(100)], rel=1e-14)
     later = (100, 500, 749, 750, 751, 900, 999)
     assert [rate(run, t) for t in later] == pytest.approx([expected((t + 0.5) / 1000) for t in later])
 
@@ -122,6 +124,28 @@ def test_a_decay_longer_than_the_rest_of_the_run_begins_after_the_warmup() -> No
     short = recipe(Budget(steps=1000), warmup_steps=500, max_warmup=0.5, kind="wsd", decay=0.9)
     linear = recipe(Budget(steps=1000), warmup_steps=500, max_warmup=0.5)
     assert [rate(short, t) for t in range(1000)] == pytest.approx([rate(linear, t) for t in range(1000)])
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.2, 0.25, 0.3, 1 / 3, 0.9, 1.0])
+@pytest.mark.parametrize("warmup", [0, 3, 7, 40])
+def test_stable_phase_does_not_depend_on_the_budget(decay: float, warmup: int) -> None:
+    """Every rate before the decay equals, to the bit, that of a budget whose decay starts later."""
+    longest = recipe(Budget(steps=100_003), warmup_steps=warmup, max_warmup=0.5, kind="wsd", decay=0.01)
+    for steps in range(80, 120):
+        run = recipe(Budget(steps=steps), warmup_steps=warmup, max_warmup=0.5, kind="wsd", decay=decay)
+        start = run.schedule.find_decay(steps)
+        assert start is not None
+        assert run.stem_step == start
+        rates = [rate(run, step) for step in range(steps)]
+        assert rates[:start] == [rate(longest, step) for step in range(start)]
+        assert rates[warmup:start] == [1.0] * (start - warmup)
+        assert all(a > b > 0 for a, b in pairwise([1.0, *rates[start:]]))
+
+
+def test_budgets_and_schedules_without_a_stem() -> None:
+    assert recipe(Budget(steps=100), kind="linear").stem_step is None
+    assert recipe(Budget(hours=1.0), kind="wsd").stem_step is None
+    assert recipe(Budget(flops=1e12), kind="wsd").stem_step is None
 
 
 def test_unknown_schedule_is_rejected() -> None:

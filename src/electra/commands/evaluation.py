@@ -2,34 +2,43 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from electra.commands.pretraining import list_sources
 from electra.commands.scores import Device, open_scorer
-from electra.config.checks import check_local
+from electra.config.checks import check_choice, check_local
 from electra.errors import UsageError
 from electra.external import check_output_path
 from electra.storage import PathLike, check_writable
 
 
-def evaluate(run: PathLike, *, data: PathLike | None = None) -> dict[str, float]:
-    """Compute the held-out metrics of a run from its newest checkpoint.
+def evaluate(
+    run: PathLike, *, data: PathLike | None = None, at: Literal["end", "all"] = "end"
+) -> dict[str, float] | list[dict[str, Any]]:
+    """Compute the held-out metrics of a run, from its newest checkpoint or from all that it exported on its way.
 
     Args:
         run: Run directory, finished or not.
         data: Directory that `electra prepare` wrote, to score its held-out documents; by default the run's own.
+        at: end: the newest checkpoint; all: each export (pretrain --export-at, --export-every), as a learning curve, which
+            is written to RUN/exports/held_out.csv too if it is of the run's own data.
 
     Returns:
-        The metrics by name.
+        The metrics by name; with all, a list of these, each with step, tokens, flops and seconds of training.
 
     Raises:
-        RunError: `run` is not a run directory, has no checkpoint, or is damaged.
+        RunError: `run` is not a run directory, has no checkpoint or no exports, or is damaged.
+        ModelError: an export is damaged.
         DataError: `data` is not prepared data, or has another tokenizer.
+        StorageError: the table cannot be written.
     """
     from electra.pretraining.export import evaluate_run
+    from electra.pretraining.learning_curve import evaluate_exports
 
     check_local({"RUN": run, "--data": data})
-    return evaluate_run(Path(run), Path(data) if data else None)
+    check_choice("--at", at, ("end", "all"))
+    directory = Path(data) if data else None
+    return evaluate_exports(Path(run), directory) if at == "all" else evaluate_run(Path(run), directory)
 
 
 def evaluate_mlm(
@@ -72,6 +81,7 @@ def minimal_pairs(
     files: Iterable[PathLike] | PathLike,
     *,
     methods: Iterable[str] | str = (),
+    at: Literal["end", "all"] = "end",
     mask_fraction: float | None = None,
     out: PathLike | None = None,
     device: Device = "auto",
@@ -83,16 +93,19 @@ def minimal_pairs(
         model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face directory of either network.
         files: Files of minimal pairs: JSON lines as in BLiMP, with sentence_good, sentence_bad and UID.
         methods: discriminator, masked-lm, both; by default all that the model has.
+        at: end: the finished model; all: each network that a run exported on its way, as a learning curve.
         mask_fraction: For both: share of masked tokens in pre-training; by default that of the run's configuration.
-        out: Directory for minimal_pairs.csv and minimal_pairs.png.
+        out: Directory for minimal_pairs.csv and minimal_pairs.png; with all for learning_curve.csv alone.
         device: auto uses a GPU if there is one.
         threads: CPU threads; by default PyTorch's choice.
 
     Returns:
         `pairs`, `paradigms`, `groups` and `methods`: for each method the accuracies in percent, `overall` (the mean over
-        paradigms), by `field`, by `phenomenon` and by `paradigm`, and the number of `ties`.
+        paradigms), by `field`, by `phenomenon` and by `paradigm`, and the number of `ties`. With all, these are of the last
+        export, and `exports` has step, tokens, flops, seconds and the overall accuracies of each.
 
     Raises:
+        RunError: with all, `model` is not a run with exports.
         DataError: a file cannot be read or has no minimal pairs.
         ModelError: `model` is no pre-trained model.
         UsageError: no file is given, the model has no network for a method, or a sentence is too long for it.
@@ -103,8 +116,10 @@ def minimal_pairs(
         read_minimal_pairs,
         write_minimal_pairs,
     )
+    from electra.pretraining.learning_curve import list_exports, read_amounts, write_csv
 
     check_local({"MODEL": model, "--out": out})
+    check_choice("--at", at, ("end", "all"))
     named = list(dict.fromkeys(list_sources(files)))  # a file that is named twice is read once
     if not all(map(str, named)) or not named:
         raise UsageError("no-files", "no file of minimal pairs is given; name at least one, as in blimp/*.jsonl")
@@ -115,8 +130,16 @@ def minimal_pairs(
     if directory is not None:
         check_writable(directory)
     pairs, selected = read_minimal_pairs(paths), [methods] if isinstance(methods, str) else list(methods)
-    with open_scorer(Path(model), selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
-        results = evaluate_minimal_pairs(scorer, pairs, names, runtime, progress)
-    if directory is not None:
+    rows: list[dict[str, Any]] = []
+    for path in list_exports(Path(model)) if at == "all" else [Path(model)]:
+        with open_scorer(path, selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
+            results = evaluate_minimal_pairs(scorer, pairs, names, runtime, progress)
+        if at == "all":
+            rows.append(read_amounts(path) | {name: each["overall"] for name, each in results["methods"].items()})
+    if at == "all":
+        results["exports"] = rows
+        if directory is not None:
+            write_csv(rows, directory / "learning_curve.csv")
+    elif directory is not None:
         write_minimal_pairs(results, directory)
     return results

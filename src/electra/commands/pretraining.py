@@ -13,6 +13,7 @@ from electra.data.manifest import Manifest
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
+from electra.pretraining.stem import read_stem_options
 from electra.pretraining.unused_options import find_unused_options
 from electra.pretraining.warm_start import read_initial_sizes
 from electra.storage import PathLike, restrict_permissions
@@ -179,7 +180,8 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
     """Resolve the configuration of a pre-training run: preset, config file, overrides.
 
     The sequence length of prepared data and the sizes of the model in `init` override those of the preset. Without `config`,
-    text and data, the configuration saved in `out` is the config file, so that `out` alone resumes a run.
+    text and data, the configuration saved in `out` is the config file, so that `out` alone resumes a run. Without it, options
+    of the run in `stem` are read before the config file.
 
     Args:
         overrides: Given options by name.
@@ -190,13 +192,16 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
         UsageError: no such preset or option, or a wrong value.
         DataError: `data` is not prepared data.
         ModelError: `init` is not a model.
+        RunError: `stem` is not a run.
     """
-    check_local({"--config": config, "--data": overrides.get("data"), "--init": overrides.get("init")})
+    check_local({"--config": config, **{f"--{name}": overrides.get(name) for name in ("data", "init", "stem")}})
     path, saved = Path(config) if config else None, out / "config.yaml"
     if path is None and saved.exists() and not overrides.get("text") and not overrides.get("data"):
         path = saved
     file = read_config(path, PretrainConfig, "pretrain") if path else {}
     given = check_options(PretrainConfig, overrides, "pretrain")
+    if (stem := given.get("stem") or file.get("stem")) and path != saved:
+        file = read_stem_options(Path(stem)) | file
     preset = get_preset(given.get("preset") or file.get("preset") or "small")
     derived = read_derived_options(given.get("init") or file.get("init"), given.get("data") or file.get("data"))
     layer = derived | file | {"preset": preset.preset}

@@ -3,6 +3,7 @@
 Dimensions: B rows, T tokens.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,39 @@ class LengthWarmup:
         return replace(self, steps=round(self.steps * share))
 
 
+@dataclass(frozen=True)
+class BatchWarmup:
+    """Small batches in the first updates, which makes them cheap: gradients have little noise then, relative to their size.
+
+    See McCandlish et al., "An Empirical Model of Large-Batch Training" (2018), and the batch size of GPT-3 (Brown et al.,
+    2020, appendix B), which grows linearly.
+    """
+
+    steps: int = 0
+    """Updates in which the batch grows to training.batch_size; 0 for none. Two stages share them in proportion to their
+    steps."""
+    batch_size: int = 16
+    """Sequences of the first updates, and those by which the batch grows, each time after as many updates; a divisor of
+    training.batch_size."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "batch_warmup", "steps", at_least=0, at_most=10**9)
+        check_range(self, "batch_warmup", "batch_size", at_least=1, at_most=10**7)
+
+    def scale(self, share: float) -> "BatchWarmup":
+        """Scale the warm-up to a share of a run."""
+        return replace(self, steps=round(self.steps * share))
+
+    def count(self, step: int, batch_size: int) -> tuple[int, int]:
+        """Count the sequences of all updates before `step`, and those of the update `step`, for the full `batch_size`."""
+        if not self.steps:
+            return step * batch_size, batch_size
+        increments = batch_size // self.batch_size - 1
+        grows_at = -(-np.arange(1, increments + 1) * self.steps // increments)  # rounded up
+        before = self.batch_size * (step + int(np.maximum(step - grows_at, 0).sum()))
+        return before, self.batch_size * (1 + int((grows_at <= step).sum()))
+
+
 class BatchLoader:
     """Endless sequence of epochs; the seed and the number of an epoch determine its permutation of the examples.
 
@@ -57,7 +91,8 @@ class BatchLoader:
     of which rank r of n takes numbers r, r + n, r + 2n, …. Sorting saves padding. Neither sorting nor the number of ranks
     changes the examples of a step. Random numbers of a row depend on its index in the global batch, not on its micro-batch.
     With `padded_to` (ascending lengths), micro-batches are padded to one of these, not to their longest row, to have few
-    shapes. `seed` is one number or several.
+    shapes. With `batch_warmup`, the micro-batches of a smaller batch are the largest that divide `micro_batch_size` and
+    the batch's share of a rank. `seed` is one number or several.
 
     Raises:
         UsageError: ranks and micro-batches do not divide the batch, or there are fewer examples than one batch.
@@ -72,6 +107,7 @@ class BatchLoader:
         pad_id: int,
         seed: tuple[int, ...],
         length_warmup: LengthWarmup = LengthWarmup(),
+        batch_warmup: BatchWarmup = BatchWarmup(),
         padded_to: Sequence[int] = (),
         rank: int = 0,
         world_size: int = 1,
@@ -81,6 +117,12 @@ class BatchLoader:
                 "uneven-batch",
                 f"batch_size={batch_size} is not a multiple of micro_batch_size={micro_batch_size} "
                 f"times {world_size} process{'es' * (world_size > 1)}; change one of them",
+            )
+        if batch_warmup.steps and batch_warmup.batch_size % world_size:
+            raise UsageError(
+                "uneven-batch",
+                f"batch_warmup.batch_size {batch_warmup.batch_size} cannot be shared evenly by {world_size} processes; "
+                "use a multiple of their number",
             )
         if len(examples) < batch_size:
             raise UsageError(
@@ -94,6 +136,7 @@ class BatchLoader:
         self._micro_batch_size = micro_batch_size
         self._pad_id = pad_id
         self._length_warmup = length_warmup
+        self._batch_warmup = batch_warmup
         self._padded_to = padded_to
         self._rank = rank
         self._world_size = world_size
@@ -102,7 +145,7 @@ class BatchLoader:
 
     def epoch(self, step: int) -> float:
         """Number of epochs after `step` steps."""
-        return step * self._batch_size / len(self._examples)
+        return self._batch_warmup.count(step, self._batch_size)[0] / len(self._examples)
 
     def batches(self, step: int) -> list[Batch]:
         """Build this rank's micro-batches of a global step."""
@@ -117,7 +160,8 @@ class BatchLoader:
 
     def _select_rank(self, values: Int[np.ndarray, " B"]) -> Int[np.ndarray, "M B_M"]:
         """Select the values of this rank's micro-batches from one value per row of the global batch."""
-        return values.reshape(-1, self._micro_batch_size)[self._rank :: self._world_size]
+        micro_batch_size = math.gcd(self._micro_batch_size, len(values) // self._world_size)
+        return values.reshape(-1, micro_batch_size)[self._rank :: self._world_size]
 
     def iterate(self, first_step: int) -> Iterator[list[Batch]]:
         """Yield `batches` from `first_step` on, prefetched."""
@@ -125,10 +169,10 @@ class BatchLoader:
 
     def _global_batch(self, step: int) -> Int[np.ndarray, " B"]:
         """Indices of the examples of a step, in the order of their epoch."""
-        first, size = step * self._batch_size, len(self._examples)
-        epoch, start = divmod(first, size)
-        rows = self._order(epoch)[start : start + self._batch_size]
-        missing = self._batch_size - len(rows)
+        first, number = self._batch_warmup.count(step, self._batch_size)
+        epoch, start = divmod(first, len(self._examples))
+        rows = self._order(epoch)[start : start + number]
+        missing = number - len(rows)
         return np.concatenate([rows, self._order(epoch + 1)[:missing]]) if missing else rows
 
 

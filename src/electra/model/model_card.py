@@ -45,6 +45,7 @@ def format_model_card(card: ModelCard) -> str:
     }
     if card.pipeline_tag:
         front["pipeline_tag"] = card.pipeline_tag
+    metrics = f"## {card.metrics_title}\n\n{format_table('metric', card.metrics)}\n" if card.metrics else ""
     return f"""---
 {yaml.safe_dump(front, sort_keys=False)}---
 
@@ -55,10 +56,7 @@ def format_model_card(card: ModelCard) -> str:
 ## Training
 
 {format_table("property", card.facts)}
-## {card.metrics_title}
-
-{format_table("metric", card.metrics)}
-## Usage
+{metrics}## Usage
 
 ```python
 from transformers import AutoTokenizer, {card.architecture}

@@ -7,7 +7,7 @@ from typing import Literal
 from electra.config.checks import check_choice, check_local, check_range
 from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
-from electra.data.loader import LengthWarmup
+from electra.data.loader import BatchWarmup, LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
@@ -16,7 +16,14 @@ from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
-from electra.pretraining.validation import check_generator, check_procedure, check_task
+from electra.pretraining.validation import (
+    check_batch_warmup,
+    check_exports,
+    check_generator,
+    check_procedure,
+    check_stem_options,
+    check_task,
+)
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
@@ -39,6 +46,9 @@ class PretrainConfig:
     """Tokenizer directory or vocab.txt; by default one is trained on the text."""
     init: str | None = None
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
+    stem: str | None = None
+    """Run with schedule.kind wsd and --steps, to continue from the start of its decay with other --steps or another
+    schedule.decay; all else is as in that run, whose data is read."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
     objective: str = choice_field("electra", lambda: OBJECTIVES)
@@ -72,6 +82,10 @@ class PretrainConfig:
     """Seed of initial weights, data order, masks, samples and dropout."""
     log_to: tuple[str, ...] = choice_field(("tensorboard",), lambda: TRACKERS)
     """Trackers that receive the metrics, beside metrics.jsonl: tensorboard; wandb or trackio, if installed."""
+    export_at: tuple[str, ...] = ()
+    """Amounts of training after which the networks are also saved in RUN/exports, such as 500steps, 1Mtokens or 1e13flops."""
+    export_every: str | None = None
+    """The same after each such amount of training."""
     loss_weight: float | None = None
     """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An
     objective without a generator keeps its own."""
@@ -89,6 +103,8 @@ class PretrainConfig:
     """Prediction of tokens by the discriminator too."""
     length_warmup: LengthWarmup = field(default_factory=LengthWarmup)
     """Train on short sequences first."""
+    batch_warmup: BatchWarmup = field(default_factory=BatchWarmup)
+    """Train on small batches first."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Batches, logging and checkpoints."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -100,7 +116,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
-        check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init})
+        check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init, "--stem": self.stem})
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
@@ -124,10 +140,13 @@ class PretrainConfig:
                 "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
                 "whose number varies by batch; leave one of them out",
             )
+        check_batch_warmup(self.batch_warmup, self.training.batch_size)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)
+        check_stem_options(self.stem, self.text, self.procedure)
+        check_exports(self.export_at, self.export_every, self.procedure)
 
     @property
     def stage(self) -> int:

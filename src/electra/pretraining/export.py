@@ -3,7 +3,8 @@
 import logging
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -123,12 +124,7 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         DataError: no such data, or prepared with another tokenizer.
     """
     directory = RunDirectory(run)
-    config = directory.load_config()
-    with start_runtime(config.runtime) as runtime:
-        data = PreparedData.open(data_directory or Path(config.data or directory.data))
-        tokenizer = load_tokenizer(directory.tokenizer)
-        data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
-        model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
+    with open_model(directory, data_directory) as (model, data, tokenizer, runtime):
         state = Checkpoints(directory.checkpoints, 1).restore(model)
         if state.step == 0:
             raise RunError("no-checkpoint", f"{run}: has no checkpoint yet")
@@ -139,6 +135,24 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
         extra={"code": "heldout-metrics"},
     )
     return evaluation.metrics
+
+
+@contextmanager
+def open_model(
+    directory: RunDirectory, data_directory: Path | None
+) -> Iterator[tuple[PretrainingModel, PreparedData, Tokenizer, Runtime]]:
+    """Build the model of a run with initial weights on the CPU; yield also data, by default the run's own, and the tokenizer.
+
+    Raises:
+        RunError: not a run directory.
+        DataError: no such data, or prepared with another tokenizer.
+    """
+    config = directory.load_config()
+    with start_runtime(config.runtime) as runtime:
+        data = PreparedData.open(data_directory or Path(config.data or directory.data))
+        tokenizer = load_tokenizer(directory.tokenizer)
+        data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
+        yield build_model(config, tokenizer, torch.from_numpy(data.unigrams)), data, tokenizer, runtime
 
 
 def select_samples(examples: ExampleSet, tokenizer: Tokenizer, number: int = 3) -> Batch:
@@ -183,7 +197,7 @@ def collect_facts(
     """Return the rows of the report's first table."""
     minutes, seconds = divmod(round(summary["seconds"]), 60)
     parameters = sum(p.numel() for p in model.parameters())
-    main, coverage = model.spec.main, data.manifest.coverage
+    main, coverage, warmup = model.spec.main, data.manifest.coverage, config.batch_warmup
     generator = {} if model.generator is None else {"generator": format_sizes(model.generator.config)}
     if model.generator is None and model.spec.objective.has_generator:
         generator = {"generator": f"{config.generator.kind} samples"}
@@ -200,7 +214,8 @@ def collect_facts(
         "budget": str(config.recipe().budget),
         "options start from": f"preset {config.preset}",
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
-        "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
+        "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens"
+        + (f", from {warmup.batch_size:,} on in the first {warmup.steps:,} steps" if warmup.steps else ""),
         "masked": f"{config.masking.fraction:.0%} of the tokens",
         **({"loss weight": f"{model.spec.objective.weight:g}"} if model.spec.objective.weight != 1 else {}),
         "seed": str(config.seed),

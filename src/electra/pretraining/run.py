@@ -21,11 +21,13 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import load_inputs
+from electra.pretraining.learning_curve import Exports
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, Utilization, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.run_directory import RunDirectory
+from electra.pretraining.stem import check_stem, copy_stem_metrics, open_checkpoints
 from electra.pretraining.two_stage import configure_stages, read_final_state, sum_states
 from electra.pretraining.warm_start import check_init, load_initial_weights, load_stage_one
 from electra.runtime.distributed import main_process_first, share_errors
@@ -83,11 +85,13 @@ def run(
                 directory.check(config)
                 if config.init:
                     check_init(Path(config.init), config)
+                check_stem(directory, config)
                 lock.enter_context(directory.lock_or_create(config))
+                copy_stem_metrics(directory, config)
         # Another process may have finished the run before this one had the lock.
         if (summary := directory.load_summary()) is not None:
             return summary
-        recorded = load_recorded_micro_batch_size(directory, runtime)
+        recorded = load_recorded_micro_batch_size(directory, config, runtime)
         micro_batch_size = resolve_micro_batch_size(config, runtime, recorded)
         with main_process_first(runtime):
             data, tokenizer = load_inputs(config, directory)
@@ -125,10 +129,10 @@ def run(
         return finish(config, directory, model, data, tokenizer, sum_states(first_state, state), findings, runtime)
 
 
-def load_recorded_micro_batch_size(directory: RunDirectory, runtime: Runtime) -> int:
+def load_recorded_micro_batch_size(directory: RunDirectory, config: PretrainConfig, runtime: Runtime) -> int:
     """Load the micro-batch size of the run's newest checkpoint, 0 if there is none; equal in all processes."""
     with share_errors(runtime):
-        recorded = Checkpoints(directory.checkpoints, 1).recorded_settings().get("micro_batch_size", 0)
+        recorded = open_checkpoints(directory, config).recorded_settings().get("micro_batch_size", 0)
     return int(runtime.all_reduce_max(float(recorded))[0])
 
 
@@ -155,6 +159,7 @@ def make_paths_absolute(config: PretrainConfig) -> PretrainConfig:
         data=config.data and make_absolute(config.data),
         tokenizer=config.tokenizer and make_absolute(config.tokenizer),
         init=config.init and make_absolute(config.init),
+        stem=config.stem and make_absolute(config.stem),
     )
 
 
@@ -181,12 +186,13 @@ def train_model(
         pad_id=tokenizer.pad_id,
         seed=recipe.seed,
         length_warmup=config.length_warmup,
+        batch_warmup=config.batch_warmup,
         padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=runtime.rank,
         world_size=runtime.world_size,
     )
     settings = {"micro_batch_size": micro_batch_size}
-    checkpoints = Checkpoints(directory.checkpoints, recipe.training.keep_checkpoints, settings)
+    checkpoints = open_checkpoints(directory, config, recipe.training.keep_checkpoints, settings)
     health = Health(tokenizer.vocab_size, model.scores_all_tokens, not config.generator.exclude_original_token)
     monitor = HealthMonitor(directory.path, recipe.budget, health)
     all_callbacks = [
@@ -195,6 +201,7 @@ def train_model(
         *build_trackers(config.log_to, directory.path, flatten(asdict(config))),
         MetricsLog(directory.path),
         monitor,
+        Exports(config, directory, data, tokenizer, runtime),
         BudgetWarning(recipe.budget),
         Progress("training", recipe.budget, lambda state: f"step {state.step:,}", format_headline),
     ]
@@ -222,6 +229,11 @@ def log_training_setup(config: PretrainConfig, micro_batch_size: int, loader: Ba
         f"batches of {training.batch_size} in micro-batches of {micro_batch_size} ({how})",
         extra={"code": "micro-batches"},
     )
+    if config.batch_warmup.steps:
+        log.info(
+            f"batches of {config.batch_warmup.batch_size} first, which grow in {config.batch_warmup.steps:,} steps",
+            extra={"code": "batch-warmup"},
+        )
     if config.length_warmup.steps:
         steps, length = config.length_warmup.steps, config.length_warmup.length
         log.info(

@@ -2,11 +2,12 @@
 
 RUN/config.yaml          the resolved configuration; `electra pretrain --config` repeats the run from it
 RUN/tokenizer/ data/     made from the text, if not given
-RUN/checkpoints/         see train.checkpoint
+RUN/checkpoints/         see train.checkpoint; checkpoints/stem/: see stem
 RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ has the same for TensorBoard
 RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
 RUN/generator/
 RUN/first-stage/         two-stage training: the generator's run
+RUN/exports/             networks of earlier steps; see learning_curve
 RUN/report.html          with RUN/pictures/
 RUN/summary.json         written last: marks the run as finished
 """
@@ -36,12 +37,19 @@ CHANGEABLE_OPTIONS = (
     "workers",
     "encoding_errors",
     "log_to",
+    "export_",
     "training.log_every",
     "training.checkpoint_",
     "training.keep_checkpoints",
     "training.compile",
     "training.graphs",
 )
+
+
+def list_changeable_options(config: PretrainConfig) -> tuple[str, ...]:
+    """List the options (or prefixes) that may differ when a run is continued."""
+    return CHANGEABLE_OPTIONS + (("training.micro_batch_size",) if config.training.means == "global" else ())
+
 
 Amount = Annotated[FiniteFloat, Field(ge=0)]
 
@@ -97,6 +105,16 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def exports(self) -> Path:
+        """Networks of earlier steps."""
+        return self.path / "exports"
+
+    @property
+    def metrics(self) -> Path:
+        """A row of metrics every training.log_every steps."""
+        return self.path / "metrics.jsonl"
+
+    @property
     def report(self) -> Path:
         """The report of a finished run."""
         return self.path / "report.html"
@@ -112,12 +130,16 @@ class RunDirectory:
         Raises:
             RunError: not a run directory.
         """
+        self.check_is_run()
+        return load_saved_config(self.config)
+
+    def check_is_run(self) -> None:
+        """Raise a `RunError` if it is not a run directory."""
         if not self.config.exists():
             raise RunError(
                 "not-run",
                 f"{self.path}: not a run directory, it has no {self.config.name}; name the --out of electra pretrain",
             )
-        return load_saved_config(self.config)
 
     def list_networks(self) -> list[Path]:
         """List the Hugging Face directories of a finished run, that of the discriminator or main encoder first."""
@@ -136,8 +158,7 @@ class RunDirectory:
             if holds_files(self.path):
                 raise RunError("not-run", f"{self.path}: not empty and not a run; choose another --out")
             return
-        micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
-        if (difference := describe_difference(self.config, config, CHANGEABLE_OPTIONS + micro_batches)) is not None:
+        if (difference := describe_difference(self.config, config, list_changeable_options(config))) is not None:
             hint = (
                 f"; to continue training from it, use --init {self.path} --out ANOTHER" if self.summary.exists() else ""
             )

@@ -66,13 +66,14 @@ def configure_stages(
 
 
 def scale_budget(config: PretrainConfig, share: float) -> PretrainConfig:
-    """Return the configuration with a share of its budget; each stage has half of the length warm-up's steps."""
+    """Return the configuration with a share of its budget; each stage has half of the steps of its warm-ups."""
     return replace(
         config,
         steps=config.steps and round(config.steps * share),
         hours=config.hours and config.hours * share,
         flops=config.flops and config.flops * share,
         length_warmup=config.length_warmup.scale(0.5),
+        batch_warmup=config.batch_warmup.scale(0.5),
     )
 
 

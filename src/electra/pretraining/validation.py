@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from electra.config.checks import check_choice, join_choices
+from electra.data.loader import BatchWarmup
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING
@@ -11,6 +12,7 @@ from electra.pretraining.objectives.corruptions.masking_strategies import MASKIN
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES, TARGETS, has_generator_network
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.train.schedule import Amount
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
@@ -155,5 +157,49 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
                 f"--procedure {procedure} sets the discriminator's initial weights, and so does --init; "
                 "leave one of them out",
             ),
+        ]
+    )
+
+
+def check_batch_warmup(warmup: BatchWarmup, batch_size: int) -> None:
+    """Raise a `UsageError` if batches cannot grow to the full batch size."""
+    if warmup.steps and (warmup.batch_size >= batch_size or batch_size % warmup.batch_size):
+        raise UsageError(
+            "no-batch-warmup",
+            f"batch_warmup.batch_size {warmup.batch_size} is no smaller divisor of --training.batch-size {batch_size}; "
+            "use one, or leave --batch-warmup.steps out",
+        )
+
+
+def check_stem_options(stem: str | None, text: tuple[str, ...], procedure: str) -> None:
+    """Raise a `UsageError` for options that conflict with a run that continues from a stem."""
+    raise_first_conflict(
+        [
+            (
+                stem is not None and text != (),
+                f"--stem {stem} continues with the data of that run, and so the text {' '.join(text)} would not be read; "
+                "leave one of them out",
+            ),
+            (
+                stem is not None and procedure != "joint",
+                f"--stem continues a run of one stage, and --procedure {procedure} has two; leave one of them out",
+            ),
+        ]
+    )
+
+
+def check_exports(at: tuple[str, ...], every: str | None, procedure: str) -> None:
+    """Raise a `UsageError` for amounts that cannot be read, and for exports of a run whose amounts are those of two stages."""
+    for text in at:
+        Amount.parse("--export-at", text)
+    if every is not None:
+        Amount.parse("--export-every", every)
+    raise_first_conflict(
+        [
+            (
+                procedure != "joint" and bool(at or every),
+                f"--export-{'at' if at else 'every'} counts the training of one stage, and --procedure {procedure} has two; "
+                "leave one of them out",
+            )
         ]
     )

@@ -75,15 +75,18 @@ class Study:
     def build_config(self, variant: Variant) -> PretrainConfig:
         """Build a variant's configuration with its share of the budget.
 
-        Length warm-up takes the same share of a variant's updates as of the scale's own run, so that no variant reads short
-        sequences for longer than another. So does the learning rate's warm-up under a budget of FLOPs, as a share of these.
+        The warm-ups of length and batch take the same share of a variant's updates as of the scale's own run, so that no
+        variant reads short sequences for longer than another. So does the learning rate's warm-up under a budget of FLOPs, as
+        a share of these.
         """
         config, target = variant.config, self.target(variant)
         if target is None:
             return replace(config, steps=1, hours=None, flops=None)
         assert config.steps is not None, "a scale has steps"
         updates = target if self.equal == "steps" else target / compute_step_flops(config)
-        config = replace(config, hours=None, length_warmup=config.length_warmup.scale(updates / config.steps))
+        share = updates / config.steps
+        length, batch = config.length_warmup.scale(share), config.batch_warmup.scale(share)
+        config = replace(config, hours=None, length_warmup=length, batch_warmup=batch)
         if self.equal == "steps":
             return replace(config, steps=max(1, round(target)), flops=None)
         schedule = replace(config.schedule, max_warmup=config.schedule.warmup(config.steps))

@@ -20,6 +20,13 @@ class Callback:
     def on_step_end(self, state: TrainingState) -> None:
         """After each update."""
 
+    def evaluates(self, state: TrainingState) -> bool:
+        """Whether `on_evaluate` is to be called after this update; asked after `on_step_end` of all callbacks."""
+        return False
+
+    def on_evaluate(self, state: TrainingState) -> None:
+        """After such an update, while the module has the weights to evaluate: the averaged ones with `optimizer.ema`."""
+
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Every `log_every` updates, with the metrics of the updates since the last call.
 

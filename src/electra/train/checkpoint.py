@@ -1,6 +1,6 @@
 """Checkpoints: written to a temporary directory and renamed, verified by checksums; the newest ones are kept.
 
-    checkpoints/step-00000300/
+    checkpoints/step-00000300/   and checkpoints/stem/step-00000240/, which is kept, with schedule wsd
         model.safetensors      every parameter, once, under its name in the module
         optimizer.safetensors  the optimizer's state and the running sums of the metrics
         state.json             step, seconds, tokens, FLOPs, settings; size and SHA-256 of the two files above, and of itself
@@ -27,6 +27,7 @@ from electra.errors import RunError
 from electra.schema import check_file, read_object, read_tensors, validate
 from electra.storage import convert_os_errors, sync, write_tensors
 from electra.train.checkpoint_schema import CheckpointRecord, check_numbers, check_optimizer_state
+from electra.train.optimizer import EMA
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +60,26 @@ class TrainingState:
 class Checkpoints:
     """The checkpoints of one run in `directory`, at most `keep` of them.
 
-    `settings` are saved in each: values that were chosen for the machine and that a resumed run has to keep.
+    `settings` are saved in each: values that were chosen for the machine and that a resumed run has to keep. Without
+    checkpoints in `directory`, the run begins with the newest one of `initial`.
     """
 
-    def __init__(self, directory: Path, keep: int, settings: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        keep: int,
+        settings: Mapping[str, int] | None = None,
+        initial: "Checkpoints | None" = None,
+    ) -> None:
         self.directory = directory
         self.keep = keep
         self.settings = dict(settings or {})
+        self.initial = initial
+
+    @property
+    def stem(self) -> "Checkpoints":
+        """The checkpoint at the start of the decay, from which runs with other budgets can continue."""
+        return Checkpoints(self.directory / "stem", 1, self.settings)
 
     def path(self, step: int) -> Path:
         """Return the directory of the checkpoint of a step."""
@@ -83,11 +97,11 @@ class Checkpoints:
             return sorted(path for path in self.directory.iterdir() if path.name.startswith(PREFIX))
 
     def recorded_settings(self) -> dict[str, int]:
-        """Load the settings of the newest checkpoint whose state.json is intact; empty if there is none."""
+        """Load the settings of the newest checkpoint whose state.json is intact, or of `initial`; empty if there is none."""
         for path in reversed(self.paths()):
             with suppress(DamagedCheckpointError), convert_permission_errors(path):
                 return read_state(path)["settings"]
-        return {}
+        return self.initial.recorded_settings() if self.initial else {}
 
     def save(self, module: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
         """Write a checkpoint, then remove all but the newest `keep`.
@@ -143,7 +157,8 @@ class Checkpoints:
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
         """Load the newest intact checkpoint into `module` and `optimizer`; returns the initial state if there is none.
 
-        Damaged checkpoints are skipped with a warning.
+        Without an optimizer, the module gets the averaged weights if the checkpoint has them (`optimizer.ema`). Damaged
+        checkpoints are skipped with a warning.
 
         Raises:
             RunError: all checkpoints are damaged, one may not be read, or the newest intact one is of another model.
@@ -158,7 +173,7 @@ class Checkpoints:
                 "all-damaged",
                 f"{self.directory}: every checkpoint is damaged; delete this folder to train from step 0 again",
             )
-        return TrainingState()
+        return self.initial.restore(module, optimizer) if self.initial else TrainingState()
 
 
 def list_moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:
@@ -175,11 +190,14 @@ def load(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None)
         RunError: its parameters, moments or sums do not match `module`.
     """
     weights = read_tensors(path / "model.safetensors", RunError)
+    optimizer_tensors = read_tensors(path / "optimizer.safetensors", RunError)
+    if optimizer is None:
+        prefix = f"{EMA}/"
+        weights |= {key.removeprefix(prefix): t for key, t in optimizer_tensors.items() if key.startswith(prefix)}
     parameters = dict(module.named_parameters())
     if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in weights.items()}:
         raise RunError("other-model", f"{path}: holds the parameters of another model")
     check_numbers(path / "model.safetensors", weights)
-    optimizer_tensors = read_tensors(path / "optimizer.safetensors", RunError)
     check_numbers(path / "optimizer.safetensors", optimizer_tensors)
     if optimizer is not None:
         check_optimizer_state(path / "optimizer.safetensors", optimizer_tensors, parameters, optimizer)

@@ -54,3 +54,8 @@ class Recipe:
     """The run's seed, and further numbers of the key of its random numbers."""
     rate_factor: Callable[[str], float] = get_unit_factor
     """The factor of a parameter's learning rate, by the parameter's name."""
+
+    @property
+    def stem_step(self) -> int | None:
+        """The step whose checkpoint is the stem: the start of the decay of a run of `steps` updates; None without one."""
+        return self.schedule.find_decay(self.budget.steps) if self.budget.steps is not None else None

@@ -18,9 +18,16 @@ from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.graphs import CudaRecorder, GraphedBackward
-from electra.train.optimizer import build_optimizer, clip_gradients, set_learning_rate
+from electra.train.optimizer import (
+    averaged_weights,
+    build_optimizer,
+    clip_gradients,
+    set_learning_rate,
+    swap_averages,
+    update_averages,
+)
 from electra.train.parallel import check_alike, reduce_counts, reduce_sums
-from electra.train.schedule import SCHEDULES
+from electra.train.schedule import compute_factor
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +60,8 @@ def train(
     """Train `module`, a `Trainable`, until the budget is spent or `should_stop()`; a stopped run resumes.
 
     `batches_from(step)` gives this process's micro-batches of step `step` and of all that follow. The state returned
-    is saved. If a run stopped early, `budget.compute_progress(...)` is less than 1.
+    is saved. If a run stopped early, `budget.compute_progress(...)` is less than 1. In the end the module has the weights to
+    evaluate: the averaged ones with `optimizer.ema`.
 
     Raises:
         DivergedError: the gradients are not finite; the newest checkpoint is older.
@@ -63,8 +71,8 @@ def train(
     with share_errors(runtime):
         state = checkpoints.restore(module, optimizer)
     check_alike({"the step to resume from": state.step}, runtime)
-    if state.step:
-        log.info(f"resuming from step {state.step:,} ({checkpoints.path(state.step)})", extra={"code": "resuming"})
+    if (path := checkpoints.path(state.step)).exists():
+        log.info(f"resuming from step {state.step:,} ({path})", extra={"code": "resuming"})
     if not runtime.is_main:
         state.sums = build_zero_sums(state.sums)
     backward = build_backward(module, recipe.training, runtime)
@@ -83,6 +91,8 @@ def train(
                 window.log(callbacks, module, state, rate, runtime)
             if over or stop:
                 break
+            if state.step and state.step == recipe.stem_step:
+                save(module, optimizer, state, runtime, checkpoints.stem, callbacks=())
             before = state.flops
             accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
             rate = compute_learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
@@ -92,9 +102,9 @@ def train(
             backward.clear(optimizer)
             add(state.sums, {"steps": torch.ones_like(norm), "gradient_norm": norm})
             state.step += 1
+            update_averages(optimizer, recipe.optimizer, state.step)
             state.seconds = clock.seconds()
-            for callback in callbacks:
-                callback.on_step_end(state)
+            call_step_end(callbacks, optimizer, state)
 
             if state.step % recipe.training.log_every == 0:
                 window.log(callbacks, module, state, rate, runtime)
@@ -105,6 +115,7 @@ def train(
 
         if state.step != saved_step:
             save(module, optimizer, state, runtime, checkpoints, callbacks)
+    swap_averages(optimizer)
     return state
 
 
@@ -118,13 +129,19 @@ def call_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: 
         yield
 
 
+def call_step_end(callbacks: Sequence[Callback], optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+    """Call `on_step_end` of each callback, then `on_evaluate` of those that evaluate now."""
+    for callback in callbacks:
+        callback.on_step_end(state)
+    if evaluating := [callback for callback in callbacks if callback.evaluates(state)]:
+        with averaged_weights(optimizer):
+            for callback in evaluating:
+                callback.on_evaluate(state)
+
+
 def compute_learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
     """Compute the learning rate of the update that follows `step` updates, `seconds` and FLOPs of training."""
-    schedule = SCHEDULES[recipe.schedule.kind]
-    done = recipe.budget.compute_progress(step + schedule.at, seconds, flops)
-    return recipe.optimizer.learning_rate * schedule.factor(
-        done, recipe.schedule.warmup(recipe.budget.steps), recipe.schedule
-    )
+    return recipe.optimizer.learning_rate * compute_factor(recipe.schedule, recipe.budget, step, seconds, flops)
 
 
 def build_backward(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:

@@ -1,13 +1,15 @@
 """AdamW as in BERT and ELECTRA: weight decay on kernels and embeddings only, one norm to clip all gradients; and Muon."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
@@ -34,10 +36,14 @@ class OptimizerConfig:
     """Largest norm of all gradients together."""
     bias_correction: bool = True
     """Correct the moments for their initial value of zero; the original code does not."""
+    ema: float = 0.0
+    """Decay of an exponential moving average of the weights; 0 for none. Held-out evaluation and the saved models have the
+    average; training continues with the weights themselves. At update t the decay is at most (1 + t) / (10 + t), so that the
+    first weights are soon forgotten."""
 
     def __post_init__(self) -> None:
         check_choice("optimizer.kind", self.kind, OPTIMIZERS)
-        check_range(self, "optimizer", "beta1", "beta2", at_least=0, below=1)
+        check_range(self, "optimizer", "beta1", "beta2", "ema", at_least=0, below=1)
         check_range(self, "optimizer", "learning_rate", above=0, at_most=100)
         check_range(self, "optimizer", "eps", above=0, at_most=1)
         check_range(self, "optimizer", "weight_decay", at_least=0, at_most=1000)
@@ -60,12 +66,12 @@ def build_optimizer(
     rate_factor: Callable[[str], float] = get_unit_factor,
 ) -> Optimizer:
     """Build the optimizer of `config.kind` over named parameters; `rate_factor(name)` multiplies the learning rate of each."""
-    kind = OPTIMIZERS[config.kind]
+    kind, average = OPTIMIZERS[config.kind], {EMA} if config.ema else set()
     members: dict[tuple[float, bool, str], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in parameters:
         members[rate_factor(name), has_decay(parameter), kind.role(name, parameter)].append(parameter)
     groups = [
-        {"params": group, "rate_factor": factor, "decays": decays, "role": role, "state": kind.state[role]}
+        {"params": group, "rate_factor": factor, "decays": decays, "role": role, "state": kind.state[role] | average}
         for (factor, decays, role), group in members.items()
     ]
     return kind.build(groups, config)
@@ -76,6 +82,47 @@ def set_learning_rate(optimizer: Optimizer, config: OptimizerConfig, rate: float
     for group in optimizer.param_groups:
         settings = OPTIMIZERS[config.kind].group_settings[group["role"]]
         group.update(settings(config, rate * group["rate_factor"], step, group["decays"]))
+
+
+EMA = "ema"
+"""Name of a parameter's average in its state, which the optimizer itself does not read."""
+
+
+def update_averages(optimizer: Optimizer, config: OptimizerConfig, step: int) -> None:
+    """Update the moving average of every trained parameter after update number `step` (from 1).
+
+    The average of a parameter begins with its value after its first update. Frozen parameters have none.
+    """
+    if not config.ema:
+        return
+    averages, weights = [], []
+    for parameter, state in optimizer.state.items():
+        if EMA in state:
+            averages.append(state[EMA])
+            weights.append(parameter.detach())
+        else:
+            state[EMA] = parameter.detach().clone()
+    if averages:
+        get_ema_multi_avg_fn(min(config.ema, (1 + step) / (10 + step)))(averages, weights, step)
+
+
+def swap_averages(optimizer: Optimizer) -> None:
+    """Exchange the values of the parameters and of their averages, if there are any."""
+    for parameter, state in optimizer.state.items():
+        if EMA in state:
+            weight = parameter.detach().clone()
+            parameter.detach().copy_(state[EMA])
+            state[EMA].copy_(weight)
+
+
+@contextmanager
+def averaged_weights(optimizer: Optimizer) -> Iterator[None]:
+    """Give the parameters the values of their averages in the block, if there are any."""
+    swap_averages(optimizer)
+    try:
+        yield
+    finally:
+        swap_averages(optimizer)
 
 
 def build_adamw(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:

@@ -1,13 +1,16 @@
-"""The learning rate as a pure function of the progress of the run."""
+"""Amounts of training, and the learning rate as a pure function of the progress of the run."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, cast
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
 from electra.errors import UsageError
-from electra.external import format_count
+from electra.external import format_count, shorten
 from electra.train.checkpoint import TrainingState
 
 
@@ -25,7 +28,7 @@ class ScheduleConfig:
     linear-product, warm-up and linear decay are multiplied from the first step on, as in the original code, which misses the
     peak; there max_warmup does not limit warmup_steps."""
     decay: float = 0.2
-    """Schedule wsd: share of the run that decays, at its end."""
+    """Schedule wsd: share of the run that decays, at its end. With --steps, the checkpoint before it is kept, for --stem."""
 
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)
@@ -42,6 +45,48 @@ class ScheduleConfig:
             return self.max_warmup
         share = self.warmup_steps / steps
         return min(share, self.max_warmup) if SCHEDULES[self.kind].limits_warmup else share
+
+    def count_warmup(self, steps: int) -> float:
+        """Return the warm-up of a run of `steps` updates as a number of updates, which need not be whole."""
+        return min(float(self.warmup_steps), self.max_warmup * steps)
+
+    def find_decay(self, steps: int) -> int | None:
+        """Return the number of updates before the decay of a run of `steps` updates; None without a stable phase."""
+        if not SCHEDULES[self.kind].is_stable:
+            return None
+        share = min(Fraction(str(self.decay)), 1 - Fraction(self.count_warmup(steps)) / steps)
+        return max(0, math.floor(steps * (1 - share) - Fraction(1, 2)) + 1)  # the rate is that of an update's middle
+
+
+FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[0-9]{1,2})?)([kmbt]?)(steps|tokens|flops)")
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number of updates, tokens or FLOPs."""
+
+    number: float
+    unit: Literal["steps", "tokens", "flops"]
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> "Amount":
+        """Parse an amount such as `500steps`, `1.5Mtokens` or `1e13flops`; k, M, B and T are powers of a thousand.
+
+        Raises:
+            UsageError: it is not a positive amount; the message names the option.
+        """
+        if (match := AMOUNT.fullmatch(text.strip().lower())) is None or not float(match[1]):
+            raise UsageError(
+                "wrong-amount",
+                f"{option}: expected an amount such as 500steps, 1.5Mtokens or 1e13flops, "
+                f"got {shorten(text) or 'an empty text'}",
+            )
+        return cls(float(match[1]) * FACTORS[match[2]], cast(Any, match[3]))
+
+    def count(self, state: TrainingState) -> float:
+        """Return how often the amount is contained in a run's training so far."""
+        return {"steps": state.step, "tokens": state.tokens, "flops": state.flops}[self.unit] / self.number
 
 
 @dataclass(frozen=True)
@@ -114,13 +159,27 @@ class Schedule:
     """`max_warmup` limits `warmup_steps`."""
     uses: frozenset[str] = frozenset()
     """Options of `ScheduleConfig` that only some schedules read: decay."""
+    is_stable: bool = False
+    """Whether the rate is at its peak between the warm-up and a decay in the last share `decay` of the run."""
 
 
 SCHEDULES: dict[str, Schedule] = {
     "linear": Schedule(linear),
     "cosine": Schedule(cosine),
-    "wsd": Schedule(wsd, uses=frozenset({"decay"})),
+    "wsd": Schedule(wsd, uses=frozenset({"decay"}), is_stable=True),
     "constant": Schedule(constant),
     "linear-product": Schedule(linear_product, at=0.0, limits_warmup=False),
 }
 """Learning rate schedules by name."""
+
+
+def compute_factor(config: ScheduleConfig, budget: Budget, step: int, seconds: float, flops: float) -> float:
+    """Compute the share of the peak rate of the update that follows `step` updates, `seconds` and FLOPs of training.
+
+    Before its decay, a stable schedule of `steps` updates is computed from updates, not from shares of the run: these round
+    differently for each budget, and a run can continue from the stem of a run with another budget.
+    """
+    schedule, steps = SCHEDULES[config.kind], budget.steps
+    if steps is not None and step < (config.find_decay(steps) or 0):
+        return constant(step + schedule.at, config.count_warmup(steps), config)
+    return schedule.factor(budget.compute_progress(step + schedule.at, seconds, flops), config.warmup(steps), config)
