@@ -4,7 +4,7 @@ RUN/config.yaml          the resolved configuration; `electra pretrain --config`
 RUN/tokenizer/ data/     made from the text, if not given
 RUN/checkpoints/         see train.checkpoint
 RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ has the same for TensorBoard
-RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
+RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two, electric energy_model/
 RUN/generator/
 RUN/first-stage/         two-stage training: the generator's run
 RUN/report.html          with RUN/pictures/
@@ -136,7 +136,7 @@ class RunDirectory:
             if holds_files(self.path):
                 raise RunError("not-run", f"{self.path}: not empty and not a run; choose another --out")
             return
-        micro_batches = ("training.micro_batch_size",) if config.training.means == "global" else ()
+        micro_batches = () if config.reason_for_micro_batches else ("training.micro_batch_size",)
         if (difference := describe_difference(self.config, config, CHANGEABLE_OPTIONS + micro_batches)) is not None:
             hint = (
                 f"; to continue training from it, use --init {self.path} --out ANOTHER" if self.summary.exists() else ""
