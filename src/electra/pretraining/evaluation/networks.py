@@ -33,8 +33,8 @@ class PretrainedNetworks:
     is_electra: bool
     """The main network is a discriminator; otherwise it is a masked language model."""
     predicts_tokens: bool
-    """The main network has the head of a masked language model, a discriminator beside its own, and as far as known was trained
-    on [MASK]."""
+    """The main network has the head of a masked language model, a discriminator beside its own, and was trained on [MASK] as
+    far as is known."""
     config: PretrainConfig | None
     """Configuration of the run; None for other directories."""
 
