@@ -70,7 +70,9 @@ class GeneratorNoise(GeneratorSamples):
         original = batch.input_ids.gather(1, masked.positions)
         ids = write_tokens(corrupted.input_ids, masked.positions, original, masked.used & ~is_noise)
         log_q = self.compute_log_q(generated, original, ids.gather(1, masked.positions))
-        return corrupted._replace(input_ids=ids, noise=Noise(is_noise, torch.where(masked.used, log_q, 0.0), masked.used))
+        return corrupted._replace(
+            input_ids=ids, noise=Noise(is_noise, torch.where(masked.used, log_q, 0.0), masked.used)
+        )
 
     @torch.no_grad()
     def compute_log_q(
