@@ -86,9 +86,9 @@ def contrast_views(first: Float[Tensor, "B H"], second: Float[Tensor, "B H"], te
     For each of the 2 B vectors, -log of the softmax of its cosine similarities, divided by the temperature, to all others, at
     the vector of the same sequence in the other view.
     """
-    vectors = F.normalize(torch.cat([first, second]).float(), dim=-1)
-    with torch.autocast(vectors.device.type, enabled=False):  # cosines differ by less than bfloat16 resolves
-        similarity = vectors @ vectors.t() / temperature
+    # In float64, which autocast does not convert: cosines differ by less than bfloat16 resolves.
+    vectors = F.normalize(torch.cat([first, second]).double(), dim=-1)
+    similarity = vectors @ vectors.t() / temperature
     itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
     similarity = similarity.masked_fill(itself, -torch.inf)
     other_view = torch.arange(len(vectors), device=vectors.device).roll(len(first))
