@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -136,9 +137,12 @@ def test_the_head_costs_flops() -> None:
 
 
 @pytest.mark.slow
-def test_its_head_does_not_score_masked_sentences(text: Path, tmp_path: Path) -> None:
-    """The head is saved, and never read [MASK]: `electra score` predicts masked tokens with the generator."""
-    electra.pretrain(str(text), out=str(tmp_path / "run"), objective="corrective-lm", **TINY_RUN)
+@pytest.mark.parametrize("options", [{"objective": "corrective-lm"}, {"token_prediction.filled": 1.0}], ids=str)
+def test_a_head_that_never_read_masks_does_not_score_masked_sentences(
+    options: dict[str, Any], text: Path, tmp_path: Path
+) -> None:
+    """It is saved, but `electra score` predicts masked tokens with the generator."""
+    electra.pretrain(str(text), out=str(tmp_path / "run"), **options, **TINY_RUN)
     run = tmp_path / "run"
     assert find_pretraining_heads(run / "discriminator") == {"replaced-token", "masked-lm"}
     assert not find_networks(run).predicts_tokens
