@@ -37,6 +37,8 @@ class Draw(IntEnum):
     RANDOM_TOKENS = 4
     SAMPLES = 5
     UNCHANGED = 6
+    CROP = 7
+    NOISE = 8
 
 
 # The increment, shifts and multipliers of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).

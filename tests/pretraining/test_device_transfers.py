@@ -19,7 +19,9 @@ from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 
 METHODS: dict[str, dict[str, Any]] = {
     "adversarial": {"generator": GeneratorConfig(training="adversarial")},
@@ -35,6 +37,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "with replacement": {"masking": MaskingConfig(with_replacement=True)},
     "contrast": {"contrast": ContrastConfig(weight=1.0)},
     "token prediction": {"token_prediction": TokenPredictionConfig(masked=1.0, filled=1.0)},
+    "sequence contrast": {"sequence_contrast": SequenceContrastConfig(weight=1.0)},
+    "corrective, all tokens": {"objective": "corrective-lm", "corrective": CorrectiveConfig(all_tokens=True)},
+    "noise of a frozen generator": {
+        "objective": "electric",
+        "generator": GeneratorConfig(training="frozen", tying="none"),
+    },
     "no copies": {"objective": "all-tokens-mlm", "copies": False},
 }
 

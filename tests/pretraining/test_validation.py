@@ -53,6 +53,41 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     ),
     "--token-prediction.masked 1 --objective mlm": ("token_prediction", "--objective mlm"),
     "--contrast.weight 1 --objective mlm": ("contrast.weight", "--objective mlm"),
+    "--sequence-contrast.weight 1 --objective mlm": ("sequence_contrast.weight", "--objective mlm", "corrective-lm"),
+    "--corrective.all-tokens true": ("corrective.all_tokens", "--objective electra;", "--objective corrective-lm"),
+    "--token-prediction.filled 1 --objective corrective-lm": ("token_prediction", "--objective corrective-lm"),
+    "--objective electric --masking.with-replacement true": (
+        "--objective electric ",
+        "masking.with_replacement",
+        "--masking.with-replacement false",
+    ),
+    "--objective electric-unigram --masking.with-replacement true": (
+        "--objective electric-unigram",
+        "masking.with_replacement",
+    ),
+    "--objective electric-unigram --masking.strategy rare": (
+        "--objective electric-unigram",
+        "masking.strategy is rare",
+        "--masking.strategy uniform",
+    ),
+    "--objective electric --generator.kind uniform": (
+        "--objective electric ",
+        "generator.kind is uniform",
+        "--objective electric-unigram",
+    ),
+    "--objective electric --generator.temperature 2": (
+        "--objective electric ",
+        "generator.temperature is 2",
+        "--generator.temperature 1",
+    ),
+    "--objective electric --generator.exclude-original-token true": (
+        "--objective electric ",
+        "generator.exclude_original_token",
+    ),
+    "--objective electric --generator.training adversarial": (
+        "generator.training adversarial",
+        "--objective electric ",
+    ),
     "--masking.strategy hard --generator.kind unigram": (
         "masking.strategy hard",
         "generator.kind unigram",
@@ -85,6 +120,9 @@ INVALID: dict[str, tuple[str, ...]] = {
     "--token-prediction.filled -1": ("out-of-range", "--token-prediction.filled", "-1.0"),
     "--contrast.weight -1": ("out-of-range", "contrast.weight", "-1.0"),
     "--loss-weight -5": ("out-of-range", "--loss-weight", "-5.0"),
+    "--sequence-contrast.weight -1": ("out-of-range", "--sequence-contrast.weight", "-1.0"),
+    "--sequence-contrast.crop 0": ("out-of-range", "--sequence-contrast.crop", "0.0"),
+    "--sequence-contrast.temperature 0": ("out-of-range", "--sequence-contrast.temperature", "0.0"),
     "--contrast.unchanged 1": ("out-of-range", "contrast.unchanged", "1.0"),
     "--masking.rarity 0": ("out-of-range", "masking.rarity", "0.0"),
     "--generator.heads 1.5": ("indivisible", "generator.size 0.5", "generator.heads 1.5", "32", "3 heads"),
@@ -137,6 +175,10 @@ def test_invalid_options_raise(options: str) -> None:
         "--flops 1e12",
         "--length-warmup.steps 5 --length-warmup.length 8",
         "--batch-warmup.steps 5 --batch-warmup.batch-size 32",
+        "--objective corrective-lm --copy false --sequence-contrast.weight 1 --contrast.weight 1",
+        "--objective corrective-lm --corrective.all-tokens true --generator.tying all --generator.size 1",
+        "--objective electric --masking.strategy rare --procedure two-stage-scratch",
+        "--objective electric-unigram",
     ],
 )
 def test_advised_alternatives_are_valid(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +202,12 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
     ),
     "--schedule.decay 0.5": ("--schedule.decay", "schedule.kind is linear"),
     "--contrast.unchanged 0.5": ("--contrast.unchanged", "contrast.weight is 0"),
+    "--sequence-contrast.crop 0.5": ("--sequence-contrast.crop", "sequence_contrast.weight is 0"),
+    "--objective electric --masking.generator-mask 0.5": ("--masking.generator-mask", "--objective electric"),
+    "--objective electric-unigram --generator.temperature 2": (
+        "--generator.temperature",
+        "--objective electric-unigram",
+    ),
     "--copy false": ("--copy", "--objective electra"),
     "--flops 1e12 --schedule.warmup-steps 5": ("--schedule.warmup-steps", "--flops, schedule.max_warmup"),
     "--length-warmup.length 8": ("--length-warmup.length", "length_warmup.steps is 0"),

@@ -52,11 +52,12 @@ def test_every_objective_trains(objective: str, text: Path, tmp_path: Path, tiny
         {"generator": {"training": "adversarial"}},
         {"generator": {"kind": "unigram", "exclude_original_token": True}},
         {"contrast": {"weight": 1.0}},
+        {"sequence_contrast": {"weight": 1.0}},
         {"masking": {"strategy": "rare"}},
         {"masking": {"strategy": "hard"}},
         {"procedure": "two-stage", "generator": {"size": 1.0}},
     ],
-    ids=["adversarial", "unigram", "contrast", "rare", "hard", "two stages"],
+    ids=["adversarial", "unigram", "contrast", "sequence contrast", "rare", "hard", "two stages"],
 )
 def test_every_method_trains(options: dict, text: Path, tmp_path: Path, tiny_run: dict) -> None:
     electra.pretrain(str(text), out=str(tmp_path / "run"), **options, **tiny_run, runtime={"device": "cuda"})

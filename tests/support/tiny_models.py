@@ -19,7 +19,9 @@ from electra.pretraining.objectives.corruptions.masking import (
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
+from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.seeding import Stream, derive_row_keys
 from electra.train.checkpoint import Checkpoints
 from electra.train.optimizer import OptimizerConfig, build_optimizer
@@ -42,6 +44,8 @@ def model(
     contrast: ContrastConfig | None = None,
     copies: bool = True,
     token_prediction: TokenPredictionConfig | None = None,
+    sequence_contrast: SequenceContrastConfig | None = None,
+    corrective: CorrectiveConfig | None = None,
 ) -> PretrainingModel:
     """A model of any objective; `size` is the generator's, if nothing else is said of it. Counts: id 5 once, 6 twice, ..."""
     torch.manual_seed(seed)
@@ -57,6 +61,8 @@ def model(
             contrast or ContrastConfig(),
             copies,
             token_prediction or TokenPredictionConfig(),
+            sequence_contrast or SequenceContrastConfig(),
+            corrective or CorrectiveConfig(),
         )
     )
 

@@ -35,15 +35,15 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
 def find_model_directory(model: str) -> Path:
     """Return the directory of a model, given as a directory with config.json, a run, or a hub name (which is downloaded).
 
-    The model of a pre-training run is in discriminator/ or masked_lm/, that of a fine-tuning run in model/, or in
-    seed-N/model/, of which the lowest seed is used and logged.
+    The model of a pre-training run is in discriminator/, masked_lm/ or energy_model/, that of a fine-tuning run in model/, or
+    in seed-N/model/, of which the lowest seed is used and logged.
 
     Raises:
         ModelError: neither a directory nor a model on the hub.
         UsageError: a hub name, and the extra `hub` is not installed.
     """
     path = Path(model)
-    for candidate in (path, path / "discriminator", path / "masked_lm", path / "model"):
+    for candidate in (path, path / "discriminator", path / "masked_lm", path / "energy_model", path / "model"):
         if (candidate / "config.json").exists():
             return candidate
     if seeds := sorted(path.glob("seed-*/model/config.json"), key=lambda found: (len(str(found)), found)):

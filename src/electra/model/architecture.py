@@ -196,6 +196,11 @@ ELECTRA = Architecture(
         ),
         "token-classification": HuggingFaceClass("ElectraForTokenClassification", {"head.output": ("classifier",)}),
         "question-answering": HuggingFaceClass("ElectraForQuestionAnswering", {"head.output": ("qa_outputs",)}),
+        # transformers has no class with this head; its encoder ignores the weights.
+        "energy": HuggingFaceClass(
+            "ElectraModel",
+            {"head.dense": ("energy_predictions.dense",), "head.score": ("energy_predictions.dense_prediction",)},
+        ),
     },
     output_embeddings="generator_lm_head.weight",
     readable_types={

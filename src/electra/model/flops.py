@@ -63,6 +63,11 @@ def inference_flops(config: EncoderConfig, length: int) -> int:
     return sum(discriminator_parts(config, length).values())
 
 
+def sum_parts(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    """Add FLOPs by part."""
+    return {part: a.get(part, 0) + b.get(part, 0) for part in (*a, *b)}
+
+
 class Cost(NamedTuple):
     """FLOPs of a network for one row."""
 

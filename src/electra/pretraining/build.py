@@ -70,4 +70,6 @@ def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[T
         config.contrast,
         copies=config.copy is not False,
         token_prediction=config.token_prediction,
+        sequence_contrast=config.sequence_contrast,
+        corrective=config.corrective,
     )

@@ -15,11 +15,15 @@ from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.pretraining.validation import (
     check_batch_warmup,
+    check_coco_lm,
     check_exports,
     check_generator,
+    check_noise,
     check_procedure,
     check_stem_options,
     check_task,
@@ -53,7 +57,8 @@ class PretrainConfig:
     """Sizes and hyperparameters to start from."""
     objective: str = choice_field("electra", lambda: OBJECTIVES)
     """Pre-training task: electra; or what the paper compares it with (section 3.5): electra-15, electra-other-15,
-    replace-mlm, all-tokens-mlm, and mlm (BERT's)."""
+    replace-mlm, all-tokens-mlm, and mlm (BERT's); or later work: corrective-lm (COCO-LM, Meng et al., 2021), electric and
+    electric-unigram (Electric, Clark et al., 2020: energies of tokens, with noise of a generator or by frequency)."""
     procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"
     """Train generator and discriminator jointly; or first the generator, then, with the generator frozen, the
     discriminator for as many steps, from the generator's weights or from scratch (section 3.2). A frozen generator
@@ -90,7 +95,7 @@ class PretrainConfig:
     """Weight of the discriminator's loss relative to the generator's; by default the objective's (electra: 50). An
     objective without a generator keeps its own."""
     copy: bool | None = None
-    """Objective all-tokens-mlm: use the copy mechanism; by default it does."""
+    """Objectives all-tokens-mlm and corrective-lm: use the copy mechanism; by default they do."""
     model: EncoderConfig = field(default_factory=EncoderConfig)
     """The encoder."""
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
@@ -101,6 +106,10 @@ class PretrainConfig:
     """An additional sentence-level loss (Appendix H)."""
     token_prediction: TokenPredictionConfig = field(default_factory=TokenPredictionConfig)
     """Prediction of tokens by the discriminator too."""
+    sequence_contrast: SequenceContrastConfig = field(default_factory=SequenceContrastConfig)
+    """Similar vectors for two views of a sequence (COCO-LM)."""
+    corrective: CorrectiveConfig = field(default_factory=CorrectiveConfig)
+    """Objective corrective-lm."""
     length_warmup: LengthWarmup = field(default_factory=LengthWarmup)
     """Train on short sequences first."""
     batch_warmup: BatchWarmup = field(default_factory=BatchWarmup)
@@ -143,10 +152,19 @@ class PretrainConfig:
         check_batch_warmup(self.batch_warmup, self.training.batch_size)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
+        check_coco_lm(self.objective, self.sequence_contrast, self.corrective)
+        check_noise(self.objective, self.generator, self.masking)
         if self.procedure != "joint":
             check_procedure(self.procedure, self.objective, self.generator, self.init)
         check_stem_options(self.stem, self.text, self.procedure)
         check_exports(self.export_at, self.export_every, self.procedure)
+
+    @property
+    def reason_for_micro_batches(self) -> str:
+        """Why the loss depends on the micro-batch size; empty if it does not."""
+        if self.sequence_contrast.weight:
+            return "sequence_contrast.weight is not 0"
+        return "training.means is local" if self.training.means == "local" else ""
 
     @property
     def stage(self) -> int:

@@ -34,6 +34,8 @@ def resolve_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded:
         UsageError: the processes cannot share the batch evenly, or cannot keep a size that the run's means depend on.
     """
     rows = config.training.micro_batch_size or choose_micro_batch_size(config, runtime, recorded)
+    if config.sequence_contrast.weight:
+        check_negatives(config, rows)
     if recorded not in (0, rows):
         log.warning(
             f"micro-batches of {rows} sequences, {recorded} before: from here on dropout differs from that of an "
@@ -41,6 +43,22 @@ def resolve_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded:
             extra={"code": "other-micro-batches"},
         )
     return rows
+
+
+def check_negatives(config: PretrainConfig, rows: int) -> None:
+    """Check that a micro-batch has negatives for sequence contrast; log a warning if they are not the whole batch's."""
+    if rows == 1:
+        raise UsageError(
+            "too-few-negatives",
+            "sequence_contrast.weight needs other sequences of the micro-batch as negatives, and micro-batches have one; "
+            "raise --training.micro-batch-size",
+        )
+    if rows < config.training.batch_size:
+        log.warning(
+            f"sequence contrast: the negatives of a sequence are those of its micro-batch of {rows}, not of the batch of "
+            f"{config.training.batch_size} (--training.micro-batch-size)",
+            extra={"code": "negatives-of-micro-batch"},
+        )
 
 
 def choose_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded: int) -> int:
@@ -54,11 +72,11 @@ def choose_micro_batch_size(config: PretrainConfig, runtime: Runtime, recorded: 
         )
     if recorded and share % recorded == 0:
         return recorded
-    if recorded and config.training.means == "local":
+    if recorded and config.reason_for_micro_batches:
         raise UsageError(
             "uneven-batch",
-            f"training.means is local, so the loss of this run depends on its micro-batches of {recorded} sequences; "
-            f"{runtime.world_size} processes cannot divide a batch of {config.training.batch_size} into these; "
+            f"{config.reason_for_micro_batches}, so the loss of this run depends on its micro-batches of {recorded} "
+            f"sequences; {runtime.world_size} processes cannot divide a batch of {config.training.batch_size} into these; "
             "start as many processes as before",
         )
     limit = CPU_MICRO_BATCH

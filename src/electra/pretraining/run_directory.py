@@ -4,7 +4,7 @@ RUN/config.yaml          the resolved configuration; `electra pretrain --config`
 RUN/tokenizer/ data/     made from the text, if not given
 RUN/checkpoints/         see train.checkpoint; checkpoints/stem/: see stem
 RUN/metrics.jsonl        a row every training.log_every steps; RUN/events/ has the same for TensorBoard
-RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two
+RUN/discriminator/       Hugging Face directories; an mlm run has masked_lm/ instead of the two, electric energy_model/
 RUN/generator/
 RUN/first-stage/         two-stage training: the generator's run
 RUN/exports/             networks of earlier steps; see learning_curve
@@ -48,7 +48,7 @@ CHANGEABLE_OPTIONS = (
 
 def list_changeable_options(config: PretrainConfig) -> tuple[str, ...]:
     """List the options (or prefixes) that may differ when a run is continued."""
-    return CHANGEABLE_OPTIONS + (("training.micro_batch_size",) if config.training.means == "global" else ())
+    return CHANGEABLE_OPTIONS + (() if config.reason_for_micro_batches else ("training.micro_batch_size",))
 
 
 Amount = Annotated[FiniteFloat, Field(ge=0)]

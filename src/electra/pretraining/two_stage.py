@@ -11,7 +11,9 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.train.checkpoint import TrainingState
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ def configure_stage_one(config: PretrainConfig) -> PretrainConfig:
         masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
         contrast=ContrastConfig(),
         token_prediction=TokenPredictionConfig(),
+        sequence_contrast=SequenceContrastConfig(),
+        corrective=CorrectiveConfig(),
     )
 
 

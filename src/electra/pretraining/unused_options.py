@@ -40,6 +40,9 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
         found["copy"] = f"{objective} has no copy mechanism"
     if not config.contrast.weight:
         found["contrast.unchanged"] = "contrast.weight is 0"
+    if not config.sequence_contrast.weight:
+        names = ("sequence_contrast.crop", "sequence_contrast.temperature")
+        found |= dict.fromkeys(names, "sequence_contrast.weight is 0")
     if not config.length_warmup.steps:
         found["length_warmup.length"] = "length_warmup.steps is 0"
     if not config.batch_warmup.steps:

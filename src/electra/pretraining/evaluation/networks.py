@@ -33,7 +33,8 @@ class PretrainedNetworks:
     is_electra: bool
     """The main network is a discriminator; otherwise it is a masked language model."""
     predicts_tokens: bool
-    """The main network has the head of a masked language model, a discriminator beside its own."""
+    """The main network has the head of a masked language model, a discriminator beside its own, and was trained on [MASK] as
+    far as is known."""
     config: PretrainConfig | None
     """Configuration of the run; None for other directories."""
 
@@ -44,7 +45,7 @@ class PretrainedNetworks:
                 "meaningless-option",
                 f"--mask-fraction applies to an ELECTRA only; {self.main} is a masked language model",
             )
-        if self.config is not None and not CORRUPTIONS[OBJECTIVES[self.config.objective].corruption].writes_masks:
+        if self.config is not None and not reads_masks(self.config):
             raise ModelError(
                 "no-mask-token",
                 f"{self.main}: was not trained on text with [MASK]; use {self.model / 'generator'}, which was",
@@ -90,13 +91,26 @@ def find_networks(model: Path) -> PretrainedNetworks:
     config = run.load_config() if run.config.exists() else None
     load_config(main)
     heads = find_pretraining_heads(main)
+    if not heads and find_pretraining_heads(main, {"energy"}):
+        raise ModelError(
+            "no-probabilities",
+            f"{main}: an energy-based model (--objective electric), which has energies of tokens and no probabilities; name "
+            "the generator of its run, if it has one, or another model",
+        )
     if not heads:
         raise ModelError(
             "no-head",
             f"{main}: has no pre-training head; it is an encoder without a head, or a fine-tuned model; name a run of "
             "electra pretrain, or a masked language model",
         )
-    return PretrainedNetworks(model, main, "replaced-token" in heads, "masked-lm" in heads, config)
+    return PretrainedNetworks(
+        model, main, "replaced-token" in heads, "masked-lm" in heads and (config is None or reads_masks(config)), config
+    )
+
+
+def reads_masks(config: PretrainConfig) -> bool:
+    """Whether the main network of a run was trained on [MASK]."""
+    return CORRUPTIONS[OBJECTIVES[config.objective].corruption].writes_masks or config.token_prediction.masked > 0
 
 
 def load_generator(found: PretrainedNetworks, tokenizer: Tokenizer) -> MaskedLM | None:

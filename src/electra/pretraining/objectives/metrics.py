@@ -101,6 +101,10 @@ ALL_TOKENS_METRICS = {
     "restored": Metric("accuracy at the replaced tokens", "tokens", "replaced tokens restored"),
 }
 DETECTION_METRICS = {
+    "sequence_contrast_loss": describe_loss(
+        "sequence contrast: -log probability of the other view among the micro-batch", "sequence contrast"
+    ),
+    "sequence_contrast_accuracy": Metric("... share of views most similar to the other view"),
     "masked_prediction_loss": describe_loss(
         "discriminator: -log probability of the tokens masked in its input", "masked"
     ),
@@ -114,4 +118,18 @@ DETECTION_METRICS = {
     "recall": Metric("discriminator: recall", "discriminator"),
     "auc": Metric("discriminator: area under the ROC curve", "discriminator", "AUC", percent=False),
     "frequency_auc": Metric("... of token frequency alone", percent=False),
+}
+CORRECTIVE_METRICS = {
+    **GENERATOR_METRICS,
+    **DETECTION_METRICS,
+    "corrective_loss": describe_loss("corrective loss: -log probability of the original token", "corrective"),
+    "corrective_accuracy": Metric("accuracy at the predicted positions", "masked", "corrective accuracy"),
+    "restored": ALL_TOKENS_METRICS["restored"],
+}
+ELECTRIC_METRICS = {
+    **GENERATOR_METRICS,
+    "electric_loss": describe_loss("energies: cross-entropy of noise and data", "noise or data"),
+    "electric_accuracy": Metric("... accuracy", "tokens", "noise or data: accuracy"),
+    "electric_noise": Metric("... share of noise"),
+    "energy": Metric("... mean energy of data tokens, an estimate of -log probability", percent=False),
 }

@@ -19,24 +19,30 @@ from electra.pretraining.objectives.corruptions.corruption import (
     MaskTokens,
     compute_frequencies,
 )
-from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, SampleSettings
+from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples, SampleSettings
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig
+from electra.pretraining.objectives.corruptions.noise import NOISE_TRAINING, FrequencyNoise
 from electra.pretraining.objectives.metrics import (
     ALL_TOKENS_METRICS,
     COMMON_METRICS,
+    CORRECTIVE_METRICS,
     DETECTION_METRICS,
+    ELECTRIC_METRICS,
     GENERATOR_METRICS,
     MASKED_LM_METRICS,
     Metric,
 )
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
 from electra.pretraining.objectives.targets.all_tokens import AllTokensPrediction
+from electra.pretraining.objectives.targets.corrective import CorrectiveConfig, CorrectiveLanguageModeling
+from electra.pretraining.objectives.targets.energy import EnergyEstimation
 from electra.pretraining.objectives.targets.masked_tokens import MaskedTokenPrediction
 from electra.pretraining.objectives.targets.replaced_tokens import (
     ContrastConfig,
     ReplacedTokenDetection,
     TokenPredictionConfig,
 )
+from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.pretraining.objectives.targets.target import Target
 from electra.text.coverage import MAX_UNKNOWN
 
@@ -105,6 +111,15 @@ OBJECTIVES: dict[str, Objective] = {
         GENERATOR_METRICS | ALL_TOKENS_METRICS,
     ),
     "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modeling", MASKED_LM_METRICS),
+    "corrective-lm": Objective(
+        "generator", "corrected", "tokens", 50.0, "corrective language modeling", CORRECTIVE_METRICS
+    ),
+    "electric": Objective(
+        "generator-noise", "energy", "masked", 50.0, "energies, by noise-contrastive estimation", ELECTRIC_METRICS
+    ),
+    "electric-unigram": Objective(
+        "unigram-noise", "energy", "tokens", 1.0, "energies, with noise by token frequency", ELECTRIC_METRICS
+    ),
 }
 
 SCORED_AT: dict[str, Callable[[MaskedPositions, Callable[[], MaskedPositions]], MaskedPositions | None]] = {
@@ -143,8 +158,10 @@ class ObjectiveSpec:
     """Counts of the tokens in the corpus."""
     contrast: ContrastConfig
     copies: bool
-    """Whether the target every-token has the copy mechanism."""
+    """Whether a target with a copy mechanism uses it."""
     token_prediction: TokenPredictionConfig = field(default_factory=TokenPredictionConfig)
+    sequence_contrast: SequenceContrastConfig = field(default_factory=SequenceContrastConfig)
+    corrective: CorrectiveConfig = field(default_factory=CorrectiveConfig)
 
     @property
     def frequent_unk(self) -> int | None:
@@ -168,6 +185,8 @@ class CorruptionKind:
     """Options of `MaskingConfig` that only some corruptions read."""
     writes_masks: bool = False
     """Whether the main network reads [MASK], so that it can fill masks afterwards."""
+    is_noise: bool = False
+    """Whether the probabilities of its samples are needed, as noise-contrastive estimation does."""
 
 
 @dataclass(frozen=True)
@@ -189,10 +208,12 @@ class TargetKind:
     build: Callable[[ObjectiveSpec], Target]
 
 
-def build_masked_lm_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
-    """Build a masked language model that is trained as `GeneratorConfig.training` specifies."""
+def build_masked_lm_generator(
+    spec: ObjectiveSpec, main: Main, training: Mapping[str, type[GeneratorSamples]] = GENERATOR_TRAINING
+) -> Corruption:
+    """Build a masked language model that is trained as `GeneratorConfig.training`, a key of `training`, specifies."""
     generator = build_generator(spec.main, spec.generator, main.encoder)
-    samples = GENERATOR_TRAINING[spec.generator.training]
+    samples = training[spec.generator.training]
     return samples(generator, SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk))
 
 
@@ -226,18 +247,43 @@ CORRUPTIONS: dict[str, CorruptionKind] = {
         uses=frozenset({"mlm_mask", "mlm_random"}),
         writes_masks=True,
     ),
+    "generator-noise": CorruptionKind(
+        lambda spec, main: build_masked_lm_generator(spec, main, NOISE_TRAINING), has_generator=True, is_noise=True
+    ),
+    "unigram-noise": CorruptionKind(
+        lambda spec, main: FrequencyNoise(spec.unigrams, spec.vocabulary.special_ids, spec.masking), is_noise=True
+    ),
 }
 TARGETS: dict[str, TargetKind] = {
     "replaced": TargetKind(
         ReplacedTokenDetection,
         lambda spec: ReplacedTokenDetection(
-            Discriminator(spec.main), spec.vocabulary.mask_id, spec.contrast, spec.token_prediction
+            Discriminator(spec.main),
+            spec.vocabulary.mask_id,
+            spec.contrast,
+            spec.token_prediction,
+            spec.sequence_contrast,
         ),
     ),
     "token": TargetKind(
         MaskedTokenPrediction, lambda spec: MaskedTokenPrediction(MaskedLM(spec.main), spec.frequent_unk)
     ),
     "every-token": TargetKind(AllTokensPrediction, lambda spec: AllTokensPrediction(MaskedLM(spec.main), spec.copies)),
+    "corrected": TargetKind(
+        CorrectiveLanguageModeling,
+        lambda spec: CorrectiveLanguageModeling(
+            Discriminator(spec.main),
+            spec.vocabulary.mask_id,
+            spec.contrast,
+            spec.sequence_contrast,
+            spec.corrective,
+            spec.copies,
+        ),
+    ),
+    "energy": TargetKind(
+        EnergyEstimation,
+        lambda spec: EnergyEstimation(Discriminator(spec.main), spec.objective.scored == "tokens"),
+    ),
 }
 
 

@@ -13,6 +13,8 @@ DESCRIPTIONS = {
     "generator": "The generator of an ELECTRA run: a small masked language model whose samples replace tokens of the "
     "discriminator's input. Use it to fill masks, or to continue pre-training.",
     "masked_lm": "A text encoder pre-trained as a masked language model.",
+    "energy_model": "A text encoder pre-trained as an energy-based cloze model (Electric): a low energy of a token means that "
+    "it is probable in its context. Fine-tune this model.",
 }
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.data.batch import Batch
@@ -61,6 +61,16 @@ class GeneratorOutput(NamedTuple):
     sampled: Int64[Tensor, "B K"]
 
 
+class Noise(NamedTuple):
+    """What noise-contrastive estimation needs at each scored position."""
+
+    is_noise: Bool[Tensor, "*scored"]
+    """The token was sampled, even if it equals the original."""
+    log_odds: Float[Tensor, "*scored"]
+    """log k q(token) / d, for k noise and d data tokens on average and the noise distribution q; 0 where unused."""
+    used: Bool[Tensor, "*scored"]
+
+
 class CorruptedBatch(NamedTuple):
     """A corrupted batch."""
 
@@ -73,6 +83,8 @@ class CorruptedBatch(NamedTuple):
     """The masked positions, which have new tokens; set by `electra.pretraining.objectives.model.PretrainingModel`."""
     remasked: MaskedPositions | None = None
     """Other positions, with [MASK] (`electra.pretraining.objectives.targets.TokenPredictionConfig.masked`)."""
+    noise: Noise | None = None
+    """For corruptions with noise of known probability (`electra.pretraining.objectives.corruptions.noise`)."""
 
     def mask(self, at: MaskedPositions, mask_id: int) -> "CorruptedBatch":
         """Return the batch with [MASK] at these positions."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from electra.data.batch import Batch
@@ -37,13 +37,10 @@ class AllTokensPrediction(Target):
     def forward(self, batch: Batch, corrupted: CorruptedBatch, at: MaskedPositions | None) -> Prediction:
         inputs = (corrupted.input_ids, batch.token_type_ids, batch.attention_mask)
         hidden, scores = self.network(*inputs, targets=batch.input_ids)
-        log_p, correct, unchanged = -scores.nll, scores.correct, corrupted.input_ids == batch.input_ids
+        log_p, correct = -scores.nll, scores.correct
         if self.copy is not None:
             z = self.copy(hidden).squeeze(-1).float()
-            log_p = compute_copy_log_p(log_p, z, unchanged)
-            with torch.no_grad():
-                input_logit = self.network(hidden=hidden, candidates=corrupted.input_ids)
-                correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, correct)
+            log_p, correct = mix_with_copy(self.network, hidden, scores, z, corrupted.input_ids, batch.input_ids)
         real = mark_real_tokens(batch.input_ids, batch.lengths)
         loss = -log_p * real
         return Prediction(None, {self.loss_name: loss}, self.sums(correct & real, batch, corrupted))
@@ -66,6 +63,25 @@ class AllTokensPrediction(Target):
     def cost(self, length: int, predictions: int) -> Cost:
         copy = {"copy layer": length * 2 * self.network.config.hidden_size} if self.copy is not None else {}
         return Cost(masked_lm_parts(self.network.config, length, length) | copy)
+
+
+def mix_with_copy(
+    network: MaskedLM,
+    hidden: Float[Tensor, "B K H"],
+    scores: TokenScores,
+    z: Float[Tensor, "B K"],
+    input_ids: Int64[Tensor, "B K"],
+    targets: Int64[Tensor, "B K"],
+) -> tuple[Float[Tensor, "B K"], Bool[Tensor, "B K"]]:
+    """Return log p of the targets under the mixture of copy and softmax, and whether they are its most likely tokens.
+
+    `scores` are the targets' under the network's softmax, D = sigmoid(z) is the copy probability.
+    """
+    unchanged = input_ids == targets
+    with torch.no_grad():
+        input_logit = network(hidden=hidden, candidates=input_ids)
+        correct = torch.where(prefers_copy(scores, z, input_logit), unchanged, scores.correct)
+    return compute_copy_log_p(-scores.nll, z, unchanged), correct
 
 
 def compute_copy_log_p(

@@ -10,14 +10,19 @@ from torch import Tensor, nn
 
 from electra.config.checks import check_range
 from electra.data.batch import Batch
-from electra.model.flops import Cost, discriminator_parts, masked_lm_head_flops
-from electra.pretraining.objectives.corruptions.corruption import (
-    CorruptedBatch,
-)
+from electra.model.flops import Cost, discriminator_parts, encoder_parts, masked_lm_head_flops, sum_parts
+from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, compute_ratio
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, mark_real_tokens, write_tokens
 from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.targets.detection_metrics import compute_detection_metrics, compute_histogram
+from electra.pretraining.objectives.targets.sequence_contrast import (
+    NO_SEQUENCE_CONTRAST,
+    SequenceContrastConfig,
+    contrast_views,
+    crop_length,
+    encode_crops,
+)
 from electra.pretraining.objectives.targets.target import Prediction, Target
 
 
@@ -70,7 +75,7 @@ class ReplacedTokenDetection(Target):
     network: Discriminator
     loss_name = "discriminator_loss"
     detects_replacements = True
-    uses = frozenset({"contrast", "token_prediction"})
+    uses = frozenset({"contrast", "token_prediction", "sequence_contrast"})
 
     def __init__(
         self,
@@ -78,11 +83,13 @@ class ReplacedTokenDetection(Target):
         mask_id: int,
         contrast: ContrastConfig = ContrastConfig(),
         token_prediction: TokenPredictionConfig = TokenPredictionConfig(),
+        sequence_contrast: SequenceContrastConfig = NO_SEQUENCE_CONTRAST,
     ) -> None:
         super().__init__()
         self.network = network
         self.mask_id = mask_id
         self.contrast = contrast
+        self.sequence_contrast = sequence_contrast
         self.sentence = nn.Linear(network.config.hidden_size, 1) if contrast.weight else None
         self.masked_lm = MaskedLM(network.config, encoder=network.encoder) if token_prediction.any else None
         """Predicts tokens with the discriminator's encoder."""
@@ -91,6 +98,7 @@ class ReplacedTokenDetection(Target):
             "sentence_loss": LossTerm("sequences", contrast.weight),
             "masked_prediction_loss": LossTerm("others", token_prediction.masked),
             "filled_prediction_loss": LossTerm("masked", token_prediction.filled),
+            "sequence_contrast_loss": LossTerm("sequences", sequence_contrast.weight),
         }
         self.loss_terms = {name: term for name, term in terms.items() if term.weight}
 
@@ -138,7 +146,12 @@ class ReplacedTokenDetection(Target):
         if self.token_prediction.filled and self.training:
             assert corrupted.filled is not None
             losses["filled_prediction_loss"] = self._predict_tokens(batch, corrupted.filled, hidden)
-        return Prediction(logits, losses, sums)
+        if self.sequence_contrast.weight:
+            crops = encode_crops(self.network.encoder, batch, self.sequence_contrast.crop)
+            contrast = contrast_views(hidden[:, 0], crops, self.sequence_contrast.temperature)
+            losses["sequence_contrast_loss"] = contrast.loss
+            sums["sequence_contrast_correct"] = contrast.correct.sum()
+        return Prediction(logits, losses, sums, hidden)
 
     def _predict_tokens(
         self, batch: Batch, at: MaskedPositions, hidden: Float[Tensor, "B L H"]
@@ -150,7 +163,11 @@ class ReplacedTokenDetection(Target):
         return scores.nll * at.used
 
     def metrics(self, sums: Mapping[str, Tensor], scored: Tensor) -> dict[str, float]:
-        return compute_detection_metrics(sums["scores_replaced"], sums["scores_original"])
+        metrics = compute_detection_metrics(sums["scores_replaced"], sums["scores_original"])
+        if self.sequence_contrast.weight:
+            correct = compute_ratio(sums["sequence_contrast_correct"], sums["sequences"])
+            metrics["sequence_contrast_accuracy"] = correct
+        return metrics
 
     def cost(self, length: int, predictions: int) -> Cost:
         config = self.network.config
@@ -160,4 +177,7 @@ class ReplacedTokenDetection(Target):
         if self.masked_lm is not None:
             tasks = (self.token_prediction.masked > 0) + (self.token_prediction.filled > 0)
             parts["masked-LM head"] = tasks * predictions * masked_lm_head_flops(config)
+        if self.sequence_contrast.weight:
+            # The products of the vectors depend on the micro-batch and are not counted.
+            parts = sum_parts(parts, encoder_parts(config, crop_length(length, self.sequence_contrast.crop)))
         return Cost(parts)

@@ -27,6 +27,8 @@ class Prediction(NamedTuple):
     """By name, one value per position or sequence, 0 where unscored."""
     sums: dict[str, Tensor]
     """Sums for `metrics`."""
+    hidden: Float[Tensor, "B L H"] | None = None
+    """Hidden states of the corrupted batch, for further losses of a subclass."""
 
 
 class Target(nn.Module, ABC):
@@ -35,8 +37,8 @@ class Target(nn.Module, ABC):
     head: str
     """Kind of the network's head, a key of `electra.model.architecture.Architecture.classes`."""
     directory: str = "discriminator"
-    """Name of the network's directory in a run. `electra finetune --model RUN` finds discriminator and masked_lm; a network
-    with another name is given as RUN/NAME."""
+    """Name of the network's directory in a run. `electra finetune --model RUN` finds discriminator, masked_lm and
+    energy_model; a network with another name is given as RUN/NAME."""
     network: Discriminator | MaskedLM
     loss_name: str
     """Name of its loss, whose positions and weight `Objective` defines."""
@@ -46,7 +48,8 @@ class Target(nn.Module, ABC):
     """Whether its logits classify every token of the input as replaced or original, with the metrics, figures and adversarial
     generators of a discriminator."""
     uses: frozenset[str] = frozenset()
-    """Options that it reads: copy, contrast, token_prediction. The others are refused or have no effect."""
+    """Options that it reads: copy, contrast, corrective, sequence_contrast, token_prediction. The others are refused or
+    have no effect."""
 
     @property
     def other_heads(self) -> dict[str, nn.Module]:
