@@ -37,6 +37,7 @@ class Draw(IntEnum):
     RANDOM_TOKENS = 4
     SAMPLES = 5
     UNCHANGED = 6
+    MIXTURE = 7
 
 
 # The increment, shifts and multipliers of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
