@@ -252,11 +252,11 @@ def load_initial_generator(
     word = model.target.network.encoder.embeddings.word
     if isinstance(word, DisentangledEmbedding):  # then the discriminator's difference from them is zero
         load_into(nn.ModuleDict({"encoder": nn.ModuleDict({"embeddings": generator.encoder.embeddings})}), main, "none")
-    is_masked_lm = head == "masked-lm"
-    reason = "sizes other than the generator's" if is_masked_lm else "no generator/"
+    fits = head == "masked-lm"  # but for its size
     log.log(
-        logging.INFO if is_masked_lm else logging.WARNING,
-        f"{init} has {reason}: the generator starts from random weights" + f" and {shares}" * bool(shares),
+        logging.INFO if fits else logging.WARNING,
+        f"{init} has {'other sizes' if fits else 'no generator/'}: the generator starts from random weights"
+        + f" and {shares}" * bool(shares),
         extra={"code": "no-generator"},
     )
 
