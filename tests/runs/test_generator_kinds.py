@@ -118,10 +118,10 @@ def test_a_run_continues_from_its_networks(
     assert not notices(caplog, "no-generator")
     for network in ("discriminator", "generator"):
         before, after = (load_file(path / network / "model.safetensors") for path in (out, tmp_path / "more"))
-        assert before.keys() == after.keys() | {
-            key for key in before if "generator_" in key and network == "discriminator"
-        }
-        for key in after:
+        assert before.keys() == after.keys()
+        # A discriminator's head for token prediction is new in every run.
+        own = [key for key in after if network == "generator" or "generator_" not in key]
+        for key in own:
             torch.testing.assert_close(after[key], before[key], atol=1e-6, rtol=0, msg=key)
 
 

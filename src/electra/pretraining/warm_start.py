@@ -22,7 +22,7 @@ from electra.model.hf_config import load_config
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import TYINGS, DisentangledEmbedding, MaskedLM, compute_generator_sizes
+from electra.pretraining.objectives.networks import TYINGS, DisentangledEmbedding, compute_generator_sizes
 from electra.pretraining.objectives.spec import has_generator_network, list_main_directories
 from electra.pretraining.procedures import Procedure
 from electra.text.tokenizer import load_tokenizer
@@ -218,8 +218,7 @@ def load_initial_weights(init: Path, model: PretrainingModel) -> None:
     main = load_pretrained(find_main_directory(init))
     check_sizes(main.directory, main.config, model.spec.main)
     head = find_head(main.directory, model.target.head)
-    if model.generator is not None:
-        load_initial_generator(init, model, model.generator, main, head)
+    load_initial_generator(init, model, main, head)
     # Last, so that shared weights are the discriminator's.
     if head == model.target.head:
         load_into(model.target.network, main, head)
@@ -232,10 +231,10 @@ def load_initial_weights(init: Path, model: PretrainingModel) -> None:
         )
 
 
-def load_initial_generator(
-    init: Path, model: PretrainingModel, generator: MaskedLM, main: Pretrained, head: str
-) -> None:
+def load_initial_generator(init: Path, model: PretrainingModel, main: Pretrained, head: str) -> None:
     """Load the generator's weights from generator/ in `init`, or from `main` if it is a masked language model of its size."""
+    if (generator := model.generator) is None:
+        return
     directory = find_generator_directory(init)
     if directory is None and head == "masked-lm" and not find_other_sizes(main.config, generator.config):
         directory = main.directory
@@ -253,10 +252,10 @@ def load_initial_generator(
     if isinstance(word, DisentangledEmbedding):  # then the discriminator's difference from them is zero
         load_into(nn.ModuleDict({"encoder": nn.ModuleDict({"embeddings": generator.encoder.embeddings})}), main, "none")
     fits = head == "masked-lm"  # but for its size
+    found = f"{init} has {'other sizes' if fits else 'no generator/'}"
     log.log(
         logging.INFO if fits else logging.WARNING,
-        f"{init} has {'other sizes' if fits else 'no generator/'}: the generator starts from random weights"
-        + f" and {shares}" * bool(shares),
+        f"{found}: the generator starts from random weights" + f" and {shares}" * bool(shares),
         extra={"code": "no-generator"},
     )
 
