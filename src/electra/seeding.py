@@ -39,6 +39,7 @@ class Draw(IntEnum):
     UNCHANGED = 6
     CROP = 7
     NOISE = 8
+    MIXTURE = 9
 
 
 # The increment, shifts and multipliers of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).

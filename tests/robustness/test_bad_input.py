@@ -207,7 +207,6 @@ def models(parts: Path) -> Path:
 @pytest.mark.parametrize(
     ("init", "objective", "code", "values"),
     [
-        ("bert", "electra", "not-discriminator", ["{folder}/bert/masked_lm: ", "--objective mlm"]),
         ("run/generator", "electra", "not-discriminator", ["{folder}/run/generator: ", " {folder}/run,"]),
         ("run", "mlm", "not-masked-lm", ["{folder}/run/discriminator: ", "--objective"]),
         ("bare", "electra", "no-head", ["{folder}/bare: "]),

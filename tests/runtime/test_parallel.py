@@ -121,6 +121,19 @@ def test_additional_losses_in_two_processes(text: Path, tmp_path: Path, tiny_run
     assert len(list(read_metrics(tmp_path / "two/metrics.jsonl"))) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "generator",
+    [{"tying": "disentangled", "kind": "layer-mixture"}, {"tying": "trunk", "size": 1.0, "depth": 0.5}],
+    ids=["disentangled mixture", "trunk"],
+)
+def test_kinds_of_generators_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict, generator: dict) -> None:
+    tiny_run |= {"generator": generator, "steps": 4}
+    run_two_processes(tiny_run | {"text": [str(text)]}, tmp_path)
+    electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run)
+    assert_equal_losses(tmp_path, list(range(1, 5)))
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -128,8 +141,10 @@ def test_additional_losses_in_two_processes(text: Path, tmp_path: Path, tiny_run
         {"contrast": ContrastConfig(weight=1.0), "token_prediction": TokenPredictionConfig(masked=1.0, filled=1.0)},
         {"masking": MaskingConfig(strategy="hard")},
         {"objective": "all-tokens-mlm"},
+        {"generator": GeneratorConfig(size=1.0, depth=0.5, tying="trunk")},
+        {"generator": GeneratorConfig(kind="layer-mixture", tying="disentangled")},
     ],
-    ids=["adversarial", "contrast and token prediction", "hard", "copy mechanism"],
+    ids=["adversarial", "contrast and token prediction", "hard", "copy mechanism", "trunk", "mixture"],
 )
 def test_every_parameter_has_a_gradient(parts: dict) -> None:
     """Distributed training fails if a parameter has no gradient in a step."""

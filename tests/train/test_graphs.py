@@ -27,6 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "means of micro-batches": {"training": {"means": "local"}},
     "hard": {"masking": {"strategy": "hard"}},
     "two stages, so with frozen weights": {"procedure": "two-stage", "generator": {"size": 1.0}},
+    "disentangled embeddings and a mixture": {"generator": {"tying": "disentangled", "kind": "layer-mixture"}},
     "bfloat16": {"runtime": {"precision": "bfloat16"}},
 }
 

@@ -77,21 +77,32 @@ class EncoderConfig:
 class Encoder(nn.Module):
     """Embeddings, their projection to the hidden size, the layers of an architecture and its final module; no pooler.
 
-    `embeddings` is given if two networks share them. The vector of [CLS] is the first one.
+    `embeddings` is given if two networks share them, `trunk` if it is the embeddings, the projection and the first layers of
+    another encoder. The vector of [CLS] is the first one.
     """
 
     min_padding = 0.05
     """Minimum share of padding for which a batch is packed on a CPU; with less, the copies cost more than packing saves."""
 
-    def __init__(self, config: EncoderConfig, embeddings: TokenEmbeddings | None = None) -> None:
+    embeddings: TokenEmbeddings
+    project: nn.Module
+    layers: nn.ModuleList
+
+    def __init__(
+        self, config: EncoderConfig, embeddings: TokenEmbeddings | None = None, trunk: "Encoder | None" = None
+    ) -> None:
         super().__init__()
         self.config = config
         architecture = ARCHITECTURES[config.architecture]
-        self.embeddings = embeddings or architecture.build_embeddings(config)
         self.dropout = nn.Dropout(config.dropout)
-        same = config.embedding_size == config.hidden_size
-        self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
-        self.layers = nn.ModuleList(architecture.build_layer(config) for _ in range(config.num_layers))
+        if trunk is not None:
+            self.embeddings, self.project = trunk.embeddings, trunk.project
+            self.layers = trunk.layers[: config.num_layers]
+        else:
+            self.embeddings = embeddings or architecture.build_embeddings(config)
+            same = config.embedding_size == config.hidden_size
+            self.project = nn.Identity() if same else nn.Linear(config.embedding_size, config.hidden_size)
+            self.layers = nn.ModuleList(architecture.build_layer(config) for _ in range(config.num_layers))
         self.final = architecture.build_final(config)
 
     def forward(

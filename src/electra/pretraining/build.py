@@ -12,6 +12,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
+from electra.pretraining.procedures import PROCEDURES
 from electra.pretraining.two_stage import resolve_generator
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import Tokenizer
@@ -58,7 +59,9 @@ def build_spec(config: PretrainConfig, vocabulary: Vocabulary, unigrams: Int64[T
     if config.loss_weight is not None and objective.has_generator:  # relative to the generator's loss
         objective = replace(objective, weight=config.loss_weight)
     main = replace(config.model, vocab_size=vocabulary.size)
-    if config.init:  # its positions replace those that an attention initializer needs
+    procedure = PROCEDURES[config.procedure]
+    continues = procedure.starts_discriminator and not procedure.freezes_generator
+    if config.init or continues:  # those positions replace the ones that an attention initializer needs
         main = replace(main, attention_initializer="random")
     return ObjectiveSpec(
         objective,

@@ -18,6 +18,7 @@ from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
+from electra.pretraining.procedures import PROCEDURES
 from electra.pretraining.validation import (
     check_batch_warmup,
     check_coco_lm,
@@ -49,7 +50,8 @@ class PretrainConfig:
     tokenizer: str | None = None
     """Tokenizer directory or vocab.txt; by default one is trained on the text."""
     init: str | None = None
-    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
+    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used. From
+    a masked language model, such as a BERT, the encoder is used, and the generator starts from it too if it has its size."""
     stem: str | None = None
     """Run with schedule.kind wsd and --steps, to continue from the start of its decay with other --steps or another
     schedule.decay; all else is as in that run, whose data is read."""
@@ -59,10 +61,14 @@ class PretrainConfig:
     """Pre-training task: electra; or what the paper compares it with (section 3.5): electra-15, electra-other-15,
     replace-mlm, all-tokens-mlm, and mlm (BERT's); or later work: corrective-lm (COCO-LM, Meng et al., 2021), electric and
     electric-unigram (Electric, Clark et al., 2020: energies of tokens, with noise of a generator or by frequency)."""
-    procedure: Literal["joint", "two-stage", "two-stage-scratch"] = "joint"
+    procedure: str = choice_field("joint", lambda: PROCEDURES)
     """Train generator and discriminator jointly; or first the generator, then, with the generator frozen, the
     discriminator for as many steps, from the generator's weights or from scratch (section 3.2). A frozen generator
-    has embeddings of its own, whatever the value of generator.tying."""
+    has embeddings of its own, whatever the value of generator.tying. masked-lm-first: first a masked language model of
+    the discriminator's size, then both networks jointly, the discriminator from its weights, the generator too if it has
+    that size."""
+    stage_one_share: float | None = None
+    """Share of the budget for the first stage of a procedure with two; by default both have as many steps."""
     steps: int | None = 1_000_000
     """Number of updates, if neither hours nor FLOPs are set."""
     hours: float | None = None
@@ -129,7 +135,9 @@ class PretrainConfig:
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
+        check_range(self, "", "stage_one_share", above=0, below=1)
         check_choice("--objective", self.objective, OBJECTIVES)
+        check_choice("--procedure", self.procedure, PROCEDURES)
         check_trackers(self.log_to)
         if self.seq_len > self.model.max_positions:
             raise UsageError(
@@ -154,8 +162,7 @@ class PretrainConfig:
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         check_coco_lm(self.objective, self.sequence_contrast, self.corrective)
         check_noise(self.objective, self.generator, self.masking)
-        if self.procedure != "joint":
-            check_procedure(self.procedure, self.objective, self.generator, self.init)
+        check_procedure(self.procedure, self.objective, self.generator, self.init)
         check_stem_options(self.stem, self.text, self.procedure)
         check_exports(self.export_at, self.export_every, self.procedure)
 
@@ -169,7 +176,7 @@ class PretrainConfig:
     @property
     def stage(self) -> int:
         """Index of the training stage that this configures: 1 for the second of two-stage training, otherwise 0."""
-        return int(self.procedure != "joint")
+        return int(PROCEDURES[self.procedure].stage_one is not None)
 
     def recipe(self) -> Recipe:
         """The part of the configuration that the training loop uses."""

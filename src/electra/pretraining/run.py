@@ -24,6 +24,7 @@ from electra.pretraining.inputs import load_inputs
 from electra.pretraining.learning_curve import Exports
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.procedures import PROCEDURES
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, Utilization, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.run_directory import RunDirectory
@@ -98,12 +99,12 @@ def run(
         check_alike({"the prepared data": data.manifest.fingerprint, "the micro-batch size": micro_batch_size}, runtime)
         model = build_model(config, tokenizer, torch.from_numpy(data.unigrams))
         last_stage, first_state = config, TrainingState()
-        if config.procedure != "joint":
+        if config.stage:
             first_stage, last_stage = configure_stages(config, model, data)
             summary = directory.first_stage.load_summary()
             first_state = read_final_state(summary or run(first_stage, directory.first_stage, runtime, callbacks))
             with main_process_first(runtime):  # the main process saves the weights that all processes load
-                load_stage_one(directory.first_stage.path, model, discriminator=config.procedure == "two-stage")
+                load_stage_one(directory.first_stage.path, model, PROCEDURES[config.procedure])
         log.info(
             f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}",
             extra={"code": "objective"},

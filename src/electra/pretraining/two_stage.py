@@ -1,4 +1,4 @@
-"""Two-stage training (section 3.2): first the generator, then the discriminator with the generator frozen."""
+"""Training in two stages (section 3.2): first a masked language model, then the objective."""
 
 import logging
 from dataclasses import replace
@@ -10,29 +10,33 @@ from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
+from electra.pretraining.procedures import PROCEDURES
 from electra.train.checkpoint import TrainingState
 
 log = logging.getLogger(__name__)
 
 
 def resolve_generator(config: PretrainConfig) -> GeneratorConfig:
-    """Return the generator of a run's last stage: after stage one it is frozen and shares no weights."""
-    if config.procedure == "joint":
+    """Return the generator of a run's last stage: a frozen one shares no weights."""
+    if not PROCEDURES[config.procedure].freezes_generator:
         return config.generator
     return replace(config.generator, tying="none", training="frozen")
 
 
 def configure_stage_one(config: PretrainConfig) -> PretrainConfig:
-    """Return the configuration of stage one: a masked language model with the generator's sizes and input."""
+    """Return the configuration of stage one: a masked language model with a generator's input."""
+    compute_sizes = PROCEDURES[config.procedure].stage_one
+    assert compute_sizes is not None
     return replace(
         config,
         objective="mlm",
         procedure="joint",
-        model=compute_generator_sizes(config.model, resolve_generator(config)),
+        stage_one_share=None,
+        model=compute_sizes(config.model, resolve_generator(config)),
         generator=GeneratorConfig(),
         masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
         contrast=ContrastConfig(),
@@ -45,39 +49,49 @@ def configure_stage_one(config: PretrainConfig) -> PretrainConfig:
 def configure_stages(
     config: PretrainConfig, model: PretrainingModel, data: PreparedData
 ) -> tuple[PretrainConfig, PretrainConfig]:
-    """Return the configurations of both stages, which divide the budget so that each has as many steps.
+    """Return the configurations of both stages, which divide the budget by `stage_one_share`, or into equally many steps.
 
-    A budget in hours is divided by FLOPs, which determine the time only in part.
+    For equally many steps a budget in hours is divided by FLOPs, which determine the time only in part.
+
+    Raises:
+        UsageError: too few steps for two stages.
     """
     sizes = configure_stage_one(config).model
     length = data.manifest.seq_len
     alone = masked_lm_step_flops(sizes, length, count_masked_in_row(length, config.masking.fraction))
-    share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
-    if config.steps == 1:
-        raise UsageError("too-few-steps", f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
-    first = replace(
-        configure_stage_one(scale_budget(config, share)), text=(), data=str(data.path), tokenizer=None, copy=None
-    )
-    last = scale_budget(config, 1 - share)
+    steps_share = config.stage_one_share or 0.5
+    share = steps_share
+    if config.stage_one_share is None and config.steps is None:
+        share = alone / (alone + model.row_flops(length))
+    if config.steps is not None and not 0 < round(config.steps * share) < config.steps:
+        raise UsageError(
+            "too-few-steps",
+            f"--procedure {config.procedure} needs a step for each stage; --steps is {config.steps}"
+            + f" and --stage-one-share {config.stage_one_share}" * (config.stage_one_share is not None),
+        )
+    first = scale_budget(config, share, steps_share)
+    first = replace(configure_stage_one(first), text=(), data=str(data.path), tokenizer=None, copy=None)
+    last = scale_budget(config, 1 - share, 1 - steps_share)
     if config.steps is not None:
         last = replace(last, steps=config.steps - (first.steps or 0))
-    budgets = f"{first.recipe().budget} of the generator, then {last.recipe().budget} of the discriminator"
+    how = "equal steps" + ", estimated by FLOPs" * (config.hours is not None)
     log.info(
-        f"two stages: {budgets} (equal steps{', estimated by FLOPs' * (config.hours is not None)})",
+        f"two stages: {first.recipe().budget} of a masked language model, then {last.recipe().budget} of --objective "
+        f"{config.objective} ({how if config.stage_one_share is None else f'--stage-one-share {config.stage_one_share}'})",
         extra={"code": "two-stages"},
     )
     return first, last
 
 
-def scale_budget(config: PretrainConfig, share: float) -> PretrainConfig:
-    """Return the configuration with a share of its budget; each stage has half of the steps of its warm-ups."""
+def scale_budget(config: PretrainConfig, share: float, warmup_share: float) -> PretrainConfig:
+    """Return the configuration with a share of its budget, and of the steps of its warm-ups."""
     return replace(
         config,
         steps=config.steps and round(config.steps * share),
         hours=config.hours and config.hours * share,
         flops=config.flops and config.flops * share,
-        length_warmup=config.length_warmup.scale(0.5),
-        batch_warmup=config.batch_warmup.scale(0.5),
+        length_warmup=config.length_warmup.scale(warmup_share),
+        batch_warmup=config.batch_warmup.scale(warmup_share),
     )
 
 

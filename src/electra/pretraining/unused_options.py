@@ -6,6 +6,7 @@ from dataclasses import fields
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, TARGETS
+from electra.pretraining.procedures import PROCEDURES
 from electra.train.schedule import SCHEDULES
 
 
@@ -25,8 +26,11 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
     found: dict[str, str] = {}
     if not row.has_generator:
         found |= dict.fromkeys(("generator.", "loss_weight"), f"{objective} has no generator")
-    elif not GENERATORS[generator.kind].is_network:
-        unread = {each.name for each in fields(generator)} - {"kind"} - GENERATORS[generator.kind].uses
+    else:
+        kind = GENERATORS[generator.kind]
+        of_networks = frozenset().union(*(each.uses for each in GENERATORS.values() if each.is_network))
+        read_by_others = of_networks if kind.is_network else {each.name for each in fields(generator)} - {"kind"}
+        unread = read_by_others - kind.uses
         found |= {f"generator.{name}": f"generator.kind {generator.kind} does not read it" for name in unread}
     others = frozenset().union(*(each.uses for each in CORRUPTIONS.values())) - corruption.uses
     found |= {f"masking.{name}": f"the corruption of {objective} does not read it" for name in others}
@@ -34,7 +38,9 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
     found |= {f"masking.{name}": f"masking.strategy is {config.masking.strategy}" for name in others}
     if config.init:
         found["model.attention_initializer"] = "--init has attention and positions of its own"
-    if config.procedure != "joint":
+    if PROCEDURES[config.procedure].stage_one is None:
+        found["stage_one_share"] = f"--procedure {config.procedure} has only one stage"
+    if PROCEDURES[config.procedure].freezes_generator:
         found["generator.tying"] = f"--procedure {config.procedure} shares no weights"
     if config.copy is False and "copy" not in TARGETS[row.target].module.uses:
         found["copy"] = f"{objective} has no copy mechanism"

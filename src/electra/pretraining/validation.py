@@ -9,11 +9,12 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
-from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, TARGETS, has_generator_network
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
+from electra.pretraining.procedures import PROCEDURES
 from electra.train.schedule import Amount
 
 
@@ -24,12 +25,14 @@ def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
             raise UsageError("conflicting-options", message)
 
 
-def find_size_options(generator: GeneratorConfig) -> tuple[str, str]:
-    """Return the options that make the generator's size differ from the discriminator's, and the options to use instead.
+def find_size_options(
+    generator: GeneratorConfig, names: Iterable[str] = ("size", "depth", "heads", "ffn")
+) -> tuple[str, str]:
+    """Return the options, of `names`, that make generator and discriminator differ in size, and the options to use instead.
 
     Both are empty if the sizes are equal.
     """
-    others = [name for name in ("size", "depth", "heads", "ffn") if getattr(generator, name) not in (None, 1.0)]
+    others = [name for name in names if getattr(generator, name) not in (None, 1.0)]
     return (
         " and ".join(f"generator.{name} {getattr(generator, name):g}" for name in others),
         " ".join(f"--generator.{name} 1" for name in others),
@@ -40,11 +43,14 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     """Raise a `UsageError` for conflicting generator options, if the objective has a generator."""
     check_choice("generator.kind", generator.kind, (*GENERATORS, "none"))
     check_choice("generator.training", generator.training, GENERATOR_TRAINING)
+    check_choice("generator.tying", generator.tying, TYINGS)
     if not OBJECTIVES[objective].has_generator:
         return
     kind, tying, training = generator.kind, generator.tying, generator.training
     is_network = has_generator_network(objective, generator)
-    sizes, same_sizes = find_size_options(generator)
+    row = TYINGS[tying]
+    shares_layers = bool(row.equal)
+    sizes, same_sizes = find_size_options(generator, row.equal)
     raise_first_conflict(
         [
             (
@@ -53,32 +59,42 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
                 f"{join_choices(GENERATORS)}, or use --objective mlm",
             ),
             (
-                tying == "all" and not is_network,
-                f"generator.tying all needs a network, and generator.kind is {kind}; leave one of them out",
+                shares_layers and not is_network,
+                f"generator.tying {tying} needs a network, and generator.kind is {kind}; leave one of them out",
             ),
             (
-                tying == "all" and sizes != "",
-                f"generator.tying all shares the encoder, and {sizes} makes its size differ from the discriminator's; "
-                f"use {same_sizes}, or --generator.tying embeddings",
+                sizes != "",
+                f"generator.tying {tying} shares layers of the encoder, and {sizes} makes its size differ from the "
+                f"discriminator's; use {same_sizes}, or --generator.tying embeddings",
             ),
             (
-                tying == "all" and generator.initializer_range is not None,
-                "generator.tying all shares the encoder, and generator.initializer_range initializes the generator's own; "
-                "leave one of them out",
+                shares_layers and generator.depth > 1,
+                f"generator.tying {tying} shares layers of the encoder, and generator.depth {generator.depth:g} needs "
+                "more than it has; use --generator.depth 1 or less",
+            ),
+            (
+                shares_layers and generator.initializer_range is not None,
+                f"generator.tying {tying} shares layers of the encoder, and generator.initializer_range initializes the "
+                "generator's own; leave one of them out",
             ),
             (
                 training != "mle" and not is_network,
                 f"generator.training {training} needs a network, and generator.kind is {kind}; leave one of them out",
             ),
             (
-                training == "frozen" and tying != "none",
+                is_network and training not in (GENERATORS[kind].training or GENERATOR_TRAINING),
+                f"generator.kind {kind} is trained by maximum likelihood only, and generator.training is {training}; "
+                "leave one of them out",
+            ),
+            (
+                training == "frozen" and row.trains_generator,
                 f"generator.training frozen keeps the generator's weights fixed, and generator.tying {tying} shares them with "
                 "the discriminator, which is trained; use --generator.tying none",
             ),
         ]
     )
     if is_network:
-        compute_generator_sizes(main, generator)  # raises a UsageError for impossible sizes
+        GENERATORS[kind].check(compute_generator_sizes(main, generator), generator)
 
 
 def check_task(
@@ -180,9 +196,39 @@ def check_noise(objective: str, generator: GeneratorConfig, masking: MaskingConf
 
 
 def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, init: str | None) -> None:
-    """Raise a `UsageError` for options that conflict with two-stage training."""
+    """Raise a `UsageError` for options that conflict with training in two stages."""
+    row = PROCEDURES[procedure]
+    if row.stage_one is None:
+        return
+    sizes, same_sizes = find_size_options(generator)
+    raise_first_conflict(
+        [
+            (
+                init is not None,
+                f"--procedure {procedure} sets the discriminator's initial weights, and so does --init; "
+                "leave one of them out",
+            ),
+            (
+                not OBJECTIVES[objective].has_generator,
+                f"--procedure {procedure} trains a masked language model first, and --objective {objective} has no second "
+                "stage; use --procedure joint, or --objective electra",
+            ),
+            (
+                not row.freezes_generator and generator.training == "frozen" and sizes != "",
+                f"--procedure {procedure} gives a frozen generator the weights of stage one, which has the discriminator's "
+                f"size, and {sizes} makes its size differ; use {same_sizes}",
+            ),
+        ]
+    )
+    if row.freezes_generator:
+        check_frozen_generator(procedure, objective, generator)
+
+
+def check_frozen_generator(procedure: str, objective: str, generator: GeneratorConfig) -> None:
+    """Raise a `UsageError` for options that conflict with a procedure whose second stage freezes the generator."""
     without = f"generator.kind {generator.kind}" if OBJECTIVES[objective].has_generator else f"--objective {objective}"
     sizes, same_sizes = find_size_options(generator)
+    trained_as = GENERATORS[generator.kind].training if has_generator_network(objective, generator) else None
     raise_first_conflict(
         [
             (
@@ -196,19 +242,19 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
                 f"{generator.training}; leave one of them out",
             ),
             (
-                generator.tying == "all",
-                f"--procedure {procedure} freezes the generator, and generator.tying all shares its encoder with the "
+                trained_as is not None and "frozen" not in trained_as,
+                f"--procedure {procedure} freezes the generator, and generator.kind {generator.kind} cannot be frozen; "
+                "use --generator.kind masked-lm",
+            ),
+            (
+                bool(TYINGS[generator.tying].equal),
+                f"--procedure {procedure} freezes the generator, and generator.tying {generator.tying} shares layers with the "
                 "discriminator; leave one of them out",
             ),
             (
-                procedure == "two-stage" and sizes != "",
-                f"--procedure two-stage copies the generator's weights to the discriminator, and {sizes} makes the sizes "
+                PROCEDURES[procedure].starts_discriminator and sizes != "",
+                f"--procedure {procedure} copies the generator's weights to the discriminator, and {sizes} makes the sizes "
                 f"differ; use {same_sizes}, or --procedure two-stage-scratch",
-            ),
-            (
-                init is not None,
-                f"--procedure {procedure} sets the discriminator's initial weights, and so does --init; "
-                "leave one of them out",
             ),
         ]
     )

@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from electra.config.checks import join_choices
@@ -23,8 +22,9 @@ from electra.model.hf_config import load_config
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import compute_generator_sizes
+from electra.pretraining.objectives.networks import TYINGS, DisentangledEmbedding, compute_generator_sizes
 from electra.pretraining.objectives.spec import has_generator_network, list_main_directories
+from electra.pretraining.procedures import Procedure
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -111,10 +111,10 @@ def check_init(init: Path, config: PretrainConfig) -> None:
     check_exists(init)
     directory = find_main_directory(init)
     sizes = load_config(directory)
-    check_network(directory, build_meta_model(config).target.head)
+    head = find_head(directory, build_meta_model(config).target.head)
     check_sizes(directory, sizes, config.model)
     check_tokenizer(directory, config)
-    load_pretrained(directory)  # detects damaged weights now, not after hours of text preparation
+    load_pretrained(directory).state(head)  # detects damaged weights now, not after hours of text preparation
     generator = find_generator_directory(init)
     if generator is not None and has_generator_network(config.objective, config.generator):
         check_sizes(
@@ -126,11 +126,20 @@ def check_init(init: Path, config: PretrainConfig) -> None:
         load_pretrained(generator)
 
 
-def check_network(directory: Path, head: str) -> None:
-    """Raise a `ModelError` if a directory does not have the kind of head that the objective needs."""
+def find_head(directory: Path, head: str) -> str:
+    """Return the kind of head of a directory that an objective with this head continues from.
+
+    A discriminator also starts from a masked language model, whose head it does not use.
+
+    Raises:
+        ModelError: the directory has none; the message has a directory or an objective to use instead.
+    """
     heads = find_pretraining_heads(directory, {*PRETRAINING_HEADS, head})
+    is_generator = directory.name == "generator" and find_main_directory(directory.parent) != directory.parent
     if head in heads:
-        return
+        return head
+    if head == "replaced-token" and "masked-lm" in heads and not is_generator:
+        return "masked-lm"
     if not heads:
         raise ModelError(
             "no-head",
@@ -149,15 +158,9 @@ def check_network(directory: Path, head: str) -> None:
             f"{directory}: a discriminator, and this objective needs a masked language model; "
             "leave --objective out, or name a masked language model",
         )
-    if directory.name == "generator" and find_main_directory(directory.parent) != directory.parent:
-        raise ModelError(
-            "not-discriminator",
-            f"{directory}: a generator; name {directory.parent}, which contains the discriminator too",
-        )
     raise ModelError(
         "not-discriminator",
-        f"{directory}: a masked language model, not a discriminator; continue it with --objective mlm, "
-        "or name an ELECTRA discriminator",
+        f"{directory}: a generator; name {directory.parent}, which contains the discriminator too",
     )
 
 
@@ -180,6 +183,12 @@ def check_tokenizer(directory: Path, config: PretrainConfig) -> None:
         )
 
 
+def find_other_sizes(checkpoint: EncoderConfig, model: EncoderConfig) -> dict[str, Any]:
+    """Find the sizes of a checkpoint that differ from those of a model."""
+    sizes = {name: getattr(checkpoint, name) for name in list_sizes(checkpoint)}
+    return {name: size for name, size in sizes.items() if size != getattr(model, name)}
+
+
 def check_sizes(
     directory: Path, checkpoint: EncoderConfig, model: EncoderConfig, relative_to: EncoderConfig | None = None
 ) -> None:
@@ -187,8 +196,7 @@ def check_sizes(
 
     The options of a generator are multipliers of the sizes `relative_to`.
     """
-    sizes = {name: getattr(checkpoint, name) for name in list_sizes(checkpoint)}
-    wrong = {name: size for name, size in sizes.items() if size != getattr(model, name)}
+    wrong = find_other_sizes(checkpoint, model)
     if not wrong:
         return
     found = ", ".join(f"{name} {value} (the model has {getattr(model, name)})" for name, value in wrong.items())
@@ -207,26 +215,49 @@ def load_initial_weights(init: Path, model: PretrainingModel) -> None:
     Raises:
         ModelError: weights are missing or of other sizes.
     """
-    directory = find_generator_directory(init)
-    if model.generator is not None and directory is not None:
-        generator = load_pretrained(directory)
-        check_sizes(directory, generator.config, model.generator.config, relative_to=model.spec.main)
-        load_into(model.generator, generator, "masked-lm")
-        tied = model.generator.encoder is model.target.network.encoder
-        log.info(
-            f"generator weights of {directory}" + " (only its head: the encoder is the discriminator's)" * tied,
-            extra={"code": "warm-start"},
-        )
-    elif model.generator is not None:
-        log.warning(
-            f"{init} has no generator/: the generator starts from random weights and the discriminator's embeddings",
-            extra={"code": "no-generator"},
-        )
-    # Last, so that shared weights are the discriminator's.
     main = load_pretrained(find_main_directory(init))
     check_sizes(main.directory, main.config, model.spec.main)
-    load_into(model.target.network, main, model.target.head)
-    log.info(f"weights of {main.directory}", extra={"code": "warm-start"})
+    head = find_head(main.directory, model.target.head)
+    load_initial_generator(init, model, main, head)
+    # Last, so that shared weights are the discriminator's.
+    if head == model.target.head:
+        load_into(model.target.network, main, head)
+        log.info(f"weights of {main.directory}", extra={"code": "warm-start"})
+    else:
+        load_into(nn.ModuleDict({"encoder": model.target.network.encoder}), main, "none")
+        log.info(
+            f"encoder of {main.directory}, a masked language model; the discriminator's head is new",
+            extra={"code": "warm-start"},
+        )
+
+
+def load_initial_generator(init: Path, model: PretrainingModel, main: Pretrained, head: str) -> None:
+    """Load the generator's weights from generator/ in `init`, or from `main` if it is a masked language model of its size."""
+    if (generator := model.generator) is None:
+        return
+    directory = find_generator_directory(init)
+    if directory is None and head == "masked-lm" and not find_other_sizes(main.config, generator.config):
+        directory = main.directory
+    shares = TYINGS[model.spec.generator.tying].shares
+    if directory is not None:
+        pretrained = load_pretrained(directory)
+        check_sizes(directory, pretrained.config, generator.config, relative_to=model.spec.main)
+        load_into(generator, pretrained, "masked-lm")
+        log.info(
+            f"generator weights of {directory}" + f", except {shares}, which it shares" * bool(shares),
+            extra={"code": "warm-start"},
+        )
+        return
+    word = model.target.network.encoder.embeddings.word
+    if isinstance(word, DisentangledEmbedding):  # then the discriminator's difference from them is zero
+        load_into(nn.ModuleDict({"encoder": nn.ModuleDict({"embeddings": generator.encoder.embeddings})}), main, "none")
+    fits = head == "masked-lm"  # but for its size
+    found = f"{init} has {'other sizes' if fits else 'no generator/'}"
+    log.log(
+        logging.INFO if fits else logging.WARNING,
+        f"{found}: the generator starts from random weights" + f" and {shares}" * bool(shares),
+        extra={"code": "no-generator"},
+    )
 
 
 def find_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
@@ -237,15 +268,18 @@ def find_trained_length(config: PretrainConfig, seq_len: int) -> int | None:
     return None if before is None else max(before, seq_len)
 
 
-def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bool) -> None:
-    """Load stage one's generator into the model and, with `discriminator`, its encoder weights into the discriminator."""
+def load_stage_one(first_stage: Path, model: PretrainingModel, procedure: Procedure) -> None:
+    """Load stage one's network into the networks that start from it."""
+    if not procedure.freezes_generator:
+        load_initial_weights(first_stage, model)
+        return
     assert model.generator is not None
     load_into(model.generator, load_pretrained(find_main_directory(first_stage)), "masked-lm")
-    if discriminator:
+    if procedure.starts_discriminator:
         model.target.network.encoder.load_state_dict(model.generator.encoder.state_dict())
     log.info(
         f"generator of {first_stage}, frozen (the discriminator starts from "
-        f"{'its weights' if discriminator else 'scratch'})",
+        f"{'its weights' if procedure.starts_discriminator else 'scratch'})",
         extra={"code": "frozen-generator"},
     )
 
@@ -253,15 +287,14 @@ def load_stage_one(first_stage: Path, model: PretrainingModel, discriminator: bo
 def load_into(network: nn.Module, pretrained: Pretrained, head: str) -> None:
     """Copy weights into a network; padding of the vocabulary beyond the tokenizer's is dropped."""
     state = pretrained.state(head)
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            weight = state[name]
-            if name in ("encoder.embeddings.word.weight", "head.bias") and len(weight) > len(parameter):
-                weight = weight[: len(parameter)]
-            if weight.shape != parameter.shape:
-                raise ModelError(
-                    "wrong-shape",
-                    f"{pretrained.directory}: {name} is {tuple(weight.shape)}, the model needs {tuple(parameter.shape)}"
-                    "; check that the tokenizer is the checkpoint's",
-                )
-            parameter.copy_(weight)
+    expected = network.state_dict()  # with the sum of disentangled embeddings, as in the directory
+    for name, parameter in expected.items():
+        if name in ("encoder.embeddings.word.weight", "head.bias") and len(state[name]) > len(parameter):
+            state[name] = state[name][: len(parameter)]
+        if state[name].shape != parameter.shape:
+            raise ModelError(
+                "wrong-shape",
+                f"{pretrained.directory}: {name} is {tuple(state[name].shape)}, the model needs {tuple(parameter.shape)}"
+                "; check that the tokenizer is the checkpoint's",
+            )
+    network.load_state_dict({name: state[name] for name in expected})

@@ -39,30 +39,36 @@ class Step:
 
 @lru_cache
 def compute_step_flops(config: PretrainConfig) -> float:
-    """Compute the FLOPs of an update on full rows (Appendix E); for two stages, which have equally many updates, the mean."""
-    rows = [build_meta_model(stage).row_flops(config.seq_len) for stage in list_training_stages(config)]
-    return config.training.batch_size * statistics.fmean(rows)
+    """Compute the FLOPs of an update on full rows (Appendix E); for two stages, the mean over the updates of both."""
+    stages = list_training_stages(config)
+    return config.training.batch_size * sum(
+        share * build_meta_model(stage).row_flops(config.seq_len) for stage, share in stages
+    )
 
 
 def compute_look_up_share(config: PretrainConfig) -> float:
     """Compute the share of `compute_step_flops` that are embedding look-ups, which hardware does not compute."""
     costs = [
-        cost
-        for stage in list_training_stages(config)
+        (share, cost)
+        for stage, share in list_training_stages(config)
         for cost in build_meta_model(stage).row_costs(config.seq_len).values()
     ]
-    return sum(cost.look_ups for cost in costs) / sum(cost.flops for cost in costs)
+    return sum(share * cost.look_ups for share, cost in costs) / sum(share * cost.flops for share, cost in costs)
 
 
-def list_training_stages(config: PretrainConfig) -> list[PretrainConfig]:
-    """List the configurations that a run trains in sequence; see `electra.pretraining.two_stage`."""
-    return [config] if config.procedure == "joint" else [configure_stage_one(config), config]
+def list_training_stages(config: PretrainConfig) -> list[tuple[PretrainConfig, float]]:
+    """List what a run trains in sequence, with its share of the updates; see `electra.pretraining.two_stage`."""
+    if not config.stage:
+        return [(config, 1.0)]
+    first = config.stage_one_share or 0.5
+    return [(configure_stage_one(config), first), (config, 1 - first)]
 
 
 def measure_step(config: PretrainConfig) -> Step:
-    """Time an update on random full rows; for two stages, which have equally many updates, the mean."""
+    """Time an update on random full rows; for two stages, the mean over the updates of both."""
     with start_runtime(config.runtime) as runtime:
-        seconds = statistics.fmean(measure_step_seconds(stage, runtime) for stage in list_training_stages(config))
+        stages = list_training_stages(config)
+        seconds = sum(share * measure_step_seconds(stage, runtime) for stage, share in stages)
     return Step(compute_step_flops(config), seconds)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import electra
 from electra.data.batch import Batch
 from electra.errors import UsageError
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.flops import Cost
 from electra.presets import tiny
 from electra.pretraining.config import PretrainConfig
@@ -20,7 +21,7 @@ from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples, SampleSettings
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING, MaskingKind, MaskingStrategy
-from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM, build_generator
+from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig, MaskedLM, TyingKind, build_generator
 from electra.pretraining.objectives.spec import GENERATORS, GeneratorKind, Main, ObjectiveSpec
 from electra.pretraining.unused_options import find_unused_options
 from electra.train.metrics_log import read_metrics
@@ -134,6 +135,27 @@ def test_generator_network_from_outside_the_package(
     assert not notices(caplog, "unused-option")
     answers = electra.fill_mask("the [MASK] sees the milk .", model=tmp_path / "run")
     assert answers[0]["answers"]
+
+
+def share_words(sizes: EncoderConfig, encoder: Encoder) -> MaskedLM:
+    """Build a generator with positions and token types of its own."""
+    generator = MaskedLM(sizes)
+    generator.encoder.embeddings.word = encoder.embeddings.word
+    return generator
+
+
+def test_tying_from_outside_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TYINGS, "words", TyingKind(share_words, "the discriminator's words"))
+    generator = GeneratorConfig(size=0.5, tying="words")
+    assert replace(tiny(), generator=generator).generator.tying == "words"
+    electra_model = model(generator=generator)
+    ours, theirs = (each.encoder.embeddings for each in (electra_model.generator, electra_model.target.network))
+    assert ours.word is theirs.word
+    assert ours.position is not theirs.position
+    with raises(UsageError, "conflicting-options", "generator.training frozen", "generator.tying words"):
+        replace(tiny(), generator=replace(generator, training="frozen"))
+    with raises(UsageError, "wrong-choice", "generator.tying", "'letters'", "words"):
+        replace(tiny(), generator=replace(generator, tying="letters"))
 
 
 def test_options_of_networks_apply_to_a_generator_network(wide: GeneratorConfig) -> None:

@@ -12,7 +12,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import compute_unmasked_per_masked
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, has_generator_network
+from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, has_generator_network
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
 from electra.text.tokenizer import Tokenizer, load_tokenizer
@@ -159,6 +159,7 @@ def resolve_sampling(found: PretrainedNetworks, mask_fraction: float | None) -> 
 def find_violated_assumptions(config: PretrainConfig) -> list[str]:
     """Return the options of a run that violate the formula's assumptions: uniform masking with p_mask, samples from p_G."""
     violations = {
+        "generator.kind": GENERATORS[config.generator.kind].is_mixture,
         "generator.exclude_original_token": config.generator.exclude_original_token,
         "masking.with_replacement": config.masking.with_replacement,
         "masking.strategy": config.masking.strategy != "uniform",

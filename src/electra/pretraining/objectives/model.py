@@ -21,7 +21,7 @@ from electra.pretraining.objectives.corruptions.masking import (
 )
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.metrics import LossTerm, build_losses, merge, sum_losses
-from electra.pretraining.objectives.networks import MaskedLM
+from electra.pretraining.objectives.networks import DisentangledEmbedding, MaskedLM
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
 from electra.pretraining.objectives.targets.target import Prediction
 from electra.seeding import Draw
@@ -55,7 +55,7 @@ class PretrainingModel(nn.Module):
         self.spec = spec
         self.target = TARGETS[spec.objective.target].build(spec)
         self.corruption = CORRUPTIONS[spec.objective.corruption].build(spec, self.target.network)
-        if self.generator is not None and spec.generator.tying == "all":
+        if self.generator is not None and self.generator.encoder is self.target.network.encoder:
             self.target.share_head(self.generator)
         self.strategy = MASKING[spec.masking.strategy].build(spec)
         spec.objective.check_listed(self.loss_terms)
@@ -195,6 +195,8 @@ class PretrainingModel(nn.Module):
             "discriminator" if self.discriminates else "main encoder": self.target.cost(length, predictions),
             **self.strategy.costs(length),
         }
+        if isinstance(word := self.target.network.encoder.embeddings.word, DisentangledEmbedding):
+            costs["generator's embeddings in the discriminator"] = word.cost(length)
         return {network: cost for network, cost in costs.items() if cost.forward}
 
     def utilized_share(self, length: int) -> float:

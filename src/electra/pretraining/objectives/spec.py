@@ -20,6 +20,7 @@ from electra.pretraining.objectives.corruptions.corruption import (
     compute_frequencies,
 )
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples, SampleSettings
+from electra.pretraining.objectives.corruptions.layer_mixture import LayerMixtureSamples, resolve_mixture_layers
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig
 from electra.pretraining.objectives.corruptions.noise import NOISE_TRAINING, FrequencyNoise
 from electra.pretraining.objectives.metrics import (
@@ -197,7 +198,13 @@ class GeneratorKind:
     is_network: bool = False
     """Whether it is a `MaskedLM` with the sizes of `GeneratorConfig`, whose options all apply."""
     uses: frozenset[str] = frozenset()
-    """Options of `GeneratorConfig` that another kind of generator reads."""
+    """Options of `GeneratorConfig` that it reads, if it is not a network; a network reads all, and these it alone."""
+    training: frozenset[str] | None = None
+    """Values of `GeneratorConfig.training` that it can have; None: all."""
+    check: Callable[[EncoderConfig, GeneratorConfig], object] = lambda sizes, config: None
+    """Raises a `UsageError` for options that a network of these sizes cannot have."""
+    is_mixture: bool = False
+    """Whether its samples are of another distribution than the predictions of the network that is saved."""
 
 
 @dataclass(frozen=True)
@@ -213,8 +220,19 @@ def build_masked_lm_generator(
 ) -> Corruption:
     """Build a masked language model that is trained as `GeneratorConfig.training`, a key of `training`, specifies."""
     generator = build_generator(spec.main, spec.generator, main.encoder)
-    samples = training[spec.generator.training]
-    return samples(generator, SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk))
+    return training[spec.generator.training](generator, build_sample_settings(spec))
+
+
+def build_layer_mixture(spec: ObjectiveSpec, main: Main) -> Corruption:
+    """Build a generator whose samples are predictions from several layers of one masked language model."""
+    generator = build_generator(spec.main, spec.generator, main.encoder)
+    layers = resolve_mixture_layers(generator.config, spec.generator)
+    return LayerMixtureSamples(generator, build_sample_settings(spec), layers)
+
+
+def build_sample_settings(spec: ObjectiveSpec) -> SampleSettings:
+    """Collect what a generator that is a network needs to sample."""
+    return SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
 
 
 def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:
@@ -224,6 +242,14 @@ def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) 
 
 GENERATORS: dict[str, GeneratorKind] = {
     "masked-lm": GeneratorKind(build_masked_lm_generator, is_network=True),
+    "layer-mixture": GeneratorKind(
+        build_layer_mixture,
+        is_network=True,
+        uses=frozenset({"mixture_layers"}),
+        training=frozenset({"mle"}),
+        check=resolve_mixture_layers,
+        is_mixture=True,
+    ),
     "unigram": GeneratorKind(
         lambda spec, main: build_frequency_generator(spec, spec.unigrams),
         uses=frozenset({"temperature", "exclude_original_token"}),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from electra.data.batch import Batch
@@ -22,7 +23,7 @@ from electra.pretraining.objectives.corruptions.corruption import (
 )
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.metrics import LossTerm
-from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
+from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM, MaskedLMOutput
 from electra.pretraining.objectives.sampling import Sampling
 from electra.seeding import Draw, uniform
 
@@ -60,15 +61,7 @@ class GeneratorSamples(Corruption):
         masked_ids = mask_for_generator(batch, masked, self.settings.mask_id, self.settings.masking)
         original = batch.input_ids.gather(1, masked.positions)
         u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
-        hidden, scores = self.generator(
-            masked_ids,
-            batch.token_type_ids,
-            batch.attention_mask,
-            masked.positions,
-            targets=original,
-            sampling=self.sampling,
-            u=u,
-        )
+        hidden, scores = self.predict(batch, masked_ids, masked.positions, original, u)
         sampled, nll = scores.sampled, scores.nll * masked.used
         assert sampled is not None
         sums = {
@@ -81,6 +74,25 @@ class GeneratorSamples(Corruption):
         generated = GeneratorOutput(hidden, nll, sampled)
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.settings.masking)
         return CorruptedBatch(ids, generated, sums)
+
+    def predict(
+        self,
+        batch: Batch,
+        input_ids: Int64[Tensor, "B L"],
+        positions: Int64[Tensor, "B K"],
+        original: Int64[Tensor, "B K"],
+        u: Float[Tensor, "B K"],
+    ) -> MaskedLMOutput:
+        """Compute the losses of the original tokens at `positions` of the masked input, and one sample for each."""
+        return self.generator(
+            input_ids,
+            batch.token_type_ids,
+            batch.attention_mask,
+            positions,
+            targets=original,
+            sampling=self.sampling,
+            u=u,
+        )
 
     def compute_losses(
         self, batch: Batch, masked: MaskedPositions, corrupted: CorruptedBatch, logits: Tensor | None

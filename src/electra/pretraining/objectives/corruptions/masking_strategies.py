@@ -16,7 +16,7 @@ from electra.pretraining.objectives.spec import ObjectiveSpec
 class MaskingStrategy(nn.Module):
     """Equal weights, without parameters and losses; a strategy overrides what differs."""
 
-    def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"] | None:
+    def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Module) -> Float[Tensor, "B L"] | None:
         """Weights of the tokens (None: equal), including those that may not be masked; `word` are the token embeddings."""
         return None
 
@@ -40,7 +40,7 @@ class RareTokenMasking(MaskingStrategy):
         super().__init__()
         self.register_buffer("weights", (unigrams.double() + 1).pow(-rarity).float(), persistent=False)
 
-    def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"]:
+    def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Module) -> Float[Tensor, "B L"]:
         return self.weights[input_ids]
 
 
@@ -59,7 +59,7 @@ class HardTokenMasking(MaskingStrategy):
         self.context = nn.Conv1d(main.embedding_size, self.WIDTH, 2 * self.NEIGHBORS + 1, padding=self.NEIGHBORS)
         self.score = nn.Linear(self.WIDTH, 1)
 
-    def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Embedding) -> Float[Tensor, "B L"]:
+    def forward(self, input_ids: Int64[Tensor, "B L"], word: nn.Module) -> Float[Tensor, "B L"]:
         """Expected losses."""
         context = self.context(word(input_ids).detach().transpose(1, 2)).transpose(1, 2)
         return F.softplus(self.score(F.gelu(context)).squeeze(-1).float()) + self.MIN_LOSS
