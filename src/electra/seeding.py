@@ -37,6 +37,9 @@ class Draw(IntEnum):
     RANDOM_TOKENS = 4
     SAMPLES = 5
     UNCHANGED = 6
+    SAMPLE_SOURCE = 7
+    SPAN_LENGTHS = 8
+    UNIT_CUT = 9
 
 
 # The increment, shifts and multipliers of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).

@@ -16,7 +16,7 @@ from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
-from electra.pretraining.validation import check_generator, check_procedure, check_task
+from electra.pretraining.validation import check_changing_values, check_generator, check_procedure, check_task
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
@@ -124,6 +124,7 @@ class PretrainConfig:
                 "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
                 "whose number varies by batch; leave one of them out",
             )
+        check_changing_values(self.masking, self.generator, self.training)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         if self.procedure != "joint":

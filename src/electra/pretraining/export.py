@@ -90,7 +90,7 @@ def finish(
     write_report(report, directory.path)
     if model.discriminates and not model.scores_all_tokens:
         log.info(
-            f"objective {config.objective} trains the discriminator on {config.masking.fraction:.0%} of the tokens only; "
+            f"objective {config.objective} trains the discriminator on {config.masking.percentage} of the tokens only; "
             "its held-out metrics are over all tokens",
             extra={"code": "part-of-tokens"},
         )
@@ -201,7 +201,7 @@ def collect_facts(
         "options start from": f"preset {config.preset}",
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
         "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens",
-        "masked": f"{config.masking.fraction:.0%} of the tokens",
+        "masked": f"{config.masking.percentage} of the tokens",
         **({"loss weight": f"{model.spec.objective.weight:g}"} if model.spec.objective.weight != 1 else {}),
         "seed": str(config.seed),
         "hardware": summary["hardware"],

@@ -8,7 +8,7 @@ from electra.data.shards import PreparedData
 from electra.errors import UsageError
 from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
+from electra.pretraining.objectives.corruptions.masking import count_masked_over_run
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
@@ -43,12 +43,14 @@ def configure_stages(
 ) -> tuple[PretrainConfig, PretrainConfig]:
     """Return the configurations of both stages, which divide the budget so that each has as many steps.
 
+    Each stage has a learning rate schedule of its own, and values that change do so from beginning to end in each.
     A budget in hours is divided by FLOPs, which determine the time only in part.
     """
     sizes = configure_stage_one(config).model
     length = data.manifest.seq_len
-    alone = masked_lm_step_flops(sizes, length, count_masked_in_row(length, config.masking.fraction))
-    share = 0.5 if config.steps is not None else alone / (alone + model.row_flops(length))
+    numbers = count_masked_over_run(length, config.masking)
+    alone = sum(masked_lm_step_flops(sizes, length, number) * part for number, part in numbers.items())
+    share = 0.5 if config.steps is not None else alone / (alone + model.mean_row_flops(length))
     if config.steps == 1:
         raise UsageError("too-few-steps", f"--procedure {config.procedure} needs a step for each stage; --steps is 1")
     first = replace(

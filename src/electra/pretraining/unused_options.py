@@ -28,6 +28,10 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
     elif not GENERATORS[generator.kind].is_network:
         unread = {each.name for each in fields(generator)} - {"kind"} - GENERATORS[generator.kind].uses
         found |= {f"generator.{name}": f"generator.kind {generator.kind} does not read it" for name in unread}
+    elif generator.training != "mle" or config.procedure != "joint":
+        found |= dict.fromkeys(
+            ("generator.loss_weight", "generator.final_loss_weight"), "the generator has no such loss"
+        )
     others = frozenset().union(*(each.uses for each in CORRUPTIONS.values())) - corruption.uses
     found |= {f"masking.{name}": f"the corruption of {objective} does not read it" for name in others}
     others = frozenset().union(*(each.uses for each in MASKING.values())) - strategy.uses

@@ -9,8 +9,10 @@ from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAI
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.progress import FINAL, list_changing
 from electra.pretraining.objectives.spec import GENERATORS, OBJECTIVES, TARGETS, has_generator_network
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
+from electra.train.config import TrainingConfig
 
 
 def raise_first_conflict(conflicts: Iterable[tuple[bool, str]]) -> None:
@@ -67,6 +69,11 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
                 f"generator.training {training} needs a network, and generator.kind is {kind}; leave one of them out",
             ),
             (
+                training == "adversarial" and generator.mixes_frequencies,
+                "generator.training adversarial rewards the generator's own samples, and generator.frequency_share replaces "
+                "some of them; leave one of them out",
+            ),
+            (
                 training == "frozen" and tying != "none",
                 f"generator.training frozen keeps the generator's weights fixed, and generator.tying {tying} shares them with "
                 "the discriminator, which is trained; use --generator.tying none",
@@ -75,6 +82,26 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     )
     if is_network:
         compute_generator_sizes(main, generator)  # raises a UsageError for impossible sizes
+
+
+def check_changing_values(masking: MaskingConfig, generator: GeneratorConfig, training: TrainingConfig) -> None:
+    """Raise a `UsageError` for options that change over training, where the values of the first update are compiled in."""
+    configs = {"masking": masking, "generator": generator}
+    changing = [f"{section}.{FINAL}{name}" for section, each in configs.items() for name in list_changing(each)]
+    raise_first_conflict(
+        [
+            (
+                training.graphs and changing != [],
+                f"--training.graphs records shapes and values of an update, and {' and '.join(changing)} changes them; "
+                "leave one of them out",
+            ),
+            (
+                training.compile and generator.final_temperature is not None,
+                "--training.compile compiles the sampling for one temperature, and generator.final_temperature changes it; "
+                "leave one of them out",
+            ),
+        ]
+    )
 
 
 def check_task(
@@ -109,6 +136,11 @@ def check_task(
             (
                 token_prediction.any and "token_prediction" not in uses,
                 f"token_prediction has no effect on the target of --objective {objective}; use --objective electra",
+            ),
+            (
+                MASKING[strategy].masks_units and masking.with_replacement,
+                f"masking.strategy {strategy} masks units of several tokens, which masking.with_replacement cannot sample; "
+                "leave one of them out",
             ),
             (
                 needs_losses and has_generator and not has_generator_network(objective, generator),

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,14 @@ class Trainable(Protocol):
 
     def flops(self, batch: Any) -> float:
         """Count floating point operations of forward and backward for a micro-batch."""
+
+
+@runtime_checkable
+class FollowsProgress(Protocol):
+    """A `Trainable` with values that change over training."""
+
+    def set_progress(self, done: float) -> None:
+        """Set the values of the next update, at which the share `done` of the run is over; called before its `counts`."""
 
 
 def train(
@@ -84,6 +92,9 @@ def train(
             if over or stop:
                 break
             before = state.flops
+            if isinstance(module, FollowsProgress):
+                # Its FLOPs may depend on the values, so a budget of FLOPs is taken before the update, not in its middle.
+                module.set_progress(compute_update_progress(recipe, state.step, state.seconds, before))
             accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
             rate = compute_learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
             set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
@@ -121,10 +132,15 @@ def call_begin_and_end(callbacks: Sequence[Callback], module: nn.Module, state: 
 def compute_learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
     """Compute the learning rate of the update that follows `step` updates, `seconds` and FLOPs of training."""
     schedule = SCHEDULES[recipe.schedule.kind]
-    done = recipe.budget.compute_progress(step + schedule.at, seconds, flops)
+    done = compute_update_progress(recipe, step, seconds, flops)
     return recipe.optimizer.learning_rate * schedule.factor(
         done, recipe.schedule.warmup(recipe.budget.steps), recipe.schedule
     )
+
+
+def compute_update_progress(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
+    """Compute the share of the run that is over at the update that follows `step` updates, `seconds` and FLOPs."""
+    return recipe.budget.compute_progress(step + SCHEDULES[recipe.schedule.kind].at, seconds, flops)
 
 
 def build_backward(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:

@@ -127,6 +127,8 @@ class Vocabulary:
     """Never masked: [PAD], [CLS], [SEP], [MASK]."""
     unk_id: int | None = None
     """[UNK], if there is one."""
+    continuation_ids: tuple[int, ...] = ()
+    """Tokens that continue the word of the previous token."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,10 @@ def build_masked_lm_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
     """Build a masked language model that is trained as `GeneratorConfig.training` specifies."""
     generator = build_generator(spec.main, spec.generator, main.encoder)
     samples = GENERATOR_TRAINING[spec.generator.training]
-    return samples(generator, SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk))
+    settings = SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
+    if spec.generator.mixes_frequencies:
+        settings = settings._replace(frequencies=compute_frequencies(spec.unigrams, spec.vocabulary.special_ids))
+    return samples(generator, settings)
 
 
 def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:
