@@ -76,7 +76,7 @@ class WordMasking(MaskingStrategy):
 
     def mark_starts(self, batch: Batch, candidates: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
         """Return True at the first token of each unit."""
-        return mark_word_starts(self.continues[batch.input_ids], candidates)
+        return mark_word_starts(torch.take(self.continues, batch.input_ids), candidates)
 
     def sample(
         self,
