@@ -40,6 +40,9 @@ class Draw(IntEnum):
     CROP = 7
     NOISE = 8
     MIXTURE = 9
+    SAMPLE_SOURCE = 10
+    SPAN_LENGTHS = 11
+    UNIT_CUT = 12
 
 
 # The increment, shifts and multipliers of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).

@@ -92,6 +92,28 @@ gradient = network.target.network.encoder.layers[0].ffn.up.weight.grad
 assert gradient.isfinite().all() and gradient.any()
 """
 
+CHANGING = """
+from dataclasses import replace
+
+import torch
+from support.tiny_models import ENCODER, batch, model
+
+from electra.pretraining.execution import compile_parts
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
+
+network = model(encoder=replace(ENCODER, num_layers=1), masking=MaskingConfig(fraction=0.5, final_fraction=0.05))
+compile_parts(network, torch.device("cpu"), "aot_eager")
+torch._dynamo.config.recompile_limit = 8
+torch._dynamo.config.fail_on_recompile_limit_hit = True
+slots = set()
+for step in range(20):
+    network.set_progress(step / 20)
+    loss, _ = network(batch((40, 40)), network.counts(batch((40, 40))))
+    loss.backward()
+    slots.add(network.run(batch((40, 40))).masked.positions.shape[1])
+assert len(slots) > 10
+"""
+
 GRAPHED = """
 from dataclasses import replace
 
@@ -147,6 +169,12 @@ def test_compiled_block_functions_equal_eager_ones() -> None:
 def test_many_shapes_with_dropout_compile() -> None:
     """Batches with and without padding, in training and evaluation; this back end needs no C++ compiler."""
     done = python("-c", MANY)
+    assert done.returncode == 0, done.stderr
+
+
+def test_changing_masked_share_compiles_few_variants() -> None:
+    """The number of masked positions is a variable of the compiled code."""
+    done = python("-c", CHANGING)
     assert done.returncode == 0, done.stderr
 
 

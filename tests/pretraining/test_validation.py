@@ -134,6 +134,18 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "generator.kind unigram",
         "--generator.kind masked-lm",
     ),
+    "--training.graphs true --masking.final-fraction 0.1": ("--training.graphs", "masking.final_fraction"),
+    "--training.graphs true --generator.final-loss-weight 0 --generator.final-frequency-share 0.5": (
+        "--training.graphs",
+        "generator.final_frequency_share and generator.final_loss_weight",
+    ),
+    "--training.compile true --generator.final-temperature 2": ("--training.compile", "generator.final_temperature"),
+    "--generator.training adversarial --generator.final-frequency-share 0.5": (
+        "generator.training adversarial",
+        "generator.frequency_share",
+    ),
+    "--masking.strategy word --masking.with-replacement true": ("masking.strategy word", "masking.with_replacement"),
+    "--masking.strategy span --masking.with-replacement true": ("masking.strategy span", "masking.with_replacement"),
     "--procedure two-stage": (
         "--procedure two-stage ",
         "generator.size 0.5",
@@ -173,6 +185,14 @@ INVALID: dict[str, tuple[str, ...]] = {
     "--contrast.unchanged 1": ("out-of-range", "contrast.unchanged", "1.0"),
     "--masking.rarity 0": ("out-of-range", "masking.rarity", "0.0"),
     "--generator.heads 1.5": ("indivisible", "generator.size 0.5", "generator.heads 1.5", "32", "3 heads"),
+    "--masking.final-fraction 0": ("out-of-range", "masking.final-fraction", "0.0"),
+    "--masking.final-fraction 0.6": ("out-of-range", "masking.final-fraction", "0.6", "0.5"),
+    "--generator.final-temperature 0": ("out-of-range", "generator.final-temperature", "0.0"),
+    "--generator.final-temperature 1e-9": ("out-of-range", "generator.final_temperature", "1e-09", "1e-06"),
+    "--generator.frequency-share 1.5": ("out-of-range", "generator.frequency-share", "1.5"),
+    "--generator.final-frequency-share -1": ("out-of-range", "generator.final-frequency-share", "-1.0"),
+    "--generator.loss-weight -1": ("out-of-range", "generator.loss-weight", "-1.0"),
+    "--generator.final-loss-weight -1": ("out-of-range", "generator.final-loss-weight", "-1.0"),
     "--generator.ffn 0": ("out-of-range", "generator.ffn", "0.0"),
     "--length-warmup.steps 5": (
         "no-length-warmup",
@@ -232,6 +252,8 @@ def test_invalid_options_raise(options: str) -> None:
         "--objective corrective-lm --corrective.all-tokens true --generator.tying all --generator.size 1",
         "--objective electric --masking.strategy rare --procedure two-stage-scratch",
         "--objective electric-unigram",
+        "--training.graphs true --masking.strategy span --generator.frequency-share 0.5 --generator.loss-weight 2",
+        "--training.compile true --masking.final-fraction 0.1 --generator.final-loss-weight 0",
     ],
 )
 def test_advised_alternatives_are_valid(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +271,15 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
     "--masking.mlm-mask 0.7": ("--masking.mlm-mask", "--objective electra"),
     "--masking.rarity 2": ("--masking.rarity", "masking.strategy is uniform"),
     "--generator.kind uniform --generator.temperature 2": ("--generator.temperature", "uniform"),
+    "--generator.kind unigram --generator.frequency-share 0.5": (
+        "--generator.frequency-share",
+        "generator.kind unigram",
+    ),
+    "--generator.training adversarial --generator.final-loss-weight 2": (
+        "--generator.final-loss-weight",
+        "no such loss",
+    ),
+    "--procedure two-stage-scratch --generator.loss-weight 2": ("--generator.loss-weight", "no such loss"),
     "--procedure two-stage-scratch --generator.tying embeddings": (
         "--generator.tying",
         "--procedure two-stage-scratch",
@@ -275,6 +306,8 @@ WITH_EFFECT = (
     "--copy null",
     "--generator.kind layer-mixture --generator.mixture-layers 1 2",
     "--procedure masked-lm-first --stage-one-share 0.5 --generator.tying disentangled",
+    "--masking.final-fraction 0.1 --generator.final-temperature 2 --generator.frequency-share 0.5",
+    "--generator.final-frequency-share 0.5 --generator.loss-weight 2 --generator.final-loss-weight 1",
     "--objective all-tokens-mlm --copy false --schedule.warmup-steps 5",
     "--objective mlm --masking.mlm-mask 0.7 --masking.strategy rare --masking.rarity 2",
     "--contrast.weight 1 --contrast.unchanged 0.5 --generator.size 0.5 --loss-weight 7 --masking.generator-mask 0.9",

@@ -52,6 +52,28 @@ METHODS = {
     "never-original": ({"generator.exclude_original_token": True}, "auc", {"discriminator", "generator"}),
     "rare": ({"objective": "mlm", "masking.strategy": "rare"}, "mlm_accuracy", {"masked_lm"}),
     "hard": ({"objective": "mlm", "masking.strategy": "hard"}, "mlm_accuracy", {"masked_lm"}),
+    "word": ({"objective": "mlm", "masking.strategy": "word"}, "mlm_accuracy", {"masked_lm"}),
+    "span": ({"masking.strategy": "span"}, "auc", {"discriminator", "generator"}),
+    "masked-share": (
+        {"objective": "mlm", "masking.fraction": 0.3, "masking.final_fraction": 0.15},
+        "mlm_accuracy",
+        {"masked_lm"},
+    ),
+    "temperature": (
+        {"generator.temperature": 2.0, "generator.final_temperature": 1.0},
+        "auc",
+        {"discriminator", "generator"},
+    ),
+    "frequency-share": (
+        {"generator.frequency_share": 1.0, "generator.final_frequency_share": 0.0},
+        "auc",
+        {"discriminator", "generator"},
+    ),
+    "generator-loss-weight": (
+        {"generator.tying": "all", "generator.size": 1.0, "generator.final_loss_weight": 0.0},
+        "auc",
+        {"discriminator", "generator"},
+    ),
     "token-prediction": (
         {"token_prediction.masked": 1.0, "token_prediction.filled": 2.0},
         "auc",

@@ -71,6 +71,22 @@ def test_two_processes_with_graphs_have_the_losses_of_one(text: Path, tmp_path: 
 
 
 @pytest.mark.slow
+def test_values_that_change_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """Numbers of masked positions and weights are the same in both; the budget of FLOPs is that of one process."""
+    changing = {
+        "masking": {"fraction": 0.4, "final_fraction": 0.1, "strategy": "span"},
+        "generator": {"final_temperature": 0.5, "frequency_share": 0.8, "final_frequency_share": 0.0},
+        "steps": None,
+        "flops": 1e8,
+    }
+    run_two_processes(tiny_run | changing | {"text": [str(text)]}, tmp_path)
+    electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run | changing)
+    rows = list(read_metrics(tmp_path / "one/metrics.jsonl"))
+    assert len(rows) > 5
+    assert_equal_losses(tmp_path, list(range(1, len(rows) + 1)))
+
+
+@pytest.mark.slow
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second process waits until the first stage is saved."""
     tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}

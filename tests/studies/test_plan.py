@@ -10,8 +10,10 @@ from support.toy_studies import TASKS, study_config, toy_scale, toy_study
 
 from electra.errors import UsageError
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
-from electra.pretraining.objectives.corruptions.masking import count_masked
+from electra.pretraining.build import build_meta_model
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig, count_masked
 from electra.pretraining.objectives.networks import compute_generator_sizes
+from electra.pretraining.two_stage import configure_stage_one
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies.compute import (
     MAX_TIMED_FLOPS,
@@ -49,6 +51,29 @@ def test_step_flops_equal_the_formula() -> None:
     generator = masked_lm_step_flops(compute_generator_sizes(config.model, config.generator), 24, k)
     assert compute_step_flops(config) == 4 * (discriminator_step_flops(config.model, 24) + generator)
     assert compute_step_flops(replace(config, objective="mlm")) == 4 * masked_lm_step_flops(config.model, 24, k)
+
+
+def test_step_flops_of_a_changing_masked_share_are_the_mean_over_the_run() -> None:
+    """Steps of this number and of a budget of FLOPs spend the same."""
+    config = replace(toy_scale().config, seq_len=24, objective="mlm", masking=MaskingConfig(0.5, final_fraction=0.1))
+    model, steps = build_meta_model(config), 250
+    spent = 0
+    for step in range(steps):
+        model.set_progress((step + 0.5) / steps)
+        spent += 4 * model.row_flops(24)
+    assert compute_step_flops(config) * steps == pytest.approx(spent, rel=1e-3)
+    constant = [replace(config, masking=MaskingConfig(fraction)) for fraction in (0.5, 0.1)]
+    largest, least = map(compute_step_flops, constant)
+    assert least < compute_step_flops(config) < largest
+    shares = [compute_look_up_share(each) for each in (*constant[::-1], config)]
+    assert shares[0] > shares[2] > shares[1]
+    two_stages = replace(config, objective="electra", procedure="two-stage-scratch")
+    mean = compute_step_flops(two_stages)
+    first, last = (
+        compute_step_flops(each) for each in (configure_stage_one(two_stages), replace(two_stages, procedure="joint"))
+    )
+    assert mean < (first + last) / 2, "the second stage's generator has no backward pass"
+    assert measure_step(replace(config, runtime=RuntimeConfig("cpu", threads=1))).flops == compute_step_flops(config)
 
 
 def test_look_ups_are_a_share_of_the_flops() -> None:

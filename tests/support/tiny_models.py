@@ -46,6 +46,7 @@ def model(
     token_prediction: TokenPredictionConfig | None = None,
     sequence_contrast: SequenceContrastConfig | None = None,
     corrective: CorrectiveConfig | None = None,
+    continuation_ids: tuple[int, ...] = (),
 ) -> PretrainingModel:
     """A model of any objective; `size` is the generator's, if nothing else is said of it. Counts: id 5 once, 6 twice, ..."""
     torch.manual_seed(seed)
@@ -56,7 +57,7 @@ def model(
             encoder,
             generator or GeneratorConfig(size=size),
             masking or MaskingConfig(),
-            Vocabulary(encoder.vocab_size, MASK, SPECIAL),
+            Vocabulary(encoder.vocab_size, MASK, SPECIAL, continuation_ids=continuation_ids),
             unigrams,
             contrast or ContrastConfig(),
             copies,

@@ -12,6 +12,7 @@ Hardware utilization is not the paper's measure of compute: look-ups are free an
 It has a separate count, `Cost.utilized`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from electra.model.architecture import ARCHITECTURES
@@ -91,6 +92,19 @@ class Cost(NamedTuple):
         """FLOPs on real hardware: look-ups are free, and a backward pass costs two forward passes."""
         computed = sum(self.forward.values()) - self.forward.get("embedding look-up", 0)
         return (3 if self.has_backward else 1) * computed
+
+
+def average_costs(weighted: Sequence[tuple[dict[str, Cost], float]]) -> dict[str, Cost]:
+    """Average costs by network, which have the same parts, with weights that sum to 1; rounded to whole FLOPs."""
+
+    def average(network: str, part: str) -> int:
+        return round(sum(weight * costs[network].forward[part] for costs, weight in weighted))
+
+    first, _ = weighted[0]
+    return {
+        network: cost._replace(forward={part: average(network, part) for part in cost.forward})
+        for network, cost in first.items()
+    }
 
 
 def masked_lm_step_flops(config: EncoderConfig, length: int, predictions: int) -> int:

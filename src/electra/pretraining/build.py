@@ -43,7 +43,9 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer, unigrams: Int64[Te
 
 def build_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     """Collect the token ids that objectives use."""
-    return Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids, tokenizer.unk_id)
+    return Vocabulary(
+        tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids, tokenizer.unk_id, tokenizer.continuation_ids
+    )
 
 
 def build_meta_model(config: PretrainConfig) -> PretrainingModel:

@@ -21,6 +21,7 @@ from electra.pretraining.objectives.targets.sequence_contrast import SequenceCon
 from electra.pretraining.procedures import PROCEDURES
 from electra.pretraining.validation import (
     check_batch_warmup,
+    check_changing_values,
     check_coco_lm,
     check_exports,
     check_generator,
@@ -158,6 +159,7 @@ class PretrainConfig:
                 "whose number varies by batch; leave one of them out",
             )
         check_batch_warmup(self.batch_warmup, self.training.batch_size)
+        check_changing_values(self.masking, self.generator, self.training, self.stem)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         check_coco_lm(self.objective, self.sequence_contrast, self.corrective)

@@ -91,7 +91,7 @@ def finish(
     write_report(report, directory.path)
     if model.discriminates and not model.scores_all_tokens:
         log.info(
-            f"objective {config.objective} trains the discriminator on {config.masking.fraction:.0%} of the tokens only; "
+            f"objective {config.objective} trains the discriminator on {config.masking.percentage} of the tokens only; "
             "its held-out metrics are over all tokens",
             extra={"code": "part-of-tokens"},
         )
@@ -216,7 +216,7 @@ def collect_facts(
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
         "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens"
         + (f", from {warmup.batch_size:,} on in the first {warmup.steps:,} steps" if warmup.steps else ""),
-        "masked": f"{config.masking.fraction:.0%} of the tokens",
+        "masked": f"{config.masking.percentage} of the tokens",
         **({"loss weight": f"{model.spec.objective.weight:g}"} if model.spec.objective.weight != 1 else {}),
         "seed": str(config.seed),
         "hardware": summary["hardware"],

@@ -194,10 +194,11 @@ def train_model(
     )
     settings = {"micro_batch_size": micro_batch_size}
     checkpoints = open_checkpoints(directory, config, recipe.training.keep_checkpoints, settings)
-    health = Health(tokenizer.vocab_size, model.scores_all_tokens, not config.generator.exclude_original_token)
+    samples_originals = not (config.generator.exclude_original_token or config.generator.mixes_frequencies)
+    health = Health(tokenizer.vocab_size, model.scores_all_tokens, samples_originals, bool(model.changing_values))
     monitor = HealthMonitor(directory.path, recipe.budget, health)
     all_callbacks = [
-        Utilization(model.utilized_share(data.manifest.seq_len), runtime),
+        Utilization(lambda: model.utilized_share(data.manifest.seq_len), runtime),
         *callbacks,
         *build_trackers(config.log_to, directory.path, flatten(asdict(config))),
         MetricsLog(directory.path),

@@ -8,7 +8,7 @@ from electra.data.shards import PreparedData
 from electra.errors import UsageError
 from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
+from electra.pretraining.objectives.corruptions.masking import count_masked_over_run
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
@@ -51,18 +51,20 @@ def configure_stages(
 ) -> tuple[PretrainConfig, PretrainConfig]:
     """Return the configurations of both stages, which divide the budget by `stage_one_share`, or into equally many steps.
 
-    For equally many steps a budget in hours is divided by FLOPs, which determine the time only in part.
+    Each stage has a learning rate schedule of its own, and values that change do so from beginning to end in each. For equally
+    many steps a budget in hours is divided by FLOPs, which determine the time only in part.
 
     Raises:
         UsageError: too few steps for two stages.
     """
     sizes = configure_stage_one(config).model
     length = data.manifest.seq_len
-    alone = masked_lm_step_flops(sizes, length, count_masked_in_row(length, config.masking.fraction))
+    numbers = count_masked_over_run(length, config.masking)
+    alone = sum(masked_lm_step_flops(sizes, length, number) * part for number, part in numbers.items())
     steps_share = config.stage_one_share or 0.5
     share = steps_share
     if config.stage_one_share is None and config.steps is None:
-        share = alone / (alone + model.row_flops(length))
+        share = alone / (alone + model.mean_row_flops(length))
     if config.steps is not None and not 0 < round(config.steps * share) < config.steps:
         raise UsageError(
             "too-few-steps",

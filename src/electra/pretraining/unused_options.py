@@ -32,6 +32,9 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
         read_by_others = of_networks if kind.is_network else {each.name for each in fields(generator)} - {"kind"}
         unread = read_by_others - kind.uses
         found |= {f"generator.{name}": f"generator.kind {generator.kind} does not read it" for name in unread}
+        if kind.is_network and (generator.training != "mle" or PROCEDURES[config.procedure].freezes_generator):
+            names = ("generator.loss_weight", "generator.final_loss_weight")
+            found |= dict.fromkeys(names, "the generator has no such loss")
     others = frozenset().union(*(each.uses for each in CORRUPTIONS.values())) - corruption.uses
     found |= {f"masking.{name}": f"the corruption of {objective} does not read it" for name in others}
     others = frozenset().union(*(each.uses for each in MASKING.values())) - strategy.uses

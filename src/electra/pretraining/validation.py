@@ -10,11 +10,13 @@ from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAI
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.progress import FINAL, list_changing
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, TARGETS, has_generator_network
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.pretraining.procedures import PROCEDURES
+from electra.train.config import TrainingConfig
 from electra.train.schedule import Amount
 
 
@@ -87,6 +89,11 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
                 "leave one of them out",
             ),
             (
+                training == "adversarial" and generator.mixes_frequencies,
+                "generator.training adversarial rewards the generator's own samples, and generator.frequency_share replaces "
+                "some of them; leave one of them out",
+            ),
+            (
                 training == "frozen" and row.trains_generator,
                 f"generator.training frozen keeps the generator's weights fixed, and generator.tying {tying} shares them with "
                 "the discriminator, which is trained; use --generator.tying none",
@@ -95,6 +102,33 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     )
     if is_network:
         GENERATORS[kind].check(compute_generator_sizes(main, generator), generator)
+
+
+def check_changing_values(
+    masking: MaskingConfig, generator: GeneratorConfig, training: TrainingConfig, stem: str | None
+) -> None:
+    """Raise a `UsageError` for options that change over training, where their values have to be known before it."""
+    configs = {"masking": masking, "generator": generator}
+    changing = [f"{section}.{FINAL}{name}" for section, each in configs.items() for name in list_changing(each)]
+    raise_first_conflict(
+        [
+            (
+                training.graphs and changing != [],
+                f"--training.graphs records shapes and values of an update, and {' and '.join(changing)} changes them; "
+                "leave one of them out",
+            ),
+            (
+                training.compile and generator.final_temperature is not None,
+                "--training.compile compiles the sampling for one temperature, and generator.final_temperature changes it; "
+                "leave one of them out",
+            ),
+            (
+                stem is not None and changing != [],
+                f"--stem continues updates that are the same for every budget, and {' and '.join(changing)} changes them with "
+                "the share of the budget; leave one of them out",
+            ),
+        ]
+    )
 
 
 def check_task(
@@ -129,6 +163,11 @@ def check_task(
             (
                 token_prediction.any and "token_prediction" not in uses,
                 f"token_prediction has no effect on the target of --objective {objective}; use --objective electra",
+            ),
+            (
+                MASKING[strategy].masks_units and masking.with_replacement,
+                f"masking.strategy {strategy} masks units of several tokens, which masking.with_replacement cannot sample; "
+                "leave one of them out",
             ),
             (
                 needs_losses and has_generator and not has_generator_network(objective, generator),
@@ -186,6 +225,11 @@ def check_noise(objective: str, generator: GeneratorConfig, masking: MaskingConf
                 row.has_generator and generator.temperature != 1,
                 f"{needs}, which is computed without a temperature, and generator.temperature is {generator.temperature:g}; "
                 "use --generator.temperature 1",
+            ),
+            (
+                generator.final_temperature is not None or generator.mixes_frequencies,
+                f"{needs}, which is that of the network alone at temperature 1; leave generator.final_temperature and "
+                "generator.frequency_share out",
             ),
             (
                 row.has_generator and generator.exclude_original_token,

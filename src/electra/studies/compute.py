@@ -39,10 +39,10 @@ class Step:
 
 @lru_cache
 def compute_step_flops(config: PretrainConfig) -> float:
-    """Compute the FLOPs of an update on full rows (Appendix E); for two stages, the mean over the updates of both."""
+    """Compute the mean FLOPs of an update on full rows (Appendix E), over the run and over the updates of two stages."""
     stages = list_training_stages(config)
     return config.training.batch_size * sum(
-        share * build_meta_model(stage).row_flops(config.seq_len) for stage, share in stages
+        share * build_meta_model(stage).mean_row_flops(config.seq_len) for stage, share in stages
     )
 
 
@@ -51,7 +51,7 @@ def compute_look_up_share(config: PretrainConfig) -> float:
     costs = [
         (share, cost)
         for stage, share in list_training_stages(config)
-        for cost in build_meta_model(stage).row_costs(config.seq_len).values()
+        for cost in build_meta_model(stage).mean_row_costs(config.seq_len).values()
     ]
     return sum(share * cost.look_ups for share, cost in costs) / sum(share * cost.flops for share, cost in costs)
 
@@ -73,11 +73,12 @@ def measure_step(config: PretrainConfig) -> Step:
 
 
 def measure_step_seconds(config: PretrainConfig, runtime: Runtime) -> float:
-    """Measure the seconds of an update; for a large batch, time a part and scale."""
+    """Measure the seconds of an update in the middle of a run; for a large batch, time a part and scale."""
     tokens = (f"token{i}" for i in range(config.model.vocab_size - len(SPECIAL_TOKENS)))  # any strings
     tokenizer = Tokenizer((*SPECIAL_TOKENS, *tokens), Normalization())
     model = build_model(config, tokenizer, torch.ones(tokenizer.vocab_size, dtype=torch.long)).to(runtime.device)
     enable_kernels(model, runtime)
+    model.set_progress(0.5)
     rows = count_timed_rows(resolve_micro_batch_size(config, runtime), float(model.row_flops(config.seq_len)), runtime)
     batch = random_batch(rows, config.seq_len, config.model.vocab_size)
     counts = model.counts(batch)

@@ -88,6 +88,11 @@ class Tokenizer:
         return self.pad_id, self.cls_id, self.sep_id, self.mask_id
 
     @property
+    def continuation_ids(self) -> tuple[int, ...]:
+        """Ids of the tokens that continue a word (##)."""
+        return tuple(id for id, token in enumerate(self.vocabulary) if token.startswith("##"))
+
+    @property
     def lowercase(self) -> bool:
         return self.normalization.lowercase
 

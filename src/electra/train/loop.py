@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from electra.train.optimizer import (
     update_averages,
 )
 from electra.train.parallel import check_alike, reduce_counts, reduce_sums
-from electra.train.schedule import compute_factor
+from electra.train.schedule import SCHEDULES, compute_factor
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,14 @@ class Trainable(Protocol):
 
     def flops(self, batch: Any) -> float:
         """Count floating point operations of forward and backward for a micro-batch."""
+
+
+@runtime_checkable
+class FollowsProgress(Protocol):
+    """A `Trainable` with values that change over training."""
+
+    def set_progress(self, done: float) -> None:
+        """Set the values of the next update, at which the share `done` of the run is over; called before its `counts`."""
 
 
 def train(
@@ -94,6 +102,9 @@ def train(
             if state.step and state.step == recipe.stem_step:
                 save(module, optimizer, state, runtime, checkpoints.stem, callbacks=())
             before = state.flops
+            if isinstance(module, FollowsProgress):
+                # Its FLOPs may depend on the values, so a budget of FLOPs is taken before the update, not in its middle.
+                module.set_progress(compute_update_progress(recipe, state.step, state.seconds, before))
             accumulate_gradients(backward, module, micro_batches, recipe, runtime, state)
             rate = compute_learning_rate(recipe, state.step, state.seconds, (before + state.flops) / 2)
             set_learning_rate(optimizer, recipe.optimizer, rate, state.step + 1)
@@ -142,6 +153,11 @@ def call_step_end(callbacks: Sequence[Callback], optimizer: torch.optim.Optimize
 def compute_learning_rate(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
     """Compute the learning rate of the update that follows `step` updates, `seconds` and FLOPs of training."""
     return recipe.optimizer.learning_rate * compute_factor(recipe.schedule, recipe.budget, step, seconds, flops)
+
+
+def compute_update_progress(recipe: Recipe, step: int, seconds: float, flops: float) -> float:
+    """Compute the share of the run that is over at the update that follows `step` updates, `seconds` and FLOPs."""
+    return recipe.budget.compute_progress(step + SCHEDULES[recipe.schedule.kind].at, seconds, flops)
 
 
 def build_backward(module: nn.Module, training: TrainingConfig, runtime: Runtime) -> Backward | GraphedBackward:

@@ -51,8 +51,8 @@ def evaluate(
         if model.discriminates:
             for replaced, histogram in compute_rarity_histograms(batch, output.corrupted.input_ids, rarity).items():
                 frequency[replaced] = histogram + frequency[replaced] if len(frequency[replaced]) else histogram
-    model.train(was_training)
     metrics = model.metrics(sums)
+    model.train(was_training)
     histograms = {name: tensor.tolist() for name, tensor in sums.items() if name.startswith("scores_")}
     if model.discriminates:
         auc = compute_auc(frequency[True], frequency[False])

@@ -12,6 +12,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import compute_unmasked_per_masked
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
+from electra.pretraining.objectives.progress import resolve_at
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, has_generator_network
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
@@ -136,17 +137,17 @@ def load_network(directory: Path, kind: type[Network], head: str, tokenizer: Tok
 
 
 def resolve_sampling(found: PretrainedNetworks, mask_fraction: float | None) -> tuple[float, float]:
-    """Return the paper's a and the sampling temperature of the generator, as in pre-training."""
+    """Return the paper's a and the sampling temperature of the generator, as at the end of pre-training."""
     config, model = found.config, found.model
     if config is not None:
-        fraction = config.masking.fraction if mask_fraction is None else MaskingConfig(mask_fraction).fraction
+        masking = resolve_at(config.masking, 1.0) if mask_fraction is None else MaskingConfig(mask_fraction)
         masked_only = OBJECTIVES[config.objective].scored == "masked"
         if options := find_violated_assumptions(config):
             log.warning(
                 f"{model}: trained with {' and '.join(options)}, for which the formula of Appendix G is an approximation",
                 extra={"code": "inexact-formula"},
             )
-        return compute_unmasked_per_masked(fraction, masked_only), config.generator.temperature
+        return compute_unmasked_per_masked(masking.fraction, masked_only), resolve_at(config.generator, 1.0).temperature
     if mask_fraction is None:
         raise UsageError(
             "missing-option",
@@ -161,6 +162,7 @@ def find_violated_assumptions(config: PretrainConfig) -> list[str]:
     violations = {
         "generator.kind": GENERATORS[config.generator.kind].is_mixture,
         "generator.exclude_original_token": config.generator.exclude_original_token,
+        "generator.frequency_share": resolve_at(config.generator, 1.0).frequency_share > 0,
         "masking.with_replacement": config.masking.with_replacement,
         "masking.strategy": config.masking.strategy != "uniform",
         "contrast.weight": config.contrast.weight > 0,

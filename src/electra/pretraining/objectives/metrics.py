@@ -78,6 +78,7 @@ COMMON_METRICS = {
     "loss": describe_loss("total loss: the weighted sum of all losses", "total"),
     "strategy_loss": describe_loss("masking strategy: error of the expected losses", "expected losses"),
     "weighted_loss": describe_loss("weighted loss of the discriminator or main encoder", "discriminator, weighted"),
+    "masking_fraction": Metric("share of tokens masked, which changes", "masked", "tokens masked"),
 }
 GENERATOR_METRICS = {
     "generator_loss": describe_loss("generator: -log probability of the original token", "generator"),
@@ -89,6 +90,11 @@ GENERATOR_METRICS = {
     "policy_loss": describe_loss("adversarial generator: policy loss", "generator's policy"),
     "baseline_loss": describe_loss("adversarial generator: cross-entropy of the baseline"),
     "reward": Metric("adversarial generator: reward per sample", percent=False),
+    "generator_temperature": Metric("generator: temperature, which changes", percent=False),
+    "generator_frequency_share": Metric(
+        "generator: share of samples by corpus frequency, which changes", "masked", "samples by frequency"
+    ),
+    "generator_loss_weight": Metric("generator: weight of its loss, which changes", percent=False),
 }
 MASKED_LM_METRICS = {
     "mlm_loss": describe_loss("masked-LM loss: -log probability of the original token", "masked LM"),

@@ -5,23 +5,26 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from electra.data.batch import Batch
 from electra.external import format_count
-from electra.model.flops import Cost
+from electra.model.flops import Cost, average_costs
 from electra.model.initialization import initialize, initialize_attention
 from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch
 from electra.pretraining.objectives.corruptions.masking import (
     MaskedPositions,
+    MaskingConfig,
     count_masked,
     count_masked_in_row,
+    count_masked_over_run,
     mark_maskable_tokens,
     sample_positions,
 )
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.metrics import LossTerm, build_losses, merge, sum_losses
 from electra.pretraining.objectives.networks import DisentangledEmbedding, MaskedLM
+from electra.pretraining.objectives.progress import ProgressModule, list_changing
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
 from electra.pretraining.objectives.targets.target import Prediction
 from electra.seeding import Draw
@@ -42,7 +45,7 @@ class ForwardOutput(NamedTuple):
     """Sums for `PretrainingModel.metrics`, including those of the losses; without gradients."""
 
 
-class PretrainingModel(nn.Module):
+class PretrainingModel(ProgressModule):
     """An objective with its initialized networks: the module to wrap, train and save.
 
     Raises:
@@ -94,27 +97,53 @@ class PretrainingModel(nn.Module):
             parts.append(f"{self.spec.generator.kind} generator")
         return ", ".join(parts)
 
+    def set_progress(self, done: float) -> None:
+        """Set the values of options that change to those where the share `done` of the run is over."""
+        for module in self.modules():
+            if isinstance(module, ProgressModule):
+                module.progress = done
+
+    @property
+    def masking(self) -> MaskingConfig:
+        """The options of masking at the current update."""
+        return self.resolve(self.spec.masking)
+
+    @property
+    def changing_values(self) -> dict[str, float]:
+        """The values at the current update of the options that change, by the name of their metric."""
+        configs = {"masking": self.spec.masking} | (
+            {} if self.generator is None else {"generator": self.spec.generator}
+        )
+        return {
+            f"{section}_{name}": getattr(self.resolve(config), name)
+            for section, config in configs.items()
+            for name in list_changing(config)
+        }
+
     @property
     def loss_terms(self) -> dict[str, LossTerm]:
-        """How each loss enters the total, in the order of addition."""
+        """How each loss enters the total at the current update, in the order of addition."""
         objective = self.spec.objective
         return merge(
             {self.target.loss_name: LossTerm(objective.scored, objective.weight)},
-            self.corruption.loss_terms,
+            self.corruption.current_loss_terms,
             self.target.loss_terms,
             {"strategy_loss": LossTerm("masked")},
         )
 
     def run(self, batch: Batch) -> ForwardOutput:
         """Sample positions, corrupt them, and compute the target."""
-        masking = self.spec.masking
+        masking = self.masking
         candidates = mark_maskable_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
         number = count_masked(batch.lengths, masking.fraction)
         word = self.target.network.encoder.embeddings.word
-        # Held-out metrics use uniformly sampled positions for every strategy.
-        weights = self.strategy(batch.input_ids, word) if self.training else None
-        sampling_weights = None if weights is None else weights.detach()
-        masked = sample_positions(candidates, number, masking, batch.row_keys, sampling_weights)
+        weights = None
+        if self.training:
+            weights = self.strategy(batch.input_ids, word)
+            sampling_weights = None if weights is None else weights.detach()
+            masked = self.strategy.sample(batch, candidates, number, masking, sampling_weights)
+        else:  # held-out metrics use uniformly sampled positions for every strategy
+            masked = sample_positions(candidates, number, masking, batch.row_keys)
         corrupted = self.corruption(batch, masked)._replace(filled=masked)
 
         def sample_others() -> MaskedPositions:
@@ -152,7 +181,7 @@ class PretrainingModel(nn.Module):
 
     def count_tensors(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the counts that losses are means over, without padding, from the lengths and on their device."""
-        fraction = self.spec.masking.fraction
+        fraction = self.masking.fraction
         return {
             "sequences": torch.ones_like(batch.lengths).sum(),
             "tokens": batch.lengths.sum(),
@@ -166,7 +195,10 @@ class PretrainingModel(nn.Module):
         return {name: float(count) for name, count in self.count_tensors(batch).items()}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Compute the total loss, all losses and all other metrics from sums over any number of batches."""
+        """Compute the total loss, all losses and all other metrics from sums over any number of batches.
+
+        Weights that change have the values of the current update; in training, the values that change are metrics too.
+        """
         objective = self.spec.objective
         totals = {name: float(sums[name]) for name in self.loss_terms if name in sums}
         losses = build_losses(totals, self.loss_terms)
@@ -175,7 +207,9 @@ class PretrainingModel(nn.Module):
         total = {"loss": sum_losses(losses, counts)}
         if objective.weight != 1:
             total["weighted_loss"] = objective.weight * means[self.target.loss_name]
-        metrics = merge(total, self.corruption.metrics(sums), means, self.target.metrics(sums, sums[objective.scored]))
+        changing = self.changing_values if self.training else {}
+        parts = (self.corruption.metrics(sums), means, self.target.metrics(sums, sums[objective.scored]))
+        metrics = merge(total, changing, *parts)
         objective.check_listed(metrics)
         return metrics
 
@@ -184,12 +218,24 @@ class PretrainingModel(nn.Module):
         return float(len(batch.lengths) * self.row_flops(int(batch.lengths.max())))
 
     def row_flops(self, length: int) -> int:
-        """FLOPs of forward and backward of one row, as in Appendix E."""
+        """FLOPs of forward and backward of one row at the current update, as in Appendix E."""
         return sum(cost.flops for cost in self.row_costs(length).values())
 
     def row_costs(self, length: int) -> dict[str, Cost]:
         """`row_flops` by network."""
-        predictions = count_masked_in_row(length, self.spec.masking.fraction)
+        return self.count_row_costs(length, count_masked_in_row(length, self.masking.fraction))
+
+    def mean_row_costs(self, length: int) -> dict[str, Cost]:
+        """Mean of `row_costs` over a run."""
+        shares = count_masked_over_run(length, self.spec.masking)
+        return average_costs([(self.count_row_costs(length, number), share) for number, share in shares.items()])
+
+    def mean_row_flops(self, length: int) -> int:
+        """Mean of `row_flops` over a run."""
+        return sum(cost.flops for cost in self.mean_row_costs(length).values())
+
+    def count_row_costs(self, length: int, predictions: int) -> dict[str, Cost]:
+        """FLOPs of one row with `predictions` masked positions, by network."""
         costs = {
             "generator": self.corruption.cost(length, predictions),
             "discriminator" if self.discriminates else "main encoder": self.target.cost(length, predictions),

@@ -54,6 +54,17 @@ class GeneratorConfig:
     """Standard deviation of the generator's initial weights; by default the discriminator's."""
     temperature: float = 1.0
     """The generator samples from softmax(logits / temperature)."""
+    final_temperature: float | None = None
+    """Temperature at the end of training, to which it changes linearly; by default it is constant. Fast-ELECTRA (Dong et al.,
+    2024) lowers it over training, by a schedule of its own."""
+    frequency_share: float = 0.0
+    """Share of the masked positions whose token is sampled by corpus frequency instead of by the generator network."""
+    final_frequency_share: float | None = None
+    """Share at the end of training, to which it changes linearly; by default it is constant."""
+    loss_weight: float = 1.0
+    """Weight of the generator's maximum-likelihood loss in the total."""
+    final_loss_weight: float | None = None
+    """Weight at the end of training, to which it changes linearly; by default it is constant."""
     exclude_original_token: bool = False
     """Never sample the original token (Appendix H)."""
     rate_factor: float = 1.0
@@ -64,12 +75,20 @@ class GeneratorConfig:
         check_range(self, "generator", "depth", above=0, at_most=10**4)
         check_range(self, "generator", "rate_factor", at_least=0, at_most=1000)
         check_range(self, "generator", "initializer_range", above=0, at_most=1000)
-        check_range(self, "generator", "temperature", above=0, at_most=10**6)
-        if self.temperature < MIN_TEMPERATURE:
-            raise UsageError(
-                "out-of-range",
-                f"generator.temperature is {self.temperature}; it must be at least {MIN_TEMPERATURE}, which is greedy",
-            )
+        check_range(self, "generator", "frequency_share", "final_frequency_share", at_least=0, at_most=1)
+        check_range(self, "generator", "loss_weight", "final_loss_weight", at_least=0, at_most=10**6)
+        check_range(self, "generator", "temperature", "final_temperature", above=0, at_most=10**6)
+        for name in ("temperature", "final_temperature"):
+            if (value := getattr(self, name)) is not None and value < MIN_TEMPERATURE:
+                raise UsageError(
+                    "out-of-range",
+                    f"generator.{name} is {value}; it must be at least {MIN_TEMPERATURE}, which is greedy",
+                )
+
+    @property
+    def mixes_frequencies(self) -> bool:
+        """Whether some tokens are sampled by corpus frequency instead of by the network, at any time."""
+        return self.frequency_share > 0 or bool(self.final_frequency_share)
 
 
 def compute_generator_sizes(main: EncoderConfig, config: GeneratorConfig) -> EncoderConfig:

@@ -143,6 +143,8 @@ class Vocabulary:
     """Never masked: [PAD], [CLS], [SEP], [MASK]."""
     unk_id: int | None = None
     """[UNK], if there is one."""
+    continuation_ids: tuple[int, ...] = ()
+    """Tokens that continue the word of the previous token."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,10 @@ def build_layer_mixture(spec: ObjectiveSpec, main: Main) -> Corruption:
 
 def build_sample_settings(spec: ObjectiveSpec) -> SampleSettings:
     """Collect what a generator that is a network needs to sample."""
-    return SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
+    frequencies = None
+    if spec.generator.mixes_frequencies:
+        frequencies = compute_frequencies(spec.unigrams, spec.vocabulary.special_ids)
+    return SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk, frequencies)
 
 
 def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:

@@ -1,7 +1,7 @@
 """Callbacks of a pre-training run: utilization, findings about its health, and a warning about small budgets."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +28,10 @@ MEASURED_STEPS, MEASURED_SECONDS, MEASURED_SHARE = 3, 1.0, 0.05
 class Utilization(Callback):
     """Adds `mfu` to the metrics: FLOPs per second as a share of what the devices reach in large matrix products.
 
-    `utilized_share` is the share of the FLOPs, counted as in Appendix E, that the devices compute.
+    `utilized_share` returns the share of the FLOPs, counted as in Appendix E, that the devices compute.
     """
 
-    def __init__(self, utilized_share: float, runtime: Runtime) -> None:
+    def __init__(self, utilized_share: Callable[[], float], runtime: Runtime) -> None:
         self.utilized_share = utilized_share
         self.runtime = runtime
 
@@ -41,7 +41,7 @@ class Utilization(Callback):
 
     def on_log(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Add the metric `mfu`."""
-        metrics["mfu"] = metrics["flops_per_second"] * self.utilized_share / self.peak_flops
+        metrics["mfu"] = metrics["flops_per_second"] * self.utilized_share() / self.peak_flops
 
 
 class HealthMonitor(Callback):

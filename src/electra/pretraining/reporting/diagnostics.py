@@ -65,7 +65,9 @@ class Health:
     scores_all_tokens: bool = True
     """Whether a discriminator is scored at all tokens. Otherwise detection metrics, which are over all tokens, mean little."""
     samples_originals: bool = True
-    """Whether the generator may sample the original token."""
+    """Whether the generator's samples are all its own, and may be the original token."""
+    changes: bool = False
+    """Whether options change over training, and the loss with them."""
     norms: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
@@ -94,7 +96,7 @@ class Health:
                 f"the gradient norm is {norm:.3g}, usually {statistics.median(self.norms):.3g}. One such step is clipped "
                 "and harmless; if they come often, lower optimizer.learning_rate or warm up longer"
             )
-        if len(self.losses) >= 10 and loss > 1.25 * min(self.losses):
+        if not self.changes and len(self.losses) >= 10 and loss > 1.25 * min(self.losses):
             found["rising-loss"] = (
                 f"the loss is {loss:.2f}, it was {min(self.losses):.2f}. Lower optimizer.learning_rate"
             )

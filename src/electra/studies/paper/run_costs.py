@@ -7,11 +7,13 @@ from torch import nn
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.corruptions.masking import count_masked_in_row
+from electra.pretraining.objectives.corruptions.masking import count_masked_over_run
 
 
 def count_costs(config: PretrainConfig) -> dict[str, Any]:
     """Count FLOPs and parameters of a run with one stage, as the training loop does (Appendix E).
+
+    If the masked share changes, the costs of a sequence or an update are means over the run.
 
     Args:
         config: The run; its budget is a number of steps.
@@ -20,14 +22,15 @@ def count_costs(config: PretrainConfig) -> dict[str, Any]:
         "networks": FLOPs of a forward pass of one sequence of `seq_len` tokens, by network and part; "inference_flops": the
         same for the main encoder with a small head; "forward_flops" and "backward_flops" of one update; "train_flops" of all
         updates. "parameters": of the "main encoder", of the "other" modules, and of "all". "masked": number of masked
-        positions in a sequence.
+        positions in a sequence, rounded.
     """
     assert config.steps is not None, "a budget in hours has no FLOPs before training"
     assert config.procedure == "joint", "stages train different networks"
     model = build_meta_model(config)
-    costs, batch = model.row_costs(config.seq_len), config.training.batch_size
+    costs, batch = model.mean_row_costs(config.seq_len), config.training.batch_size
     forward = batch * sum(sum(cost.forward.values()) for cost in costs.values())
-    step = batch * model.row_flops(config.seq_len)
+    step = batch * model.mean_row_flops(config.seq_len)
+    masked = count_masked_over_run(config.seq_len, config.masking)
     main, everything = count_parameters(model.target), count_parameters(model)
     return {
         "preset": config.preset,
@@ -35,7 +38,7 @@ def count_costs(config: PretrainConfig) -> dict[str, Any]:
         "seq_len": config.seq_len,
         "batch_size": batch,
         "steps": config.steps,
-        "masked": count_masked_in_row(config.seq_len, config.masking.fraction),
+        "masked": round(sum(number * share for number, share in masked.items())),
         "parameters": {"main encoder": main, "other": everything - main, "all": everything},
         "networks": {network: cost.forward for network, cost in costs.items()},
         "inference_flops": inference_flops(config.model, config.seq_len),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from electra.data.batch import Batch
 from electra.model.flops import Cost
@@ -20,6 +20,7 @@ from electra.pretraining.objectives.corruptions.masking import (
 )
 from electra.pretraining.objectives.metrics import LossTerm
 from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
+from electra.pretraining.objectives.progress import ProgressModule
 from electra.pretraining.objectives.sampling import sample_tokens
 from electra.seeding import Draw, uniform
 
@@ -103,7 +104,7 @@ class GeneratorLoss(NamedTuple):
     sums: dict[str, Tensor]
 
 
-class Corruption(nn.Module, ABC):
+class Corruption(ProgressModule, ABC):
     """Base class that replaces tokens at the masked positions; by default without parameters and losses."""
 
     loss_terms: Mapping[str, LossTerm] = MappingProxyType({})
@@ -113,6 +114,11 @@ class Corruption(nn.Module, ABC):
         super().__init__()
         self.generator: MaskedLM | None = None
         """The generator, if it is a network: its sizes are reported, and it is saved as generator/."""
+
+    @property
+    def current_loss_terms(self) -> Mapping[str, LossTerm]:
+        """`loss_terms` with the weights of the current update."""
+        return self.loss_terms
 
     @abstractmethod
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
@@ -149,15 +155,17 @@ class FrequencySamples(Corruption):
 
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         original = batch.input_ids.gather(1, masked.positions)
-        u = uniform(batch.row_keys, Draw.SAMPLES, original.shape[1])
-        if self.exclude_original_token:
-            weights = self.p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
-            sampled = sample_tokens(weights, u.flatten()).view_as(original)
-        else:
-            sampled = torch.searchsorted(self.cumulative, u.double() * self.cumulative[-1], right=True)
+        sampled = self.sample(original, uniform(batch.row_keys, Draw.SAMPLES, original.shape[1]))
         correct = ((sampled == original) & masked.used).sum()
         ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.masking)
         return CorruptedBatch(ids, None, {"sampled_correct": correct})
+
+    def sample(self, original: Int64[Tensor, "B K"], u: Float[Tensor, "B K"]) -> Int64[Tensor, "B K"]:
+        """Sample a token in the place of each original one, with random numbers `u`."""
+        if self.exclude_original_token:
+            weights = self.p.repeat(original.numel(), 1).scatter_(1, original.view(-1, 1), 0.0)
+            return sample_tokens(weights, u.flatten()).view_as(original)
+        return torch.searchsorted(self.cumulative, u.double() * self.cumulative[-1], right=True)
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """The share of samples that are the original token."""

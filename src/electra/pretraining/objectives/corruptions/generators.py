@@ -1,6 +1,7 @@
 """Generators that are masked language models: trained by maximum likelihood or adversarially, or frozen."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from electra.model.flops import Cost, masked_lm_parts
 from electra.pretraining.objectives.corruptions.corruption import (
     CorruptedBatch,
     Corruption,
+    FrequencySamples,
     GeneratorLoss,
     GeneratorOutput,
     compute_accuracy_without_unk,
@@ -36,6 +38,8 @@ class SampleSettings(NamedTuple):
     mask_id: int
     unk_id: int | None = None
     """Id of [UNK] if the accuracy without it is reported too."""
+    frequencies: Tensor | None = None
+    """Probabilities of tokens that are sampled instead at a share of the positions, if there is such a share."""
 
 
 class GeneratorSamples(Corruption):
@@ -56,6 +60,22 @@ class GeneratorSamples(Corruption):
             exclude_original_token=settings.config.exclude_original_token,
         )
         self.settings = settings
+        self.frequencies: FrequencySamples | None = None
+        if settings.frequencies is not None:
+            config = replace(settings.config, temperature=1.0)
+            self.frequencies = FrequencySamples(settings.frequencies, config, settings.masking)
+
+    @property
+    def current_loss_terms(self) -> Mapping[str, LossTerm]:
+        weights = {"generator_loss": self.resolve(self.settings.config).loss_weight}
+        return {name: term._replace(weight=weights.get(name, term.weight)) for name, term in self.loss_terms.items()}
+
+    @property
+    def current_sampling(self) -> Sampling:
+        """The distribution of the network's samples at the current update."""
+        if self.settings.config.final_temperature is None:
+            return self.sampling
+        return replace(self.sampling, temperature=self.resolve(self.settings.config).temperature)
 
     def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
         masked_ids = mask_for_generator(batch, masked, self.settings.mask_id, self.settings.masking)
@@ -64,6 +84,11 @@ class GeneratorSamples(Corruption):
         hidden, scores = self.predict(batch, masked_ids, masked.positions, original, u)
         sampled, nll = scores.sampled, scores.nll * masked.used
         assert sampled is not None
+        if self.frequencies is not None:
+            share = self.resolve(self.settings.config).frequency_share
+            from_frequencies = uniform(batch.row_keys, Draw.SAMPLE_SOURCE, original.shape[1]) < share
+            # A position has one sample, so both sources can use the same random number.
+            sampled = torch.where(from_frequencies, self.frequencies.sample(original, u), sampled)
         sums = {
             "generator_correct": (scores.correct & masked.used).sum(),
             "sampled_correct": ((sampled == original) & masked.used).sum(),
@@ -90,7 +115,7 @@ class GeneratorSamples(Corruption):
             batch.attention_mask,
             positions,
             targets=original,
-            sampling=self.sampling,
+            sampling=self.current_sampling,
             u=u,
         )
 
@@ -157,7 +182,7 @@ class AdversarialSamples(GeneratorSamples):
         # The encoder gets gradients of the policy loss only; the paper does not say whether the baseline's does too.
         z = self.baseline(generated.hidden.detach()).squeeze(-1).float()
         expected = -F.logsigmoid(z)
-        log_p = self.sampling.scores(self.generator(hidden=generated.hidden).float(), original).log_softmax(-1)
+        log_p = self.current_sampling.scores(self.generator(hidden=generated.hidden).float(), original).log_softmax(-1)
         sample_log_p = log_p.gather(-1, generated.sampled.unsqueeze(-1)).squeeze(-1)
         policy = -sample_log_p * (reward - expected.detach()) * used
         # The baseline is -log of a probability. Its target is exp(-reward), for which it equals the reward.

@@ -1,6 +1,7 @@
 """Masked positions: sampled for every batch, on the device."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from electra.config.checks import check_range
 from electra.config.options import choice_field, lookup
 from electra.errors import UsageError
+from electra.pretraining.objectives.progress import list_changing, resolve_at
 from electra.seeding import Draw, uniform
 
 
@@ -21,6 +23,8 @@ class MaskingConfig:
 
     fraction: float = 0.15
     """Share of a sequence's tokens, [CLS] and [SEP] included, that is masked (0.25 for Large)."""
+    final_fraction: float | None = None
+    """Share at the end of training, to which it changes linearly; by default it is constant."""
     with_replacement: bool = False
     """Sample positions with replacement, as the original code does: some occur twice, so fewer tokens are masked."""
     generator_mask: float = 0.85
@@ -33,18 +37,24 @@ class MaskingConfig:
         "uniform", lookup("electra.pretraining.objectives.corruptions.masking_strategies.MASKING")
     )
     """uniform; or (Appendix H) rare: tokens that are rare in the corpus are masked more often; hard: tokens for which a small
-    network, trained jointly, predicts a high loss."""
+    network, trained jointly, predicts a high loss; or word: whole words; span: spans of whole words (SpanBERT)."""
     rarity: float = 0.5
     """Strategy rare: the weight of a token is its count in the corpus to the power of minus this."""
 
     def __post_init__(self) -> None:
-        check_range(self, "masking", "fraction", above=0, at_most=0.5)
+        check_range(self, "masking", "fraction", "final_fraction", above=0, at_most=0.5)
         check_range(self, "masking", "rarity", above=0, at_most=10)
         check_range(self, "masking", "generator_mask", "mlm_mask", "mlm_random", at_least=0, at_most=1)
         if self.mlm_mask + self.mlm_random > 1:
             raise UsageError(
                 "out-of-range", f"masking.mlm_mask {self.mlm_mask} and masking.mlm_random {self.mlm_random} exceed 1"
             )
+
+    @property
+    def percentage(self) -> str:
+        """The masked share in percent, with that at the end of training if it changes."""
+        final = "" if self.final_fraction is None else f" to {self.final_fraction:.0%}"
+        return f"{self.fraction:.0%}{final}"
 
 
 class MaskedPositions(NamedTuple):
@@ -66,6 +76,17 @@ def count_masked(lengths: Int64[Tensor, " B"], fraction: float) -> Int64[Tensor,
 def count_masked_in_row(length: int, fraction: float) -> int:
     """Return the number of masked positions in a row of `length` tokens."""
     return int(count_masked(torch.tensor([length]), fraction))
+
+
+MEAN_POINTS = 1000
+"""Points of a run over which a mean is taken."""
+
+
+def count_masked_over_run(length: int, config: MaskingConfig) -> dict[int, float]:
+    """Return the numbers of masked positions in a row of `length` tokens, and for how large a share of the run each holds."""
+    points = [(point + 0.5) / MEAN_POINTS for point in range(MEAN_POINTS)] if list_changing(config) else [0.0]
+    numbers = Counter(count_masked_in_row(length, resolve_at(config, point).fraction) for point in points)
+    return {number: times / len(points) for number, times in numbers.items()}
 
 
 def mark_real_tokens(input_ids: Int64[Tensor, "B L"], lengths: Int64[Tensor, " B"]) -> Bool[Tensor, "B L"]:
