@@ -1,8 +1,8 @@
 """Default hyperparameters of fine-tuning: those of the paper (Table 7) from ELECTRA-Small up, others for narrower encoders.
 
-They depend on the kind of task, the hidden size and, for narrow encoders, the number of training examples. The values for narrow
-encoders are from a search with runs/finetuning_recipe.py (docs/research/log/2026-11-24-fine-tuning-recipe.md). Maximum lengths
-are those of the original code.
+They depend on the kind of task, the hidden size and, for narrow encoders, the number of training examples. The values for
+narrow encoders are from a search (runs/finetuning_recipe.py, docs/research/log/2026-11-24-fine-tuning-recipe.md). Maximum
+lengths are those of the original code.
 """
 
 import re

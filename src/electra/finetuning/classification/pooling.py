@@ -1,4 +1,7 @@
-"""Pooling: a vector of a text from the hidden states of its tokens. Shapes: B examples, L tokens, H hidden size, Q = 1 or L."""
+"""Pooling: the vector of a text from the hidden states of its tokens.
+
+Shapes: B examples, L tokens, H hidden size, Q = 1 or L.
+"""
 
 from collections.abc import Callable
 

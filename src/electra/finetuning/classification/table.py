@@ -159,9 +159,14 @@ def build_table_task(
     )
 
 
+OPTIONS = frozenset(
+    {"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}
+)
 TABLE = TaskSpec(
     build=build_table_task,
-    options=frozenset({"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}),
+    options=frozenset(
+        {"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}
+    ),
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
     score_baselines=score_baselines,

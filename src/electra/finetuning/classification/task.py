@@ -139,9 +139,7 @@ class TextClassification:
         """See `task.Task`."""
         pairs, columns = self.read("train").second is not None, list(self.columns) or None
         labels = list(self.labels)
-        return asdict(
-            SavedClassification(self.name, self.kind, labels, self.max_length, pairs, columns, self.pooling)
-        )
+        return asdict(SavedClassification(self.name, self.kind, labels, self.max_length, pairs, columns, self.pooling))
 
 
 def parse_number(label: str) -> float:
