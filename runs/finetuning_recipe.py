@@ -1,14 +1,15 @@
 """Search of fine-tuning hyperparameters for encoders that are narrower than ELECTRA-Small.
 
     python runs/finetuning_recipe.py RUN [RUN ...] --glue GLUE --squad TRAIN DEV --out OUT [--rows N ...] [--tasks TASK ...]
+        [--rates RATE ...] [--epochs EPOCHS ...]
 
 Every RUN (of `electra pretrain`) is fine-tuned on tasks that the studies do not report: QNLI, QQP, MNLI, and `answers`, which
-is the kind of answer of a question of SQuAD 1.1 (a number, a name, other) from the question alone. For each number of rows there
-is a coordinate search from the paper's values: all pairs of learning rate and epochs first, then the layer-wise decay, then the
-pooling, each with the best values before it, by the mean score over the tasks. The same network from random weights is fine-tuned
-with the paper's values and with the best ones. Scores are of the first 2,000 rows of the dev files, of `answers` of 2,000
-questions at most. OUT/scores.csv has a row per fine-tuning run, OUT/best.md the means over the tasks. One thread; an interrupted
-search continues with the same command.
+is the kind of answer of a question of SQuAD 1.1 (a number, a name, other) from the question alone. For each number of rows
+there is a coordinate search from the paper's values: all pairs of learning rate and epochs (up to 10) first, then more epochs,
+the layer-wise decay, and the pooling, each with the best values before it, by the mean score over the tasks. The paper's
+values and the best ones are also run with the same network from random weights. Scores are of the first 2,000 rows of the dev
+files, of `answers` of 2,000 questions at most. OUT/scores.csv has a row per fine-tuning run, OUT/best.md the means over the
+tasks. One thread; an interrupted search continues with the same command, and later ones add to the same table.
 """
 
 import argparse
@@ -58,12 +59,10 @@ class Settings:
         return tuple(value if isinstance(value, str) else f"{value:g}" for value in astuple(self))
 
 
-STAGES: tuple[dict[str, tuple[Any, ...]], ...] = (
-    {"learning_rate": (3e-4, 1e-3, 2e-3, 4e-3), "epochs": (3.0, 10.0)},
-    {"layerwise_decay": (0.8, 0.9, 1.0)},
-    {"pooling": ("cls", "mean", "attention")},
-)
-"""The values of each stage, of which all combinations are run."""
+RATES = (3e-4, 1e-3, 2e-3, 4e-3)
+EPOCHS = (3.0, 10.0, 30.0)
+COMBINED_EPOCHS = 10.0
+"""Most epochs that are combined with every learning rate."""
 
 KEY = ("encoder", "width", "task", "rows", *(field.name for field in fields(Settings)), "seed")
 HEADER = (*KEY, "score", "steps", "seconds", "hardware", "electra", "torch", "python")
@@ -72,7 +71,17 @@ SEED = 0
 Row = dict[str, str]
 
 
-def search(score: Callable[[Settings], float], stages: Sequence[Mapping[str, tuple[Any, ...]]] = STAGES) -> Settings:
+def build_stages(rates: Sequence[float], epochs: Sequence[float]) -> tuple[dict[str, tuple[Any, ...]], ...]:
+    """Return the values of each stage, of which all combinations are run."""
+    return (
+        {"learning_rate": tuple(rates), "epochs": tuple(each for each in epochs if each <= COMBINED_EPOCHS)},
+        {"epochs": tuple(epochs)},
+        {"layerwise_decay": (0.8, 0.9, 1.0)},
+        {"pooling": ("cls", "mean", "attention")},
+    )
+
+
+def search(score: Callable[[Settings], float], stages: Sequence[Mapping[str, tuple[Any, ...]]]) -> Settings:
     """Return the settings with the highest score, found stage by stage; the first of equal ones."""
     best = Settings()
     for values in stages:
@@ -120,21 +129,27 @@ def write_answers(squad: Path, target: Path, rows: int) -> None:
 
 def read_table(file: Path) -> list[Row]:
     """Read the rows of the table that are written so far."""
-    return list(csv.DictReader(file.open(encoding="utf-8"))) if file.exists() else []
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines())) if file.exists() else []
 
 
 def summarize(rows: Iterable[Row]) -> str:
-    """Format mean scores over the tasks of every setting, the best first for each encoder and number of rows."""
+    """Format the scores of every setting, the best first for each encoder and number of rows.
+
+    The mean is over the tasks that all settings of this encoder and this number of rows have.
+    """
     groups = defaultdict(list)
     for row in rows:
         groups[(row["encoder"], row["rows"]), tuple(row[field.name] for field in fields(Settings))].append(row)
     names = ["encoder", "rows", *(field.name.replace("_", " ") for field in fields(Settings)), *TASKS, "mean"]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    means = {key: statistics.fmean(float(row["score"]) for row in group) for key, group in groups.items()}
+    scores = {key: {row["task"]: float(row["score"]) for row in group} for key, group in groups.items()}
+    means = {}
+    for key, found in scores.items():
+        shared = set.intersection(*(set(each) for other, each in scores.items() if other[0] == key[0]))
+        means[key] = statistics.fmean(found[task] for task in shared) if shared else 0.0
     for key in sorted(groups, key=lambda each: (each[0], -means[each])):
-        scores = {row["task"]: f"{float(row['score']):.1f}" for row in groups[key]}
-        cells = [*key[0], *key[1], *(scores.get(task, "") for task in TASKS), f"{means[key]:.1f}"]
-        lines.append(f"| {' | '.join(cells)} |")
+        cells = [f"{scores[key][task]:.1f}" if task in scores[key] else "" for task in TASKS]
+        lines.append(f"| {' | '.join([*key[0], *key[1], *cells, f'{means[key]:.1f}'])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -197,15 +212,17 @@ def main() -> None:
     parser.add_argument("--squad", type=Path, nargs=2, required=True, metavar=("TRAIN", "DEV"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--epochs", type=float, nargs="+", default=EPOCHS)
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     scorer = Scorer(options.out, options.glue, tuple(options.squad), options.tasks)
     for rows, run in itertools.product(options.rows, options.runs):
 
-        best = search(partial(scorer.score, run, rows))
-        for settings in (Settings(), best):
-            scorer.score(run, rows, settings, random=True)
+        best = search(partial(scorer.score, run, rows), build_stages(options.rates, options.epochs))
+        for settings, random in itertools.product((Settings(), best), (False, True)):
+            scorer.score(run, rows, settings, random)
         print(f"{run.name}, {rows:,} rows: {best}", flush=True)
 
 

@@ -71,7 +71,9 @@ def test_coordinate_search_keeps_the_best_of_each_stage(script: ModuleType) -> N
 
 def test_stages_include_the_defaults_of_table_7(script: ModuleType) -> None:
     defaults = script.Settings()
-    for stage in script.STAGES:
+    stages = script.build_stages(script.RATES, script.EPOCHS)
+    assert stages[0]["epochs"] == (3.0, 10.0), "many epochs are not combined with every learning rate"
+    for stage in stages:
         for name, values in stage.items():
             assert getattr(defaults, name) in values
             assert replace(defaults, **{name: values[-1]}) != defaults
@@ -99,12 +101,23 @@ def test_files_are_cut(script: ModuleType, scorer, tmp_path: Path) -> None:
     assert len((tmp_path / "cut/QQP/dev.tsv").read_text().splitlines()) == 13
 
 
+def test_means_are_over_shared_tasks(script: ModuleType) -> None:
+    def build_row(task: str, rate: str, score: str) -> dict[str, str]:
+        values = dict(zip(script.KEY, ("e", "64", task, "100", rate, "3", "0.8", "cls", "0"), strict=True))
+        return {**values, "score": score}
+
+    rows = [build_row("qqp", "0.1", "60"), build_row("qnli", "0.1", "90"), build_row("qqp", "0.2", "70")]
+    _, _, best, other = script.summarize(rows).splitlines()
+    assert best == "| e | 100 | 0.2 | 3 | 0.8 | cls |  | 70.0 |  |  | 70.0 |"
+    assert other == "| e | 100 | 0.1 | 3 | 0.8 | cls | 90.0 | 60.0 |  |  | 60.0 |"
+
+
 @pytest.mark.slow
 def test_scores_are_kept_and_resumed(script: ModuleType, scorer, tmp_path: Path, monkeypatch) -> None:
     settings = script.Settings(learning_rate=1e-2, epochs=1.0, pooling="mean")
     tasks = ("qnli", "qqp", "answers")
     runs = [tmp_path / "encoder"]
-    first = scorer(tasks).score(runs[0], 10, settings)
+    first = scorer(tasks).score(runs[0], 12, settings)
     with (tmp_path / "out/scores.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["task"] for row in rows] == list(tasks)
@@ -113,8 +126,8 @@ def test_scores_are_kept_and_resumed(script: ModuleType, scorer, tmp_path: Path,
     assert {(row["width"], row["pooling"], row["learning_rate"], row["steps"]) for row in rows} == {
         ("32", "mean", "0.01", "1")
     }
-    random = scorer(tasks).score(runs[0], 10, settings, random=True)
-    assert random != first
+    random = scorer(tasks).score(runs[0], 12, settings, random=True)
+    assert json.loads((tmp_path / "out/run/results.json").read_text())["start"] == "random weights"
     table = (tmp_path / "out/scores.csv").read_text()
     assert [line.split(",")[0] for line in table.splitlines()] == ["encoder"] + ["encoder"] * 3 + ["random-32"] * 3
     assert len(set(table.splitlines())) == 7
@@ -122,6 +135,6 @@ def test_scores_are_kept_and_resumed(script: ModuleType, scorer, tmp_path: Path,
     assert len(best) == 2 + 2
     monkeypatch.setattr(script.Scorer, "finetune", None)  # nothing is run again
     again = scorer(tasks)
-    assert again.score(runs[0], 10, settings) == pytest.approx(first, abs=0.01)
-    assert again.score(runs[0], 10, settings, random=True) == pytest.approx(random, abs=0.01)
+    assert again.score(runs[0], 12, settings) == pytest.approx(first, abs=0.01)
+    assert again.score(runs[0], 12, settings, random=True) == pytest.approx(random, abs=0.01)
     assert (tmp_path / "out/scores.csv").read_text() == table
