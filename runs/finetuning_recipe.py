@@ -38,7 +38,7 @@ import electra
 FOLDERS = {"qnli": "QNLI", "qqp": "QQP", "mnli": "MNLI"}
 ANSWERS = "answers"
 TASKS = (*FOLDERS, ANSWERS)
-ROWS = (1_000, 5_000, 1_000_000)
+ROWS = (1_000, 3_000, 1_000_000)
 """Maximum training rows; the largest number takes all."""
 DEV_ROWS = 2_000
 RANDOM = "random"
@@ -219,7 +219,6 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     scorer = Scorer(options.out, options.glue, tuple(options.squad), options.tasks)
     for rows, run in itertools.product(options.rows, options.runs):
-
         best = search(partial(scorer.score, run, rows), build_stages(options.rates, options.epochs))
         for settings, random in itertools.product((Settings(), best), (False, True)):
             scorer.score(run, rows, settings, random)

@@ -127,7 +127,7 @@ def test_options_are_saved(parts, tmp_path: Path) -> None:
         "epochs": 1.0,
         "learning_rate": 0.01,
         "layerwise_decay": 0.5,
-        "pooling": "mean",
+        "pooling": "cls",
     }
     assert results["selected"].startswith("best on dev")
     assert json.loads((tmp_path / "out/seed-0/model/task.json").read_text())["max_length"] == 20

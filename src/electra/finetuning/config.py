@@ -51,7 +51,7 @@ class FinetuneConfig:
     """Seed of the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
     """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 3 for other tasks, and for
-    encoders narrower than 256 at least 10 over up to 20,000 examples."""
+    encoders narrower than 256 at least 10 over up to 10,000 examples."""
     learning_rate: float | None = None
     """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large, for narrower encoders 1e-3."""
     layerwise_decay: float | None = None
@@ -71,7 +71,7 @@ class FinetuneConfig:
     these are fewer."""
     pooling: str | None = choice_field(None, lambda: POOLINGS)
     """Text classification: the vector of a text is that of [CLS], the mean over its tokens, or a mean by learned attention;
-    by default cls from the size Small up, below it mean."""
+    by default cls."""
     swap_pairs: bool | None = None
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False

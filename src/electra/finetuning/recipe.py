@@ -58,7 +58,7 @@ SIZES: tuple[tuple[int, SizeRecipe], ...] = (
     (1024, SizeRecipe("Table 7, Large", 5e-5, 0.9)),
     (768, SizeRecipe("Table 7, Base", 1e-4, 0.8)),
     (256, SizeRecipe("Table 7, Small", 3e-4, 0.8)),
-    (0, SizeRecipe("a search for encoders narrower than 256", 1e-3, 0.8, "mean", ((20_000, 10.0),))),
+    (0, SizeRecipe("a search for encoders narrower than 256", 1e-3, 0.8, "cls", ((10_000, 10.0),))),
 )
 """(smallest hidden size, hyperparameters), the largest first."""
 
