@@ -91,8 +91,7 @@ def build_glue_spec(name: str) -> TaskSpec:
     def build(
         config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
     ) -> TextClassification:
-        task = build_glue_task(name, config, tokenizer, max_length)
-        return replace(task, pooling=choose_pooling(config.pooling, pretrained.config))
+        return build_glue_task(name, config, tokenizer, pretrained, max_length)
 
     return TaskSpec(
         build=build,
@@ -113,14 +112,15 @@ def build_ax(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> TextClassification:
     """Build MNLI with the diagnostic data set AX as the only predicted split."""
-    return replace(MNLI.build(config, tokenizer, pretrained, max_length), predicted_splits=("diagnostic",))
+    return replace(build_glue_task("mnli", config, tokenizer, pretrained, max_length), predicted_splits=("diagnostic",))
 
 
-MNLI = build_glue_spec("mnli")
-AX = replace(MNLI, build=build_ax)
+AX = replace(build_glue_spec("mnli"), build=build_ax)
 
 
-def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> TextClassification:
+def build_glue_task(
+    name: str, config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
+) -> TextClassification:
     """Build a task of `GLUE` for a fine-tuning run, with examples of at most `max_length` tokens.
 
     Raises:
@@ -139,7 +139,8 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
             f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone",
             extra={"code": "no-mismatched-dev"},
         )
-    return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=swap)
+    pooling = choose_pooling(config.pooling, pretrained.config)
+    return replace(task, max_length=max_length, dropout=config.dropout, pooling=pooling, swap_pairs=swap)
 
 
 def list_data_folders(name: str, data: Path) -> list[Path]:

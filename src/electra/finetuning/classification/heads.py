@@ -24,6 +24,9 @@ class TextClassificationHead(nn.Module):
     Regression saves both beside the weights.
     """
 
+    shift: Tensor
+    scale: Tensor
+
     def __init__(
         self,
         kind: LabelKind,

@@ -16,7 +16,7 @@ def build_wnli_candidates(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> WnliCandidates:
     """Build the task over GLUE's WNLI, with the head of the pre-trained discriminator."""
-    texts = build_glue_task("wnli", config, tokenizer, max_length)
+    texts = build_glue_task("wnli", config, tokenizer, pretrained, max_length)
     splits = {
         split: read_pairs(texts.read(split), split)
         for split in ("train", *texts.scored_splits, *texts.predicted_splits)
