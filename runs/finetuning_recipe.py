@@ -1,7 +1,7 @@
 """Search of fine-tuning hyperparameters for encoders that are narrower than ELECTRA-Small.
 
     python runs/finetuning_recipe.py RUN [RUN ...] --glue GLUE --squad TRAIN DEV --out OUT [--rows N ...] [--tasks TASK ...]
-        [--rates RATE ...] [--epochs EPOCHS ...]
+        [--rates RATE ...] [--epochs EPOCHS ...] [--decays DECAY ...] [--poolings POOLING ...]
 
 Every RUN (of `electra pretrain`) is fine-tuned on tasks that the studies do not report: QNLI, QQP, MNLI, and `answers`, which
 is the kind of answer of a question of SQuAD 1.1 (a number, a name, other) from the question alone. For each number of rows
@@ -34,6 +34,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 
 import electra
+from electra.finetuning.classification.pooling import POOLINGS
 
 FOLDERS = {"qnli": "QNLI", "qqp": "QQP", "mnli": "MNLI"}
 ANSWERS = "answers"
@@ -61,6 +62,7 @@ class Settings:
 
 RATES = (3e-4, 1e-3, 2e-3, 4e-3)
 EPOCHS = (3.0, 10.0, 30.0)
+DECAYS = (0.8, 0.9, 1.0)
 COMBINED_EPOCHS = 10.0
 """Most epochs that are combined with every learning rate."""
 
@@ -71,13 +73,18 @@ SEED = 0
 Row = dict[str, str]
 
 
-def build_stages(rates: Sequence[float], epochs: Sequence[float]) -> tuple[dict[str, tuple[Any, ...]], ...]:
+def build_stages(
+    rates: Sequence[float] = RATES,
+    epochs: Sequence[float] = EPOCHS,
+    decays: Sequence[float] = DECAYS,
+    poolings: Sequence[str] = tuple(POOLINGS),
+) -> tuple[dict[str, tuple[Any, ...]], ...]:
     """Return the values of each stage, of which all combinations are run."""
     return (
         {"learning_rate": tuple(rates), "epochs": tuple(each for each in epochs if each <= COMBINED_EPOCHS)},
         {"epochs": tuple(epochs)},
-        {"layerwise_decay": (0.8, 0.9, 1.0)},
-        {"pooling": ("cls", "mean", "attention")},
+        {"layerwise_decay": tuple(decays)},
+        {"pooling": tuple(poolings)},
     )
 
 
@@ -214,12 +221,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--epochs", type=float, nargs="+", default=EPOCHS)
+    parser.add_argument("--decays", type=float, nargs="+", default=DECAYS)
+    parser.add_argument("--poolings", nargs="+", default=tuple(POOLINGS), choices=tuple(POOLINGS))
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     scorer = Scorer(options.out, options.glue, tuple(options.squad), options.tasks)
+    stages = build_stages(options.rates, options.epochs, options.decays, options.poolings)
     for rows, run in itertools.product(options.rows, options.runs):
-        best = search(partial(scorer.score, run, rows), build_stages(options.rates, options.epochs))
+        best = search(partial(scorer.score, run, rows), stages)
         for settings, random in itertools.product((Settings(), best), (False, True)):
             scorer.score(run, rows, settings, random)
         print(f"{run.name}, {rows:,} rows: {best}", flush=True)

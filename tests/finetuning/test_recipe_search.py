@@ -71,7 +71,7 @@ def test_coordinate_search_keeps_the_best_of_each_stage(script: ModuleType) -> N
 
 def test_stages_include_the_defaults_of_table_7(script: ModuleType) -> None:
     defaults = script.Settings()
-    stages = script.build_stages(script.RATES, script.EPOCHS)
+    stages = script.build_stages()
     assert stages[0]["epochs"] == (3.0, 10.0), "many epochs are not combined with every learning rate"
     for stage in stages:
         for name, values in stage.items():
