@@ -11,10 +11,11 @@ seeds=${4:-5}
 
 for number in $(seq "$seeds"); do  # one seed of every task at a time, so partial results can be compared
   for task in chunk cola mrpc rte stsb; do
-    folder=$data/glue; [ "$task" != chunk ] || folder=$data/chunk
+    folder=$data/glue; pooling="--pooling cls"; epochs=3  # Table 7's values, for any width
+    case $task in chunk) folder=$data/chunk; pooling= ;; rte|stsb) epochs=10 ;; esac
     for correction in false true; do
       electra finetune "$task" --model "$encoder" --data "$folder" --out "$out/$task-$correction" --seeds "$number" \
-        --bias-correction "$correction" --runtime.threads 1
+        --bias-correction "$correction" --learning-rate 3e-4 --layerwise-decay 0.8 --epochs "$epochs" $pooling --runtime.threads 1
     done
   done
 done

@@ -8,16 +8,19 @@
 # was the default then: docs/research/results.md.
 set -euo pipefail
 encoder=${1:?a run of electra pretrain}; data=${2:?a folder with glue, squad and chunk}; out=${3:?a folder for the results}
-tasks="cola sst2 mrpc stsb rte"
-one="--runtime.threads 1 --bias-correction"
+one="--runtime.threads 1 --bias-correction --learning-rate 3e-4 --layerwise-decay 0.8"  # Table 7's values, for any width
+glue() {  # MODEL OUT [OPTION ...]
+  electra glue --model "$1" --data "$data/glue" --out "$2" --tasks cola sst2 mrpc --epochs 3 --pooling cls --seeds 3 $one "${@:3}"
+  electra glue --model "$1" --data "$data/glue" --out "$2" --tasks stsb rte --epochs 10 --pooling cls --seeds 3 $one "${@:3}"
+}
 
 {
-  electra glue --model "$encoder" --data "$data/glue" --out "$out/glue" --tasks $tasks --seeds 3 $one
-  electra finetune chunk --model "$encoder" --data "$data/chunk" --out "$out/chunk" --seeds 3 $one
+  glue "$encoder" "$out/glue"
+  electra finetune chunk --model "$encoder" --data "$data/chunk" --out "$out/chunk" --epochs 3 --seeds 3 $one
 } > "$out-encoder.log" 2>&1 &
 {
-  electra glue --model "$encoder" --data "$data/glue" --out "$out/glue-scratch" --tasks $tasks --seeds 3 --from-scratch $one
-  electra finetune chunk --model "$encoder" --data "$data/chunk" --out "$out/chunk-scratch" --seeds 3 --from-scratch $one
+  glue "$encoder" "$out/glue-scratch" --from-scratch
+  electra finetune chunk --model "$encoder" --data "$data/chunk" --out "$out/chunk-scratch" --epochs 3 --seeds 3 --from-scratch $one
 } > "$out-scratch.log" 2>&1 &
 wait
 
@@ -25,7 +28,7 @@ wait
 train=$(ls "$data"/squad/train-v1.1*); dev=$(ls "$data"/squad/dev-v1.1*)
 for start in "" --from-scratch; do
   electra finetune squad1 --model "$encoder" --train "$train" --dev "$dev" --out "$out/squad$start" \
-    --max-length 128 --span.doc-stride 64 $start $one > "$out-squad$start.log" 2>&1 &
+    --max-length 128 --span.doc-stride 64 --epochs 2 $start $one > "$out-squad$start.log" 2>&1 &
 done
 wait
 

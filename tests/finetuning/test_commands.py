@@ -123,7 +123,12 @@ def test_options_are_saved(parts, tmp_path: Path) -> None:
     }
     assert {name: saved[name] for name in expected} == expected
     results = json.loads((tmp_path / "out" / "seed-0" / "results.json").read_text())
-    assert results["hyperparameters"] == {"epochs": 1.0, "learning_rate": 0.01, "layerwise_decay": 0.5}
+    assert results["hyperparameters"] == {
+        "epochs": 1.0,
+        "learning_rate": 0.01,
+        "layerwise_decay": 0.5,
+        "pooling": "cls",
+    }
     assert results["selected"].startswith("best on dev")
     assert json.loads((tmp_path / "out/seed-0/model/task.json").read_text())["max_length"] == 20
 

@@ -16,12 +16,15 @@ from support.toy_tasks import TINY, save_model, write_glue, write_jsonl
 
 from electra.config.suggestions import format_flag
 from electra.errors import DataError, ModelError, RunError, UsageError
+from electra.finetuning import recipe as recipe_module
 from electra.finetuning import run
 from electra.finetuning.config import FinetuneConfig, build_finetune_config
 from electra.finetuning.preparation import Hyperparameters, resolve_hyperparameters
 from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.recipe import SizeRecipe
 from electra.finetuning.registry import TASKS, check_options
 from electra.finetuning.run import finetune
+from electra.model.encoder import EncoderConfig
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +229,38 @@ def test_table_without_dev(model, tmp_path, caplog) -> None:
 
 
 def test_default_hyperparameters_are_those_of_the_paper() -> None:
-    recipe, large = TASKS["rte"].recipe, replace(TINY, hidden_size=1024, num_heads=16)
-    assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, TINY) == Hyperparameters(10.0, 3e-4, 0.8)
-    assert resolve_hyperparameters(FinetuneConfig(task="rte"), recipe, large) == Hyperparameters(10.0, 5e-5, 0.9)
-    given = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0)
-    assert resolve_hyperparameters(given, recipe, large) == Hyperparameters(1.0, 1e-5, 1.0)
+    small, large = (replace(TINY, hidden_size=size, num_heads=size // 64) for size in (256, 1024))
+    open_config = FinetuneConfig(task="rte")
+
+    def resolve(config: FinetuneConfig, encoder: EncoderConfig, task: str = "rte") -> Hyperparameters:
+        return resolve_hyperparameters(config, TASKS[task], encoder, 2_490)
+
+    assert resolve(open_config, small) == Hyperparameters(10.0, 3e-4, 0.8, "cls")
+    assert resolve(open_config, large) == Hyperparameters(10.0, 5e-5, 0.9, "cls")
+    assert resolve(open_config, large, "chunk") == Hyperparameters(3.0, 5e-5, 0.9, None)
+    given = FinetuneConfig(task="rte", epochs=1.0, learning_rate=1e-5, layerwise_decay=1.0, pooling="mean")
+    for encoder in (TINY, large):
+        assert resolve(given, encoder) == Hyperparameters(1.0, 1e-5, 1.0, "mean")
+
+
+@pytest.mark.parametrize("rows", [20, 40])
+def test_defaults_are_trained_with_and_logged(model, tmp_path, monkeypatch, caplog, rows: int) -> None:
+    """Those of a narrow encoder, which depend on the number of training examples."""
+    narrow = SizeRecipe("here", 2e-3, 0.7, "attention", ((30, 6.0),))
+    monkeypatch.setattr(recipe_module, "SIZES", ((256, recipe_module.SIZES[-2][1]), (0, narrow)))
+    glue = write_glue(tmp_path / "glue", rows=rows)
+    config = FinetuneConfig(task="sst2", model=str(model), data=str(glue), baseline="none")
+    summary = finetune(config, tmp_path / "out")
+    epochs = 6.0 if rows <= 30 else 3.0
+    expected = {"epochs": epochs, "learning_rate": 2e-3, "layerwise_decay": 0.7, "pooling": "attention"}
+    assert summary["hyperparameters"] == expected
+    [message] = notices(caplog, "defaults")
+    check_message(message, 32, rows, "here", "--pooling attention", "--layerwise-decay 0.7", "--learning-rate 0.002")
+    steps = json.loads((tmp_path / "out/seed-0/results.json").read_text())["steps"]
+    assert steps == round(epochs * -(-rows // 32))
+    caplog.clear()
+    finetune(replace(config, **expected), tmp_path / "given")
+    assert not notices(caplog, "defaults")
 
 
 def test_another_configuration_in_the_same_directory(model, glue, tmp_path) -> None:

@@ -1,22 +1,62 @@
 """Table 7 of the paper and the layer-wise learning rates, compared with the values of the original code."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
+from electra.finetuning.classification.pooling import POOLINGS
 from electra.finetuning.model import FinetunedModel
-from electra.finetuning.recipe import build_rate_factor, find_size_recipe
+from electra.finetuning.recipe import (
+    QUESTIONS,
+    SIZES,
+    SMALL_TEXTS,
+    TEXTS,
+    SizeRecipe,
+    build_rate_factor,
+    choose_pooling,
+    find_size_recipe,
+)
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.presets import PRESETS
 from electra.train.optimizer import OptimizerConfig, build_optimizer, set_learning_rate
 
 
-@pytest.mark.parametrize(
-    ("preset", "rate", "decay"), [("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9), ("tiny", 3e-4, 0.8)]
-)
-def test_rates_by_size(preset: str, rate: float, decay: float) -> None:
-    recipe = find_size_recipe(PRESETS[preset]().model)
-    assert (recipe.learning_rate, recipe.layerwise_decay) == (rate, decay)
+@pytest.mark.parametrize(("preset", "rate", "decay"), [("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9)])
+def test_sizes_of_the_paper_have_its_values(preset: str, rate: float, decay: float) -> None:
+    model = PRESETS[preset]().model
+    recipe = find_size_recipe(model)
+    assert (recipe.learning_rate, recipe.layerwise_decay, choose_pooling(None, model)) == (rate, decay, "cls")
+    for examples in (1, 10**6):
+        assert recipe.choose_epochs(TEXTS, examples) == 3
+        assert recipe.choose_epochs(SMALL_TEXTS, examples) == 10
+        assert recipe.choose_epochs(QUESTIONS, examples) == 2
+
+
+def test_table_7_begins_at_width_256() -> None:
+    small = PRESETS["small"]().model
+    assert find_size_recipe(replace(small, hidden_size=256)).learning_rate == 3e-4
+    assert find_size_recipe(replace(small, hidden_size=255, num_heads=1)) == find_size_recipe(PRESETS["tiny"]().model)
+
+
+def test_epochs_decrease_with_the_examples() -> None:
+    recipe = SizeRecipe("here", 1e-3, 0.8, min_epochs=((100, 30.0), (1_000, 5.0)))
+    numbers = (1, 100, 101, 1_000, 1_001)
+    assert [recipe.choose_epochs(TEXTS, number) for number in numbers] == [30, 30, 5, 5, 3]
+    assert [recipe.choose_epochs(SMALL_TEXTS, number) for number in numbers] == [30, 30, 10, 10, 10]
+
+
+def test_records_of_sizes_are_valid() -> None:
+    """The largest size comes first, the last one has all encoders, and epochs do not increase with the examples."""
+    sizes = [size for size, _ in SIZES]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[-1] == 0
+    for _, recipe in SIZES:
+        assert recipe.pooling in POOLINGS
+        examples, epochs = zip(*recipe.min_epochs, strict=True) if recipe.min_epochs else ((), ())
+        assert list(examples) == sorted(set(examples))
+        assert list(epochs) == sorted(epochs, reverse=True)
 
 
 @pytest.mark.parametrize(

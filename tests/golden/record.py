@@ -22,6 +22,7 @@ from support.toy import TINY_RUN, sentences
 import electra
 from electra.finetuning import run as finetuning
 from electra.finetuning.qa.config import SpanConfig
+from electra.finetuning.registry import TASKS
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe
 from electra.train.metrics_log import read_metrics
@@ -126,7 +127,9 @@ def finetuning_trace(name: str, folder: Path) -> str:
     if not (folder / "model").exists():
         toy_tasks.save_model(folder / "model")
         write_tasks(folder)
-    given = {"task": name, "epochs": 100.0, "learning_rate": 1e-3, "dropout": 0.0} | FINETUNING[name]
+    given = {"task": name, "epochs": 100.0, "learning_rate": 1e-3, "layerwise_decay": 0.8, "dropout": 0.0}
+    given |= FINETUNING[name]
+    given |= {"pooling": "cls"} if "pooling" in TASKS[given["task"]].options else {}
     paths = {key: str(folder / given[key]) for key in ("data", "train", "dev") if key in given}
     config = toy_tasks.finetune_settings(
         folder / "model", **{**given, **paths}, runtime=RuntimeConfig(device="cpu", threads=1, kernels=False)

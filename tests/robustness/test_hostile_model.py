@@ -256,6 +256,7 @@ TASK = {
     **broken_json("task.json"),
     "a task that is a number": edit("task.json", task=5),
     "an unknown kind": edit("task.json", kind="ranking"),
+    "an unknown pooling": edit("task.json", pooling="max"),
     "no labels": edit("task.json", labels=...),
     "labels that are text": edit("task.json", labels="yes"),
     "labels that are numbers": edit("task.json", labels=[0, 1, 2]),

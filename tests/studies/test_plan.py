@@ -7,14 +7,19 @@ import pytest
 import torch
 from support.errors import notices, raises
 from support.toy_studies import TASKS, study_config, toy_scale, toy_study
+from support.toy_tasks import write_glue
 
 from electra.errors import UsageError
+from electra.finetuning import recipe
+from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.recipe import SizeRecipe
 from electra.model.flops import discriminator_step_flops, encoder_parts, masked_lm_step_flops
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig, count_masked
 from electra.pretraining.objectives.networks import compute_generator_sizes
 from electra.pretraining.two_stage import configure_stage_one
 from electra.runtime.setup import Runtime, RuntimeConfig
+from electra.studies import plan
 from electra.studies.compute import (
     MAX_TIMED_FLOPS,
     Step,
@@ -111,6 +116,21 @@ def test_plan_counts_steps_hours_and_fine_tuning(glue: Path) -> None:
     assert plan.finetuning_hours == pytest.approx(3 * 4 * 18 / 3600 / 2)
     steps = replace(study, equal="steps", budget=50.0)
     assert [row.steps for row in plan_study(steps, glue).rows] == [50, 50, 50, 1]
+
+
+@pytest.mark.parametrize(("hidden_size", "epochs"), [(16, 7.0), (256, 3.0)])
+def test_time_of_fine_tuning_follows_the_epochs_of_the_size(
+    hidden_size: int, epochs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MRPC has 40 pairs, which are trained in both orders; a narrow encoder has more epochs over few examples."""
+    narrow = SizeRecipe("here", 1e-3, 0.8, "mean", ((80, 7.0),))
+    monkeypatch.setattr(recipe, "SIZES", (*(each for each in recipe.SIZES if each[0]), (0, narrow)))
+    monkeypatch.setattr(plan, "measure_finetuning_step", lambda *arguments: 2.0)
+    task = check_tasks(["mrpc"], str(write_glue(tmp_path, rows=40)))["mrpc"]
+    config = toy_scale().config
+    config = replace(config, model=replace(config.model, hidden_size=hidden_size))
+    seconds = StepTimer(RuntimeConfig("cpu")).finetuning_seconds(task, config)
+    assert seconds == pytest.approx(2.0 * epochs * 80 / FinetuneConfig().batch_size)
 
 
 @pytest.mark.parametrize("equal", ["flops", "steps"])

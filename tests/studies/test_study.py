@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,10 @@ from support.toy_tasks import write_glue, write_neighbors
 import electra
 from electra import cli
 from electra.errors import DataError, RunError, UsageError
+from electra.finetuning.config import build_finetune_config
+from electra.finetuning.preparation import resolve_hyperparameters
+from electra.finetuning.recipe import find_size_recipe
+from electra.finetuning.registry import TASKS as FINETUNING_TASKS
 from electra.runtime.setup import RuntimeConfig
 from electra.studies import run as run_module
 from electra.studies import trial as trial_module
@@ -115,6 +119,21 @@ def test_fine_tuning_length_is_limited_by_positions(done, data: Path) -> None:
     assert (pretrained["seq_len"], pretrained["length_warmup"]) == (24, {"steps": steps, "length": 8})
     numbers = [re.findall(r"\d+%?", line) for line in (out / "table.md").read_text().splitlines()]
     assert ["24", "8", "5%", "24", "64"] in numbers, "lengths in pre-training, probe and fine-tuning"
+
+
+def test_narrow_encoders_are_fine_tuned_by_their_recipe(done) -> None:
+    out, _ = done
+    for task in ("sst2", "stsb"):
+        folder = out / "finetuned/electra/seed-1" / task
+        config = build_finetune_config(task, {"model": "m"})
+        encoder = replace(toy_scale().config.model, hidden_size=16)
+        results = json.loads((folder / "results.json").read_text())
+        examples = results["data"]["train"]["examples"]
+        expected = resolve_hyperparameters(config, FINETUNING_TASKS[task], encoder, examples)
+        assert results["hyperparameters"] == asdict(expected)
+        size = find_size_recipe(encoder)
+        assert size != find_size_recipe(replace(encoder, hidden_size=256)), "not those of Table 7"
+        assert expected.learning_rate == size.learning_rate
 
 
 def test_finetuned_models_are_deleted_and_scores_kept(done) -> None:

@@ -133,7 +133,7 @@ def lookup(path: str) -> Callable[[], Any]:
     return lambda: getattr(import_module(module), name)
 
 
-def choice_field(default: str | tuple[str, ...], choices: Callable[[], Iterable[str]]) -> Any:
+def choice_field(default: str | tuple[str, ...] | None, choices: Callable[[], Iterable[str]]) -> Any:
     """A field of a configuration whose allowed values are looked up, the keys of a dictionary for instance."""
     return field(default=default, metadata={"choices": choices})
 

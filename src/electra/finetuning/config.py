@@ -1,4 +1,4 @@
-"""The configuration of a fine-tuning run. Hyperparameters that are None follow Table 7 of the paper (see `recipe`)."""
+"""The configuration of a fine-tuning run. Hyperparameters that are None have the defaults of `recipe`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Any, Literal
 from electra.config.checks import check_local, check_range
 from electra.config.options import choice_field, fixed_field
 from electra.config.resolve import resolve
+from electra.finetuning.classification.pooling import POOLINGS
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.runtime.setup import RuntimeConfig
@@ -49,9 +50,10 @@ class FinetuneConfig:
     seed: int = 0
     """Seed of the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
-    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 3 for other tasks."""
+    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 3 for other tasks, and for
+    encoders narrower than 256 at least 10 over up to 10,000 examples."""
     learning_rate: float | None = None
-    """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large."""
+    """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large, for narrower encoders 1e-3."""
     layerwise_decay: float | None = None
     """Ratio of the learning rate of each layer to that of the layer above; by default 0.8, for the size Large 0.9."""
     batch_size: int = BATCH_SIZE
@@ -67,6 +69,9 @@ class FinetuneConfig:
     max_length: int | None = None
     """Maximum tokens of an example; by default 128 for texts, 256 for tagging, 512 for questions, or the model's positions if
     these are fewer."""
+    pooling: str | None = choice_field(None, lambda: POOLINGS)
+    """Text classification: the vector of a text is that of [CLS], the mean over its tokens, or a mean by learned attention;
+    by default cls."""
     swap_pairs: bool | None = None
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from electra.errors import DataError, ModelError, UsageError
 from electra.external import format_count
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.recipe import TaskRecipe, find_size_recipe
+from electra.finetuning.recipe import choose_pooling, find_size_recipe
 from electra.finetuning.registry import build_task, find_task
 from electra.finetuning.task import Task, TaskSpec
 from electra.model.checkpoints import Pretrained, load_pretrained, read_pretrained_length
@@ -27,11 +27,13 @@ FEW_EXAMPLES = 50
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Hyperparameters whose defaults depend on the task and the size of the model."""
+    """Hyperparameters whose defaults depend on the task, the size of the model and the number of training examples."""
 
     epochs: float
     learning_rate: float
     layerwise_decay: float
+    pooling: str | None = None
+    """None for a task without pooling."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,23 @@ class PreparedInputs:
         return self.spec.score_baselines(self.task, self.task.scored_splits[0])
 
 
-def resolve_hyperparameters(config: FinetuneConfig, recipe: TaskRecipe, encoder: EncoderConfig) -> Hyperparameters:
-    """Return the hyperparameters of the configuration; those that are None are the paper's (Table 7)."""
+def resolve_hyperparameters(
+    config: FinetuneConfig, spec: TaskSpec, encoder: EncoderConfig, examples: int
+) -> Hyperparameters:
+    """Return the hyperparameters of the configuration; those that are None are the defaults of `recipe`.
+
+    Args:
+        config: Configuration.
+        spec: Kind of task.
+        encoder: Sizes of the model.
+        examples: Number of training examples.
+    """
     size = find_size_recipe(encoder)
     return Hyperparameters(
-        config.epochs or recipe.epochs,
+        config.epochs or size.choose_epochs(spec.recipe, examples),
         config.learning_rate or size.learning_rate,
         config.layerwise_decay or size.layerwise_decay,
+        choose_pooling(config.pooling, encoder) if "pooling" in spec.options else None,
     )
 
 
@@ -88,7 +100,8 @@ def prepare_inputs(config: FinetuneConfig, directory: Path) -> PreparedInputs:
     if not config.from_scratch:
         warn_about_untrained_positions(directory, task, examples)
     report_head(task, spec, encoder.config)
-    hyperparameters = resolve_hyperparameters(config, spec.recipe, encoder.config)
+    hyperparameters = resolve_hyperparameters(config, spec, encoder.config, len(examples["train"]))
+    report_defaults(config, hyperparameters, encoder.config, len(examples["train"]))
     return PreparedInputs(spec, hyperparameters, task, examples, tokenizer, encoder)
 
 
@@ -151,6 +164,24 @@ def warn_about_untrained_positions(directory: Path, task: Task, examples: Mappin
             f"{shares}; its later positions were never trained in pre-training. Use --max-length {length}, or a model "
             "pre-trained with a larger --seq-len",
             extra={"code": "longer-than-pretraining"},
+        )
+
+
+def report_defaults(
+    config: FinetuneConfig, hyperparameters: Hyperparameters, encoder: EncoderConfig, examples: int
+) -> None:
+    """Log the hyperparameters that the configuration leaves open, and where their values are from."""
+    open_ones = {name: value for name, value in asdict(hyperparameters).items() if getattr(config, name) is None}
+    values = ", ".join(
+        f"--{name.replace('_', '-')} {value if isinstance(value, str) else format(value, 'g')}"
+        for name, value in open_ones.items()
+        if value is not None
+    )
+    if values:
+        log.info(
+            f"{config.task}: defaults for a hidden size of {encoder.hidden_size} and "
+            f"{format_count(examples, 'training example')}, from {find_size_recipe(encoder).source}: {values}",
+            extra={"code": "defaults"},
         )
 
 

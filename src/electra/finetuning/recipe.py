@@ -1,6 +1,8 @@
-"""The paper's hyperparameters for fine-tuning (Table 7), and the maximum lengths of the original code.
+"""Default hyperparameters of fine-tuning: those of the paper (Table 7) from ELECTRA-Small up, others for narrower encoders.
 
-They are the defaults of a configuration, and depend on the kind of task and the size of the model.
+They depend on the kind of task, the hidden size and, for narrow encoders, the number of training examples. The values for
+narrow encoders are from a search (runs/finetuning_recipe.py, docs/research/log/2026-11-24-fine-tuning-recipe.md). Maximum
+lengths are those of the original code.
 """
 
 import re
@@ -36,21 +38,39 @@ TAGS = TaskRecipe(max_length=256)
 class SizeRecipe:
     """Hyperparameters that depend on the size of the model."""
 
+    source: str
+    """Where they are from, for a message."""
     learning_rate: float
     layerwise_decay: float
+    pooling: str = "cls"
+    """A key of `classification.pooling.POOLINGS`."""
+    min_epochs: tuple[tuple[int, float], ...] = ()
+    """(largest number of training examples, smallest number of epochs), the fewest examples first; beyond the last number, the
+    epochs are those of the task."""
+
+    def choose_epochs(self, recipe: TaskRecipe, examples: int) -> float:
+        """Return the epochs of a task with this number of training examples."""
+        least = (epochs for most, epochs in self.min_epochs if examples <= most)
+        return max(recipe.epochs, next(least, 0.0))
 
 
 SIZES: tuple[tuple[int, SizeRecipe], ...] = (
-    (1024, SizeRecipe(5e-5, 0.9)),  # Large
-    (768, SizeRecipe(1e-4, 0.8)),  # Base
-    (0, SizeRecipe(3e-4, 0.8)),  # Small
+    (1024, SizeRecipe("Table 7, Large", 5e-5, 0.9)),
+    (768, SizeRecipe("Table 7, Base", 1e-4, 0.8)),
+    (256, SizeRecipe("Table 7, Small", 3e-4, 0.8)),
+    (0, SizeRecipe("a search for encoders narrower than 256", 1e-3, 0.8, "cls", ((10_000, 10.0),))),
 )
 """(smallest hidden size, hyperparameters), the largest first."""
 
 
 def find_size_recipe(encoder: EncoderConfig) -> SizeRecipe:
-    """Return the hyperparameters of Large for a hidden size of at least 1,024, of Base of at least 768, else of Small."""
+    """Return the hyperparameters of the first size in `SIZES` that is not larger than the encoder's hidden size."""
     return next(recipe for hidden_size, recipe in SIZES if encoder.hidden_size >= hidden_size)
+
+
+def choose_pooling(given: str | None, encoder: EncoderConfig) -> str:
+    """Return the given pooling of text classification; if it is None, the default of the size."""
+    return given or find_size_recipe(encoder).pooling
 
 
 def build_rate_factor(decay: float, num_layers: int) -> Callable[[str], float]:

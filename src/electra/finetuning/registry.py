@@ -8,7 +8,7 @@ from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.qa.task import MRQA, SQUAD1, SQUAD2
 from electra.finetuning.tagging.task import CHUNKS, ENTITIES, OWN_TAGS, PARTS_OF_SPEECH
 from electra.finetuning.task import Task, TaskSpec
-from electra.finetuning.wnli.task import WNLI_CANDIDATES
+from electra.finetuning.wnli.spec import WNLI_CANDIDATES
 from electra.model.checkpoints import Pretrained
 from electra.text.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ TASKS: dict[str, TaskSpec] = {
 TASK_OPTIONS = (
     *("data", "train", "dev", "test"),
     *("text", "text_pair", "label", "kind"),
-    *("skip_bad_rows", "swap_pairs", "span"),
+    *("skip_bad_rows", "pooling", "swap_pairs", "span"),
 )
 """Fields of `FinetuneConfig` that not every task uses; see `TaskSpec.options`."""
 

@@ -108,7 +108,7 @@ def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], F
         ModelError: the names or the shapes differ.
     """
     with use_meta_device():
-        expected = {name: tuple(parameter.shape) for name, parameter in build().named_parameters()}
+        expected = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
     for name in expected | dict(state):
         shape, found = expected.get(name), tuple(state[name].shape) if name in state else None
         if shape != found:

@@ -14,6 +14,7 @@ from electra.execution import enable_kernels
 from electra.finetuning.batching import LabeledBatch
 from electra.finetuning.classification.heads import TextClassificationHead
 from electra.finetuning.model import FinetunedModel
+from electra.finetuning.recipe import choose_pooling
 from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.initialization import initialize
 from electra.pretraining.build import build_meta_model, build_model
@@ -98,9 +99,9 @@ def measure_finetuning_step(model: EncoderConfig, length: int, batch_size: int, 
     with start_runtime(device) as runtime:
         encoder = Encoder(model)
         initialize(encoder, model.initializer_range)
-        module = FinetunedModel(encoder, TextClassificationHead("classification", model.hidden_size, 2, 0.1)).to(
-            runtime.device
-        )
+        pooling = choose_pooling(None, model)
+        head = TextClassificationHead("classification", model.hidden_size, 2, 0.1, pooling=pooling)
+        module = FinetunedModel(encoder, head).to(runtime.device)
         enable_kernels(module, runtime)
         optimizer = build_optimizer(module.named_parameters(), OptimizerConfig())
         rows = count_timed_rows(batch_size, module.flops(labeled_batch(1, length, model.vocab_size)), runtime)

@@ -10,6 +10,7 @@ from electra.errors import UsageError
 from electra.external import format_count
 from electra.finetuning.classification.task import TextClassification
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.preparation import resolve_hyperparameters
 from electra.finetuning.registry import TASKS
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.config import PretrainConfig
@@ -109,8 +110,9 @@ class StepTimer:
         key = (model, min(length, get_finetuning_length(pretraining)))
         if key not in self.finetuning_steps:
             self.finetuning_steps[key] = measure_finetuning_step(*key, config.batch_size, self.device)
-        passes = TASKS[task.name].recipe.epochs * (2 if task.swap_pairs else 1)
-        return self.finetuning_steps[key] * passes * len(examples) / config.batch_size
+        rows = len(examples) * (2 if task.swap_pairs else 1)
+        epochs = resolve_hyperparameters(config, TASKS[task.name], model, rows).epochs
+        return self.finetuning_steps[key] * epochs * rows / config.batch_size
 
 
 def make_plan(

@@ -1,14 +1,17 @@
 """Baselines beside fine-tuned scores: constants, linear models of TF-IDF, frequent tags, random weights."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.toy_tasks import finetune_settings, save_model, write_glue
+from support.toy_tasks import finetune_settings, save_model, write_conll, write_glue
 
 import electra
+from electra import cli
+from electra.finetuning.benchmark.score_table import COLUMNS, build_table_rows, list_notes
 from electra.finetuning.classification import baselines
 from electra.finetuning.classification.baselines import score_baselines
 from electra.finetuning.classification.task import LabeledTexts, TextClassification
@@ -16,6 +19,8 @@ from electra.finetuning.run import finetune
 from electra.finetuning.tagging.data import Sentence
 from electra.finetuning.tagging.task import Tagging
 from electra.text.tokenizer import load_tokenizer
+
+CLASS_BASELINES = ("majority class", "TF-IDF, logistic regression")
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +119,40 @@ def test_random_weights_are_fine_tuned_too(tmp_path: Path, capsys: pytest.Captur
     table = (tmp_path / "grid/results.md").read_text()
     for name in summary["baselines"]:
         assert f"| baseline, {name} |" in table
+
+
+def test_rows_of_the_table_have_the_baselines_of_every_task() -> None:
+    """Those of numbers share the rows of those of classes, so that every row has an average over the eight tasks."""
+    summaries = {}
+    for number, name in enumerate(COLUMNS):
+        metric = "spearman" if name == "stsb" else "accuracy"
+        constant, linear = ("mean", "TF-IDF, ridge regression") if name == "stsb" else CLASS_BASELINES
+        values = {constant: 10.0 + number, linear: 20.0 + number, "random weights": 30.0 + number}
+        spread = {"median": 90.0, "std": None}
+        summaries[name] = {
+            "main_metric": metric,
+            "metrics": {"dev": {metric: spread}},
+            "baselines": {baseline: {metric: value, "other": 0.0} for baseline, value in values.items()},
+        }
+    config = {"from_scratch": False, "select": "last"}
+    results = {"config": config, "seeds": 1, "tasks": summaries, "average": 90.0, "intermediate": False}
+    rows = {row[0]: row[1:] for row in build_table_rows(results) if row[0].startswith("baseline")}
+    for label, first in zip((*CLASS_BASELINES, "random weights"), (10.0, 20.0, 30.0), strict=True):
+        expected = [first + number for number in range(8)]
+        assert rows[f"baseline, {label}"] == [f"{value:.1f}" for value in (*expected, sum(expected) / 8)]
+    assert len(rows) == 3
+    notes = list_notes(results)
+    assert len(list_notes({**results, "tasks": {"rte": summaries["rte"]}})) == len(notes) - 1
+
+
+@pytest.mark.slow
+def test_baselines_of_tags_are_printed_and_stored(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model, train = save_model(tmp_path / "model"), write_conll(tmp_path / "train.txt", 16, 1)
+    dev, out = write_conll(tmp_path / "dev.txt", 8, 2), tmp_path / "out"
+    words = f"--model {model} --train {train} --dev {dev} --out {out} --epochs 1 --learning-rate 1e-3 --baseline random"
+    cli.main(["finetune", "chunk", *words.split()])
+    printed = capsys.readouterr().out
+    stored = json.loads((out / "results.json").read_text())["baselines"]
+    assert list(stored) == ["most frequent tag of a word", "random weights"]
+    for name, metrics in stored.items():
+        assert f"baseline, {name}: dev accuracy {metrics['accuracy']:.1f}" in printed

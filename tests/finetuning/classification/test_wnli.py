@@ -13,6 +13,7 @@ from electra.finetuning.batching import IGNORED, collate
 from electra.finetuning.classification.glue import load_glue_task
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.wnli.schemas import extract_nouns, find_candidates, find_noun_phrases, find_schema
+from electra.finetuning.wnli.spec import WNLI_CANDIDATES
 from electra.finetuning.wnli.task import Pair, WnliCandidates, WnliHead, load_pretrained_head, read_pairs
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder, EncoderConfig
@@ -215,6 +216,13 @@ def test_errors() -> None:
         WnliCandidates({"train": TRAIN}, TOKENIZER, max_length=16)
     with raises(UsageError, "longer-than-model", "max_length", 128, 64):
         WnliCandidates({}, TOKENIZER).build_head(ENCODER)
+
+
+def test_baselines_are_those_of_its_pairs() -> None:
+    """Three of four hypotheses are entailed in train, two in dev, where the suitcase, as in train, never is."""
+    train = [TRAIN[0], TRAIN[1], Pair(SMALL, "The trophy was too small.", 1, "t:5"), TRAIN[0]]
+    found = WNLI_CANDIDATES.score_baselines(task(train=train, dev=TRAIN[:2]), "dev")
+    assert found == {"majority class": {"accuracy": 50.0}, "TF-IDF, logistic regression": {"accuracy": 100.0}}
 
 
 @pytest.mark.skipif(not WNLI.is_dir(), reason=f"WNLI is not at {WNLI}")

@@ -134,9 +134,12 @@ def resolve_task_names(tasks: Sequence[str], data: str, submission: bool) -> lis
 
 
 def configure_task(config: FinetuneConfig, name: str) -> FinetuneConfig:
-    """Return the configuration of a task; wnli becomes wnli-candidates, and pairs are swapped only if their order is free."""
+    """Return the configuration of a task; wnli becomes wnli-candidates, which has no pooling, and pairs are swapped only if
+    their order is free."""
     swap = config.swap_pairs if GLUE[name].symmetric else None
-    return replace(config, task="wnli-candidates" if name == "wnli" else name, swap_pairs=swap)
+    if name == "wnli":
+        return replace(config, task="wnli-candidates", pooling=None, swap_pairs=swap)
+    return replace(config, task=name, swap_pairs=swap)
 
 
 def load_tasks(

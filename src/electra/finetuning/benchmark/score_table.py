@@ -28,6 +28,10 @@ PUBLISHED: dict[str, tuple[float | None, ...]] = {
 """Dev scores in the order of COLUMNS, then their average; None if only the average was published."""
 
 
+NUMBER_BASELINES = {"mean": "majority class", "TF-IDF, ridge regression": "TF-IDF, logistic regression"}
+"""Baseline of numbers -> the baseline of classes with which it shares a row."""
+
+
 def compute_average(summaries: dict[str, Any]) -> float | None:
     """Compute the paper's average, over the medians of its eight tasks; None unless all of them were run."""
     if not set(COLUMNS) <= set(summaries):
@@ -64,18 +68,21 @@ def build_table_rows(results: dict[str, Any]) -> list[list[str]]:
         size = len(next(iter(results["best_seeds"].values())))
         cells = map(format_cell, [*map(values.get, names), mean])
         rows.append([f"ensemble of the {size} best on dev", *cells])
-    baselines = list(dict.fromkeys(name for summary in results["tasks"].values() for name in summary["baselines"]))
-    for label in baselines:
-        values = {
-            name: summary["baselines"][label][summary["main_metric"]]
-            for name, summary in results["tasks"].items()
-            if label in summary["baselines"]
-        }
+    for label, values in collect_baselines(results["tasks"]).items():
         mean = statistics.fmean(values[name] for name in COLUMNS) if set(COLUMNS) <= set(values) else None
         rows.append([f"baseline, {label}", *map(format_cell, [*map(values.get, names), mean])])
     extra = [""] * (len(names) - len(COLUMNS))
     for label, (*scores, mean) in PUBLISHED.items():
         rows.append([label, *map(format_cell, scores), *extra, format_cell(mean)])
+    return rows
+
+
+def collect_baselines(summaries: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Collect the main metric of every baseline: row of the table -> task -> score."""
+    rows: dict[str, dict[str, float]] = {}
+    for name, summary in summaries.items():
+        for baseline, metrics in summary["baselines"].items():
+            rows.setdefault(NUMBER_BASELINES.get(baseline, baseline), {})[name] = metrics[summary["main_metric"]]
     return rows
 
 
@@ -93,6 +100,8 @@ def list_notes(results: dict[str, Any]) -> list[str]:
         "deviation over seeds.",
         "Published rows: the paper's tables, and the released models' dev scores.",
     ]
+    if any(set(summary["baselines"]) & set(NUMBER_BASELINES) for summary in results["tasks"].values()):
+        notes.append("The baselines of STS are the mean instead of the majority class, and ridge regression.")
     if results["config"]["select"] == "best":
         notes.append(
             "Each run's epoch was selected on the dev rows that are scored here, which biases the scores upwards."

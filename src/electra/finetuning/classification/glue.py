@@ -19,7 +19,7 @@ from electra.finetuning.classification.inference import (
 from electra.finetuning.classification.task import LabeledTexts, TextClassification, parse_number
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.readers.tables import Table, read_table
-from electra.finetuning.recipe import SMALL_TEXTS, TEXTS, TaskRecipe
+from electra.finetuning.recipe import SMALL_TEXTS, TEXTS, TaskRecipe, choose_pooling
 from electra.finetuning.task import TaskSpec
 from electra.model.checkpoints import Pretrained
 from electra.text.tokenizer import Tokenizer
@@ -82,7 +82,7 @@ GLUE: dict[str, GlueTask] = {
 HUB_LABELS: dict[str, tuple[str, ...]] = {"mnli": ("entailment", "neutral", "contradiction")}
 """Task -> order of the labels in the data set of the hub, if it differs from `GlueTask.labels`."""
 
-OPTIONS = frozenset({"data", "skip_bad_rows", "swap_pairs"})
+OPTIONS = frozenset({"data", "skip_bad_rows", "pooling", "swap_pairs"})
 
 
 def build_glue_spec(name: str) -> TaskSpec:
@@ -91,7 +91,7 @@ def build_glue_spec(name: str) -> TaskSpec:
     def build(
         config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
     ) -> TextClassification:
-        return build_glue_task(name, config, tokenizer, max_length)
+        return build_glue_task(name, config, tokenizer, pretrained, max_length)
 
     return TaskSpec(
         build=build,
@@ -112,13 +112,15 @@ def build_ax(
     config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
 ) -> TextClassification:
     """Build MNLI with the diagnostic data set AX as the only predicted split."""
-    return replace(build_glue_task("mnli", config, tokenizer, max_length), predicted_splits=("diagnostic",))
+    return replace(build_glue_task("mnli", config, tokenizer, pretrained, max_length), predicted_splits=("diagnostic",))
 
 
 AX = replace(build_glue_spec("mnli"), build=build_ax)
 
 
-def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max_length: int) -> TextClassification:
+def build_glue_task(
+    name: str, config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
+) -> TextClassification:
     """Build a task of `GLUE` for a fine-tuning run, with examples of at most `max_length` tokens.
 
     Raises:
@@ -137,7 +139,8 @@ def build_glue_task(name: str, config: FinetuneConfig, tokenizer: Tokenizer, max
             f"{config.data}: no MNLI/dev_mismatched.tsv here, so MNLI is scored on the matched dev file alone",
             extra={"code": "no-mismatched-dev"},
         )
-    return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=swap)
+    pooling = choose_pooling(config.pooling, pretrained.config)
+    return replace(task, max_length=max_length, dropout=config.dropout, pooling=pooling, swap_pairs=swap)
 
 
 def list_data_folders(name: str, data: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The head of text classification: one linear layer on the hidden state of [CLS] (section 3.1 and the original code).
+"""The head of text classification: one linear layer on the pooled hidden states (section 3.1 and the original code: [CLS]).
 
 Shapes: B examples, L tokens, H hidden size, C classes or labels (1 for a number), Q = 1 or L.
 """
@@ -10,43 +10,59 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from electra.data.batch import Batch
 from electra.finetuning.batching import LabeledBatch
+from electra.finetuning.classification.pooling import POOLINGS
 
 LabelKind = Literal["classification", "multilabel", "regression"]
 
 
 class TextClassificationHead(nn.Module):
-    """Dropout and a linear layer on [CLS], whose outputs are a logit for each class or label, or one number.
+    """Pooling (a key of `POOLINGS`), dropout and a linear layer: a logit for each class or label, or one number.
 
     The layer predicts a number y as (y - shift) / scale, because Adam's steps are too small to reach numbers of any size.
+    Regression saves both beside the weights.
     """
 
-    only_cls = True
+    shift: Tensor
+    scale: Tensor
 
     def __init__(
-        self, kind: LabelKind, hidden_size: int, outputs: int, dropout: float, shift: float = 0.0, scale: float = 1.0
+        self,
+        kind: LabelKind,
+        hidden_size: int,
+        outputs: int,
+        dropout: float,
+        shift: float = 0.0,
+        scale: float = 1.0,
+        pooling: str = "cls",
     ) -> None:
         super().__init__()
         self.kind = kind
-        self.shift = shift
-        self.scale = scale
+        self.pooling = POOLINGS[pooling](hidden_size)
+        self.only_cls = self.pooling.only_cls
+        if kind == "regression":
+            self.register_buffer("shift", torch.tensor(shift))
+            self.register_buffer("scale", torch.tensor(scale))
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden_size, outputs)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, hidden: Float[Tensor, "B Q H"]) -> Float[Tensor, "B C"]:
+    def forward(self, hidden: Float[Tensor, "B Q H"], inputs: Batch) -> Float[Tensor, "B C"]:
         """Compute logits of classes or labels, or the scaled number."""
-        return self.output(self.dropout(hidden[:, 0]))
+        return self.output(self.dropout(self.pooling(hidden, inputs)))
 
     def fold_scale(self) -> tuple[Float[Tensor, "C H"], Float[Tensor, " C"]]:
         """Return weight and bias of a linear layer with the outputs of `predict`: scale and shift are folded in."""
-        weight, bias = self.output.weight.detach().cpu(), self.output.bias.detach().cpu()
-        return (weight * self.scale, bias * self.scale + self.shift) if self.kind == "regression" else (weight, bias)
+        weight, bias = self.output.weight.detach(), self.output.bias.detach()
+        if self.kind == "regression":
+            weight, bias = weight * self.scale, bias * self.scale + self.shift
+        return weight.cpu(), bias.cpu()
 
     def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """Compute cross-entropy, binary cross-entropy summed over labels, or the squared error of the scaled number."""
-        logits, target = self(hidden), batch.targets["label"]
+        logits, target = self(hidden, batch.inputs), batch.targets["label"]
         if self.kind == "classification":
             return F.cross_entropy(logits, target, reduction="none")
         if self.kind == "multilabel":
@@ -55,7 +71,7 @@ class TextClassificationHead(nn.Module):
 
     def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """Compute `logits` [B, C]: logits, or the number in its original scale."""
-        logits = self(hidden)
+        logits = self(hidden, batch.inputs)
         return {"logits": logits * self.scale + self.shift if self.kind == "regression" else logits}
 
 

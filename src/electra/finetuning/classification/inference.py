@@ -10,6 +10,7 @@ from pydantic import Field
 from scipy.special import expit, softmax
 from torch import nn
 
+from electra.config.checks import check_choice
 from electra.errors import DataError
 from electra.external import check_unicode
 from electra.finetuning.batching import EncodedExamples, encode_with_progress
@@ -19,6 +20,7 @@ from electra.finetuning.classification.heads import (
     TextClassificationHead,
     convert_to_hugging_face,
 )
+from electra.finetuning.classification.pooling import POOLINGS
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.readers.inputs import (
     build_type_error,
@@ -43,7 +45,7 @@ PROBLEM_TYPES: dict[LabelKind, str] = {
     "regression": "regression",
 }
 """Kind of labels -> `problem_type` in Hugging Face's config.json."""
-EXPORT_HINT = "there are more labels than half of the hidden size"
+EXPORT_HINT = "it pools other tokens than [CLS] (--pooling), or there are more labels than half of the hidden size"
 COLUMN_HINT = " (see --text and --text-pair)"
 
 
@@ -71,13 +73,18 @@ class SavedClassification:
     """Whether the model reads pairs; if None (unknown), all inputs must be like the first one."""
     columns: Annotated[list[str], Field(min_length=1, max_length=2)] | None = None
     """Columns of the texts in the table of fine-tuning."""
+    pooling: str = "cls"
+    """A key of `pooling.POOLINGS`."""
+
+    def __post_init__(self) -> None:
+        check_choice("pooling", self.pooling, POOLINGS)
 
     def build_head(self, encoder: EncoderConfig, kind: str) -> nn.Module:
         """See `task.SavedTask`."""
         outputs = 1 if self.kind == "regression" else len(self.labels)
         if kind == HEAD_KIND:
             return HuggingFaceClassificationHead(encoder.hidden_size, outputs)
-        return TextClassificationHead(self.kind, encoder.hidden_size, outputs, 0.0)
+        return TextClassificationHead(self.kind, encoder.hidden_size, outputs, 0.0, pooling=self.pooling)
 
     def read_file(self, file: str, options: PredictOptions) -> Iterator[Text]:
         """Yield lines (a tab separates the texts of a pair; a blank line is an empty text) or rows of a table."""
@@ -118,9 +125,13 @@ class SavedClassification:
 
 
 def export_head(head: nn.Module, settings: Mapping[str, Any]) -> HuggingFaceHead | None:
-    """Convert the head to the two layers of Hugging Face; None if it has too many outputs (see `convert_to_hugging_face`)."""
+    """Convert the head to the two layers of Hugging Face, which read [CLS].
+
+    Returns:
+        The head; None if it reads other tokens, or has too many outputs (see `convert_to_hugging_face`).
+    """
     assert isinstance(head, TextClassificationHead)
-    weights = convert_to_hugging_face(*head.fold_scale())
+    weights = convert_to_hugging_face(*head.fold_scale()) if head.only_cls else None
     if weights is None:
         return None
     labels = list(settings["labels"]) or ["value"]

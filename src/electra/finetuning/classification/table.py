@@ -22,6 +22,7 @@ from electra.finetuning.classification.labels import LabelSpec, encode_label, pa
 from electra.finetuning.classification.task import LabeledTexts, TextClassification
 from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.readers.tables import Table, read_table
+from electra.finetuning.recipe import choose_pooling
 from electra.finetuning.splits import get_split_files
 from electra.finetuning.task import TaskSpec
 from electra.model.checkpoints import Pretrained
@@ -149,12 +150,23 @@ def build_table_task(
         split_seed=config.split_seed,
         skip_bad_rows=config.skip_bad_rows,
     )
-    return replace(task, max_length=max_length, dropout=config.dropout, swap_pairs=bool(config.swap_pairs))
+    return replace(
+        task,
+        max_length=max_length,
+        dropout=config.dropout,
+        pooling=choose_pooling(config.pooling, pretrained.config),
+        swap_pairs=bool(config.swap_pairs),
+    )
 
 
+OPTIONS = frozenset(
+    {"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}
+)
 TABLE = TaskSpec(
     build=build_table_task,
-    options=frozenset({"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "swap_pairs"}),
+    options=frozenset(
+        {"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}
+    ),
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
     score_baselines=score_baselines,

@@ -64,6 +64,8 @@ class TextClassification:
     """See `task.Task`."""
     swap_pairs: bool = False
     """Train on every pair in both orders (Appendix B), for tasks in which the order has no meaning."""
+    pooling: str = "cls"
+    """A key of `pooling.POOLINGS`."""
     shift: float = 0.0
     scale: float = 1.0
     """Regression: the head predicts a number y as (y - shift) / scale."""
@@ -76,7 +78,9 @@ class TextClassification:
     def build_head(self, encoder: EncoderConfig) -> nn.Module:
         """See `task.Task`."""
         outputs = len(self.labels) or 1
-        return TextClassificationHead(self.kind, encoder.hidden_size, outputs, self.dropout, self.shift, self.scale)
+        return TextClassificationHead(
+            self.kind, encoder.hidden_size, outputs, self.dropout, self.shift, self.scale, self.pooling
+        )
 
     def encode(self, split: str) -> EncodedExamples:
         """See `task.Task`; logs a warning if texts are truncated at `max_length` tokens.
@@ -134,7 +138,8 @@ class TextClassification:
     def get_settings(self) -> Mapping[str, Any]:
         """See `task.Task`."""
         pairs, columns = self.read("train").second is not None, list(self.columns) or None
-        return asdict(SavedClassification(self.name, self.kind, list(self.labels), self.max_length, pairs, columns))
+        labels = list(self.labels)
+        return asdict(SavedClassification(self.name, self.kind, labels, self.max_length, pairs, columns, self.pooling))
 
 
 def parse_number(label: str) -> float:

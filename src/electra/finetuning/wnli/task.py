@@ -20,11 +20,9 @@ from torch import Tensor, nn
 
 from electra.errors import DataError, UsageError
 from electra.finetuning.batching import IGNORED, EncodedExamples, LabeledBatch
-from electra.finetuning.classification.glue import build_glue_task, list_data_folders
 from electra.finetuning.classification.task import LabeledTexts
-from electra.finetuning.config import FinetuneConfig
 from electra.finetuning.recipe import TEXTS
-from electra.finetuning.task import HuggingFaceHead, Outputs, Prediction, TaskSpec
+from electra.finetuning.task import Outputs, Prediction
 from electra.finetuning.wnli.schemas import Schema, find_candidates, find_schema
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
@@ -142,7 +140,7 @@ class WnliCandidates:
     ) -> None:
         self.predicted_splits = tuple(split for split in splits if split == "test")
         self._splits = splits
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._head_weights = head_weights
         self._max_length = max_length
         self._get_schemas = cache(self._find_schemas)
@@ -182,15 +180,15 @@ class WnliCandidates:
         Raises:
             DataError: the split is missing or has no labels.
         """
-        check_labeled(self._get_pairs(split), split)
-        predictions, pairs = self.format_predictions(split, outputs), self._get_pairs(split)
+        check_labeled(self.get_pairs(split), split)
+        predictions, pairs = self.format_predictions(split, outputs), self.get_pairs(split)
         correct = sum(prediction["label"] == pair.label for prediction, pair in zip(predictions, pairs, strict=True))
         found = sum(prediction["antecedent"] is not None for prediction in predictions)
         return {"accuracy": 100 * correct / len(pairs), "pronoun_found": 100 * found / len(pairs)}
 
     def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
         """Format the label of every pair with the scores that it follows from; see `label_pair`."""
-        scores: list[list[float]] = [[] for _ in self._get_pairs(split)]
+        scores: list[list[float]] = [[] for _ in self.get_pairs(split)]
         for substitution, output in zip(self._get_substitutions(split), outputs, strict=True):
             positions = substitution.positions
             scores[substitution.pair].append(-float(output["replaced"][positions.start : positions.stop].mean()))
@@ -209,7 +207,8 @@ class WnliCandidates:
         """See `task.Task`."""
         return {"task": self.name, "max_length": self._max_length}
 
-    def _get_pairs(self, split: str) -> Sequence[Pair]:
+    def get_pairs(self, split: str) -> Sequence[Pair]:
+        """Return the pairs of a split."""
         if split not in self._splits:
             raise DataError(
                 "missing-split", f"{self.name}: there is no {split} split; it has {', '.join(self._splits) or 'none'}"
@@ -217,11 +216,11 @@ class WnliCandidates:
         return self._splits[split]
 
     def _find_schemas(self, split: str) -> list[Schema | None]:
-        return [find_schema(pair.premise, pair.hypothesis) for pair in self._get_pairs(split)]
+        return [find_schema(pair.premise, pair.hypothesis) for pair in self.get_pairs(split)]
 
     def _build_substitutions(self, split: str) -> list[Substitution]:
         substitutions = []
-        for number, (pair, schema) in enumerate(zip(self._get_pairs(split), self._get_schemas(split), strict=True)):
+        for number, (pair, schema) in enumerate(zip(self.get_pairs(split), self._get_schemas(split), strict=True)):
             if schema is None:
                 continue
             target = None if pair.label is None else ORIGINAL if pair.label else REPLACED
@@ -238,8 +237,8 @@ class WnliCandidates:
 
     def _substitute(self, number: int, schema: Schema, phrase: str, target: int | None) -> Substitution:
         pieces = [schema.premise[: schema.start], schema.format_replacement(phrase), schema.premise[schema.end :]]
-        before, middle, after = self._tokenizer.encode_lines(pieces)
-        ids = [self._tokenizer.cls_id, *before, *middle, *after, self._tokenizer.sep_id]
+        before, middle, after = self.tokenizer.encode_lines(pieces)
+        ids = [self.tokenizer.cls_id, *before, *middle, *after, self.tokenizer.sep_id]
         return Substitution(number, ids, range(1 + len(before), 1 + len(before) + len(middle)), target)
 
 
@@ -272,26 +271,3 @@ def check_labeled(pairs: Sequence[Pair], split: str) -> None:
     for pair in pairs:
         if pair.label is None:
             raise DataError("missing-label", f"{pair.place}: a pair of {split} without a label")
-
-
-def build_wnli_candidates(
-    config: FinetuneConfig, tokenizer: Tokenizer, pretrained: Pretrained, max_length: int
-) -> WnliCandidates:
-    """Build the task over GLUE's WNLI, with the head of the pre-trained discriminator."""
-    texts = build_glue_task("wnli", config, tokenizer, max_length)
-    splits = {
-        split: read_pairs(texts.read(split), split)
-        for split in ("train", *texts.scored_splits, *texts.predicted_splits)
-    }
-    weights = None if config.from_scratch else load_pretrained_head(pretrained)
-    return WnliCandidates(splits, tokenizer, weights, max_length)
-
-
-WNLI_CANDIDATES = TaskSpec(
-    build=build_wnli_candidates,
-    options=frozenset({"data", "skip_bad_rows"}),
-    reads_hub=True,
-    list_data_folders=lambda data: list_data_folders("wnli", data),
-    head="replaced-token",
-    export=lambda head, settings: HuggingFaceHead("replaced-token", head.state_dict()),
-)
