@@ -46,7 +46,7 @@ class Command:
 
 
 PRESET = {"preset": {"choices": lookup("electra.presets.PRESETS"), "optional": False}}
-METHODS = {"methods": {"choices": lookup("electra.pretraining.evaluation.sentence_scores.METHODS")}}
+METHODS = {"methods": {"choices": lookup("electra.pretraining.evaluation.network_scorer.METHODS")}}
 COMMANDS = {
     "pretrain": Command(
         "Pre-train an encoder, from text to a scored Hugging Face checkpoint.",

@@ -9,7 +9,7 @@ from electra.commands.scores import Device, open_scorer
 from electra.config.checks import check_local
 from electra.errors import UsageError
 from electra.external import check_output_path
-from electra.storage import PathLike, check_writable
+from electra.storage import PathLike, check_writable, restrict_permissions
 
 
 def evaluate(run: PathLike, *, data: PathLike | None = None) -> dict[str, float]:
@@ -76,17 +76,21 @@ def minimal_pairs(
     out: PathLike | None = None,
     device: Device = "auto",
     threads: int | None = None,
+    private: bool = False,
 ) -> dict[str, Any]:
     """Compute how often each method of `electra score` gives the better sentence of a minimal pair the higher score.
 
     Args:
-        model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face directory of either network.
+        model: Finished run, a folder with discriminator/ and generator/, a Hugging Face directory of either network, or of
+            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers.
         files: Files of minimal pairs: JSON lines as in BLiMP, with sentence_good, sentence_bad and UID.
         methods: discriminator, masked-lm, both; by default all that the model has.
         mask_fraction: For both: share of masked tokens in pre-training; by default that of the run's configuration.
         out: Directory for minimal_pairs.csv and minimal_pairs.png.
         device: auto uses a GPU if there is one.
         threads: CPU threads; by default PyTorch's choice.
+        private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
+            changed during the call.
 
     Returns:
         `pairs`, `paradigms`, `groups` and `methods`: for each method the accuracies in percent, `overall` (the mean over
@@ -95,7 +99,9 @@ def minimal_pairs(
     Raises:
         DataError: a file cannot be read or has no minimal pairs.
         ModelError: `model` is no pre-trained model.
-        UsageError: no file is given, the model has no network for a method, or a sentence is too long for it.
+        TokenizerError: the tokenizer of `model` is missing, damaged or does not match it.
+        UsageError: no file is given, the model has no network for a method, a sentence is too long for it, or transformers
+            is needed and not installed.
         StorageError: `out` cannot be written.
     """
     from electra.pretraining.evaluation.minimal_pairs import (
@@ -118,5 +124,6 @@ def minimal_pairs(
     with open_scorer(Path(model), selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
         results = evaluate_minimal_pairs(scorer, pairs, names, runtime, progress)
     if directory is not None:
-        write_minimal_pairs(results, directory)
+        with restrict_permissions(private):
+            write_minimal_pairs(results, directory)
     return results
