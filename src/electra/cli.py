@@ -53,6 +53,7 @@ COMMANDS = {
         "electra.pretraining.config.PretrainConfig",
         changes=PRESET,
     ),
+    "advise": Command("Recommend a pre-training run for a text and a number of hours on this machine.", is_result=True),
     "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
     "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),

@@ -22,6 +22,7 @@ LARGE = {"1e7", "1e300", "9" * 20, "inf"}
 COMMAND_LINES = (
     "pretrain BASE/text/a.txt --out out RUN",
     "pretrain --data BASE/data --out out RUN",
+    "advise BASE/text/a.txt --hours 0.001 --write recipe.yaml --threads 1",
     "tokenizer BASE/text/a.txt --out out --vocab-size 100",
     "prepare BASE/text/a.txt --tokenizer BASE/tokenizer --out out --seq-len 24 --workers 1",
     "evaluate BASE/run",
