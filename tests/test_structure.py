@@ -36,7 +36,7 @@ SUBPACKAGES = {
     "model": [{"cpu"}],
     "pretraining": [{"objectives"}, {"evaluation"}, {"reporting"}],
     "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli"}, {"benchmark"}],
-    "studies": [{"paper", "probing"}, {"catalog"}, {"reporting"}],
+    "studies": [{"paper", "probing"}, {"catalog"}, {"advice", "reporting"}],
 }
 """The same inside a package, for its own sub-packages."""
 

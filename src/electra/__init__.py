@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from electra.commands import (
+        advise,
         evaluate,
         evaluate_mlm,
         fill_mask,
@@ -35,6 +36,7 @@ __all__ = [
     "Callback",
     "ElectraError",
     "__version__",
+    "advise",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",

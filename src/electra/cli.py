@@ -46,13 +46,14 @@ class Command:
 
 
 PRESET = {"preset": {"choices": lookup("electra.presets.PRESETS"), "optional": False}}
-METHODS = {"methods": {"choices": lookup("electra.pretraining.evaluation.sentence_scores.METHODS")}}
+METHODS = {"methods": {"choices": lookup("electra.pretraining.evaluation.network_scorer.METHODS")}}
 COMMANDS = {
     "pretrain": Command(
         "Pre-train an encoder, from text to a scored Hugging Face checkpoint.",
         "electra.pretraining.config.PretrainConfig",
         changes=PRESET,
     ),
+    "advise": Command("Recommend a pre-training run for a text and a number of hours on this machine.", is_result=True),
     "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
     "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),

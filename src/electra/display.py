@@ -134,6 +134,24 @@ def write_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
         output.flush()
 
 
+def show_advise(record: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Show the sizes, the recommended run, the reasons and the next command."""
+    from electra.studies.advice.report import format_record
+
+    sizes, run, sentences = format_record(record)
+    show_rows(sizes)
+    console.print()
+    for label, value in run:
+        console.print(f"{label:<16}  {value}", markup=False)
+    console.print()
+    for sentence in sentences:
+        console.print(f"- {sentence}", markup=False)
+    for warning in record["warnings"]:
+        console.print(f"! {warning}", markup=False)
+    if (path := options.get("write")) is not None:
+        console.print(f"written to {path}: electra pretrain TEXT --config {path} --out RUN", markup=False)
+
+
 def show_flops(counts: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show FLOPs and parameters by network and part."""
     from electra.studies.paper.run_costs import format_counts

@@ -41,26 +41,28 @@ def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
             )
 
 
-def check_output_path(out: str | os.PathLike[str]) -> Path:
+def check_output_path(out: str | os.PathLike[str], option: str = "--out") -> Path:
     """Return the path of an output.
 
     Raises:
         UsageError: it is blank, for example from an unset shell variable; an empty path would be the current folder.
     """
     if not os.fspath(out).strip():
-        raise UsageError("empty-option", "--out is empty; name a directory or file, or . for the current folder")
+        raise UsageError("empty-option", f"{option} is empty; name a directory or file, or . for the current folder")
     return Path(out)
 
 
-def check_output_file(out: str | os.PathLike[str]) -> Path:
+def check_output_file(out: str | os.PathLike[str], option: str = "--out") -> Path:
     """Return the path of an output file, which may replace an existing file.
 
     Raises:
         UsageError: it is blank, or exists and is not a regular file: a folder, or a device such as /dev/null.
     """
-    path = check_output_path(out)
+    path = check_output_path(out, option)
     if path.exists() and not path.is_file():
-        raise UsageError("not-regular-file", f"--out {path}: not a regular file; name a file to write, or omit --out")
+        raise UsageError(
+            "not-regular-file", f"{option} {path}: not a regular file; name a file to write, or omit {option}"
+        )
     return path
 
 

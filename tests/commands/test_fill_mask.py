@@ -331,7 +331,7 @@ def test_models_that_cannot_fill_masks_are_rejected(
         (["the [MASK] .", "--candidates", "0"], "out-of-range", ["--candidates is 0", "1"]),
         (["the [MASK] .", "--top", "0"], "out-of-range", ["--top is 0", "1"]),
         (["the [MASK] .", "--top", "6", "--candidates", "5"], "out-of-range", ["--top 6", "--candidates 5"]),
-        (["the [MASK] .", "--mask-fraction", "0.7"], "out-of-range", ["masking.fraction", "0.7", "0.5"]),
+        (["the [MASK] .", "--mask-fraction", "0.7"], "out-of-range", ["--mask-fraction", "0.7", "0.5"]),
         (["-"], "no-text", ["[MASK]"]),
         ([], "missing-option", ["TEXT", "electra fill-mask --help"]),
     ],

@@ -4,7 +4,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
             {"model": model, "data": glue, "tasks": ["sst2", "rte"], "epochs": 1.0, "seeds": 1},
         ),
         "score": ([mask, "--model", str(run)], {"text": mask, "model": run}),
+        "advise": ([text, "--hours", "0.01"], {"text": text, "hours": 0.01}),
         "flops": (["--preset", "tiny", "--steps", "1e3"], {"preset": "tiny", "steps": 1000}),
         "paper-table": (["8"], {"number": 8}),
         "study": (
@@ -78,10 +79,19 @@ def write_pairs(folder: Path) -> list[Path]:
     return paths
 
 
-WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "score", "flops", "paper-table")
+WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "score", "advise", "flops", "paper-table")
+
+
+@pytest.fixture
+def _constant_times() -> Iterator[None]:
+    """Let every measured update take the same time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("electra.studies.compute.measure_step_seconds", lambda config, runtime: 0.01)
+        yield
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_constant_times")
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_command_line_and_python_give_the_same_results(
     name: str,

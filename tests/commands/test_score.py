@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTrainin
 import electra
 from electra import cli, console
 from electra.errors import DataError, ModelError, UsageError
-from electra.pretraining.evaluation import sentence_batches
+from electra.pretraining.evaluation import network_scorer, sentence_batches
 from electra.pretraining.evaluation.minimal_pairs import (
     build_rows,
     evaluate_by_frequencies,
@@ -106,6 +107,41 @@ def test_a_mask_fraction_changes_the_formula(finished: Path) -> None:
     (equal,) = electra.score("mice", model=finished, methods=["both"], mask_fraction=0.25)
     (other,) = electra.score("mice", model=finished, methods=["both"], mask_fraction=0.15)
     assert default == equal != other
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.51, -1.0])
+def test_a_mask_fraction_out_of_range_is_refused(finished: Path, fraction: float) -> None:
+    for call in (electra.score, electra.fill_mask):
+        with raises(UsageError, "out-of-range", "--mask-fraction"):
+            call("[MASK]", model=finished, mask_fraction=fraction)
+
+
+def test_a_mask_fraction_that_no_method_uses_is_refused(finished: Path, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl")
+    for methods in ("masked-lm", ["discriminator", "masked-lm"]):
+        with raises(UsageError, "meaningless-option", "--mask-fraction", "both", "masked-lm"):
+            electra.score("mice", model=finished, methods=methods, mask_fraction=0.25)
+        with raises(UsageError, "meaningless-option", "--mask-fraction", "both", "masked-lm"):
+            electra.minimal_pairs(finished, tmp_path / "pairs.jsonl", methods=methods, mask_fraction=0.25)
+
+
+def test_methods_share_the_forward_passes_of_their_networks(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """masked-lm and both mask each token once, not twice; a method alone runs only its own networks."""
+    calls: list[str] = []
+    for name in ("compute_masked_logits", "compute_replaced_logits"):
+        compute = getattr(network_scorer, name)
+
+        def record(*arguments: Any, name: str = name, compute: Callable[..., Any] = compute) -> Any:
+            calls.append(name)
+            return compute(*arguments)
+
+        monkeypatch.setattr(network_scorer, name, record)
+    electra.score(SENTENCES[0], model=finished)
+    assert calls == ["compute_replaced_logits", "compute_masked_logits"]
+    calls.clear()
+    electra.score(SENTENCES[0], model=finished, methods="masked-lm")
+    electra.score(SENTENCES[0], model=finished, methods="discriminator")
+    assert calls == ["compute_masked_logits", "compute_replaced_logits"]
 
 
 def test_inputs_are_arguments_lines_records_and_pairs(
@@ -229,6 +265,17 @@ def test_accuracies_equal_those_of_transformers(finished: Path, tmp_path: Path) 
     assert (tmp_path / "out/minimal_pairs.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_private_results_are_for_the_owner_only(finished: Path, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl")
+    words = ["minimal-pairs", finished, tmp_path / "pairs.jsonl", "--methods", "discriminator"]
+    for name, options, modes in (("own", ["--private"], {0o700, 0o600}), ("open", [], {0o755, 0o644})):
+        before = os.umask(0o022)
+        cli.main([*map(str, words), "--out", str(tmp_path / name), *options])
+        assert os.umask(before) == 0o022, "the umask is restored"
+        written = [tmp_path / name, *(tmp_path / name).iterdir()]
+        assert {path.stat().st_mode & 0o777 for path in written} == modes
+
+
 def test_token_frequencies_prefer_the_sentence_of_frequent_tokens(tmp_path: Path) -> None:
     tokenizer = Tokenizer((*SPECIAL_TOKENS, "cat", "owl", "sees"), Normalization())
     unigrams = np.array([0] * len(SPECIAL_TOKENS) + [8, 1, 5])
@@ -273,6 +320,9 @@ def test_impossible_minimal_pairs_are_refused(finished: Path, tmp_path: Path) ->
     (tmp_path / "long.jsonl").write_text(json.dumps({"sentence_good": "a", "sentence_bad": "the " * 40}))
     with raises(UsageError, "longer-than-model", f"{tmp_path / 'long.jsonl'}:1: "):
         electra.minimal_pairs(finished, tmp_path / "long.jsonl")
+    (tmp_path / "blank.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "\\u200b"}')  # no token is left of it
+    with raises(UsageError, "no-tokens", f"{tmp_path / 'blank.jsonl'}:1: "):
+        electra.minimal_pairs(finished, tmp_path / "blank.jsonl")
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}')

@@ -69,6 +69,10 @@ def make_tables(base: Path) -> None:
     toy_tasks.write_jsonl(
         base / "questions.jsonl", [{"id": "a", "question": "likes very", "context": "the cat likes milk ."}] * 3
     )
+    toy_tasks.write_jsonl(
+        base / "pairs.jsonl",
+        [{"sentence_good": "the cat is good .", "sentence_bad": "the good is cat .", "UID": "order"}],
+    )
     (base / "lines.txt").write_text("the cat is good .\nthe dog\n")
     toy_tasks.write_glue(base / "glue", 16)
 

@@ -1,5 +1,6 @@
 """The commands as Python functions, with the names and defaults of the command line. They write to the log, not to stdout."""
 
+from electra.commands.advice import advise
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
@@ -8,6 +9,7 @@ from electra.commands.scores import score
 from electra.commands.studies import flops, paper_table, study
 
 __all__ = [
+    "advise",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",

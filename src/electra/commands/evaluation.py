@@ -9,7 +9,7 @@ from electra.commands.scores import Device, open_scorer
 from electra.config.checks import check_choice, check_local
 from electra.errors import UsageError
 from electra.external import check_output_path
-from electra.storage import PathLike, check_writable
+from electra.storage import PathLike, check_writable, restrict_permissions
 
 
 def evaluate(
@@ -86,11 +86,13 @@ def minimal_pairs(
     out: PathLike | None = None,
     device: Device = "auto",
     threads: int | None = None,
+    private: bool = False,
 ) -> dict[str, Any]:
     """Compute how often each method of `electra score` gives the better sentence of a minimal pair the higher score.
 
     Args:
-        model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face directory of either network.
+        model: Finished run, a folder with discriminator/ and generator/, a Hugging Face directory of either network, or of
+            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers.
         files: Files of minimal pairs: JSON lines as in BLiMP, with sentence_good, sentence_bad and UID.
         methods: discriminator, masked-lm, both; by default all that the model has.
         at: end: the finished model; all: each network that a run exported on its way, as a learning curve.
@@ -98,6 +100,8 @@ def minimal_pairs(
         out: Directory for minimal_pairs.csv and minimal_pairs.png; with all for learning_curve.csv alone.
         device: auto uses a GPU if there is one.
         threads: CPU threads; by default PyTorch's choice.
+        private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
+            changed during the call.
 
     Returns:
         `pairs`, `paradigms`, `groups` and `methods`: for each method the accuracies in percent, `overall` (the mean over
@@ -108,7 +112,9 @@ def minimal_pairs(
         RunError: with all, `model` is not a run with exports.
         DataError: a file cannot be read or has no minimal pairs.
         ModelError: `model` is no pre-trained model.
-        UsageError: no file is given, the model has no network for a method, or a sentence is too long for it.
+        TokenizerError: the tokenizer of `model` is missing, damaged or does not match it.
+        UsageError: no file is given, the model has no network for a method, a sentence is too long for it, or transformers
+            is needed and not installed.
         StorageError: `out` cannot be written.
     """
     from electra.pretraining.evaluation.minimal_pairs import (
@@ -138,8 +144,10 @@ def minimal_pairs(
             rows.append(read_amounts(path) | {name: each["overall"] for name, each in results["methods"].items()})
     if at == "all":
         results["exports"] = rows
-        if directory is not None:
-            write_csv(rows, directory / "learning_curve.csv")
-    elif directory is not None:
-        write_minimal_pairs(results, directory)
+    if directory is not None:
+        with restrict_permissions(private):
+            if at == "all":
+                write_csv(rows, directory / "learning_curve.csv")
+            else:
+                write_minimal_pairs(results, directory)
     return results

@@ -39,7 +39,8 @@ def score(
 
     Args:
         text: Sentences, or two with a tab between to compare; "-" is the standard input, one per line.
-        model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face directory of either network.
+        model: Finished run, a folder with discriminator/ and generator/, a Hugging Face directory of either network, or of
+            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers.
         input: File of sentences: .txt with one per line (a tab between two), or .jsonl.
         text_field: Field of .jsonl records that holds the sentence.
         pair_field: Field of .jsonl records that holds a second sentence, to compare with the first.
@@ -56,7 +57,9 @@ def score(
     Raises:
         DataError: `input` cannot be read, has no sentences, or a line is neither a sentence nor two.
         ModelError: `model` is no pre-trained model.
-        UsageError: no sentence is given, one is empty or too long for the model, or the model has no network for a method.
+        TokenizerError: the tokenizer of `model` is missing, damaged or does not match it.
+        UsageError: no sentence is given, one is empty or too long for the model, the model has no network for a method, or
+            transformers is needed and not installed.
     """
     from electra.pretraining.evaluation.sentence_scores import score_sentences
 
@@ -96,7 +99,7 @@ def open_scorer(
 
     with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
         scorer = load_scorer(model, mask_fraction)
-        selected = check_methods(scorer, methods, str(model))
+        selected = check_methods(scorer, methods, mask_fraction, str(model))
         with reading_progress("scoring", 100) as progress:
             yield scorer, selected, runtime, progress
 

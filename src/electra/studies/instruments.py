@@ -16,7 +16,7 @@ from electra.pretraining.evaluation.minimal_pairs import (
     evaluate_minimal_pairs,
     read_minimal_pairs,
 )
-from electra.pretraining.evaluation.sentence_scores import load_scorer
+from electra.pretraining.evaluation.network_scorer import load_network_scorer
 from electra.runtime.setup import RuntimeConfig, start_runtime
 from electra.studies.probing.sentence_vectors import compute_similarity_scores
 from electra.studies.probing.tags import probe_tags
@@ -65,7 +65,7 @@ def measure_minimal_pairs(run: Path, config: PretrainConfig, evaluation: EvalCon
     pairs = read_minimal_pairs([Path(file) for file in evaluation.minimal_pairs])
     runtime_config = RuntimeConfig(config.runtime.device, "float32", config.runtime.threads)
     with start_runtime(runtime_config) as runtime:
-        scorer = load_scorer(run)
+        scorer = load_network_scorer(run)
         methods = evaluate_minimal_pairs(scorer, pairs, scorer.methods, runtime)["methods"]
     return {
         "methods": {name: {"overall": each["overall"], **each["phenomenon"]} for name, each in methods.items()},

@@ -48,15 +48,23 @@ def train_tokenizer(
     # The trainer first allocates about 500 bytes per token, and aborts the process if it cannot.
     check_number("--vocab-size", vocab_size, at_least=MIN_VOCAB_SIZE, at_most=MAX_VOCAB_SIZE)
     sample = sample_corpus(corpus, on_progress=on_progress)
+    return train_on_sample(sample, vocab_size, cased, keep_accents, ", ".join(corpus.sources))
+
+
+def train_on_sample(sample: Sequence[bytes], vocab_size: int, cased: bool, keep_accents: bool, name: str) -> Tokenizer:
+    """Train a vocabulary on pieces of text, of which each has several lines; `name` is that of the text, for messages.
+
+    Raises:
+        TextError: there is no text.
+    """
     if not sample:
-        raise TextError("no-text", f"no text to train a tokenizer on in {', '.join(corpus.sources)}")
+        raise TextError("no-text", f"no text to train a tokenizer on in {name}")
     normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
     starts, continuations = build_alphabet(sample, normalization, limit=vocab_size // 3)
     if not starts:
         raise TextError(
             "only-control-characters",
-            f"no text to train a tokenizer on in {', '.join(corpus.sources)}: only control characters, "
-            "which BERT's tokenizers remove",
+            f"no text to train a tokenizer on in {name}: only control characters, which BERT's tokenizers remove",
         )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalization.build_normalizer()

@@ -5,17 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from electra.config.checks import check_number
 from electra.errors import ModelError, RunError, UsageError
+from electra.model.architecture import ARCHITECTURES
 from electra.model.checkpoints import find_pretraining_heads, load_pretrained
-from electra.model.hf_config import load_config
+from electra.model.hf_config import CONFIG_BYTES, HuggingFaceConfig, load_config
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import compute_unmasked_per_masked
-from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.progress import resolve_at
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, has_generator_network
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
+from electra.schema import read_json
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -114,6 +116,19 @@ def reads_masks(config: PretrainConfig) -> bool:
     return CORRUPTIONS[OBJECTIVES[config.objective].corruption].writes_masks or config.token_prediction.masked > 0
 
 
+def is_foreign(model: Path) -> bool:
+    """Whether a directory has a network of an architecture of which this package reads no pre-training head.
+
+    Raises:
+        ModelError: a broken config.json.
+    """
+    file = find_main_directory(model) / "config.json"
+    if not file.exists():
+        return False
+    model_type = read_json(file, HuggingFaceConfig, ModelError, CONFIG_BYTES).get("model_type")
+    return model_type not in {None, *(each.model_type for each in ARCHITECTURES.values())}
+
+
 def load_generator(found: PretrainedNetworks, tokenizer: Tokenizer) -> MaskedLM | None:
     """Load the generator of an ELECTRA; None without one. Raises a `ModelError` if its tokenizer is another."""
     directory = find_generator_directory(found.model)
@@ -139,22 +154,23 @@ def load_network(directory: Path, kind: type[Network], head: str, tokenizer: Tok
 def resolve_sampling(found: PretrainedNetworks, mask_fraction: float | None) -> tuple[float, float]:
     """Return the paper's a and the sampling temperature of the generator, as at the end of pre-training."""
     config, model = found.config, found.model
+    check_number("--mask-fraction", mask_fraction, above=0, at_most=0.5)  # as in pre-training
     if config is not None:
-        masking = resolve_at(config.masking, 1.0) if mask_fraction is None else MaskingConfig(mask_fraction)
+        fraction = resolve_at(config.masking, 1.0).fraction if mask_fraction is None else mask_fraction
         masked_only = OBJECTIVES[config.objective].scored == "masked"
         if options := find_violated_assumptions(config):
             log.warning(
                 f"{model}: trained with {' and '.join(options)}, for which the formula of Appendix G is an approximation",
                 extra={"code": "inexact-formula"},
             )
-        return compute_unmasked_per_masked(masking.fraction, masked_only), resolve_at(config.generator, 1.0).temperature
+        return compute_unmasked_per_masked(fraction, masked_only), resolve_at(config.generator, 1.0).temperature
     if mask_fraction is None:
         raise UsageError(
             "missing-option",
             f"{model}: has no {RunDirectory(model).config.name} with the share of tokens masked in "
             "pre-training; give --mask-fraction (in the paper 0.15, for Large 0.25)",
         )
-    return compute_unmasked_per_masked(MaskingConfig(mask_fraction).fraction, masked_only=False), 1.0
+    return compute_unmasked_per_masked(mask_fraction, masked_only=False), 1.0
 
 
 def find_violated_assumptions(config: PretrainConfig) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from electra.pretraining.evaluation.sentence_scores import METHODS
+from electra.pretraining.evaluation.network_scorer import METHODS
 from electra.studies.instruments import INSTRUMENTS
 from electra.studies.study import Study, Variant
 from electra.studies.trial import Trial

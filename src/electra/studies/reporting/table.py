@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
-from electra.pretraining.evaluation.sentence_scores import METHODS
+from electra.pretraining.evaluation.network_scorer import METHODS
 from electra.studies.compute import compute_look_up_share
 from electra.studies.paper.run_costs import count_parameters
 from electra.studies.reporting.crossover import build_crossing_rows
