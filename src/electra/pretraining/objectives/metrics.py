@@ -107,15 +107,15 @@ ALL_TOKENS_METRICS = {
     "restored": Metric("accuracy at the replaced tokens", "tokens", "replaced tokens restored"),
 }
 DETECTION_METRICS = {
-    "sequence_contrast_loss": describe_loss(
-        "sequence contrast: -log probability of the other view among the micro-batch", "sequence contrast"
-    ),
-    "sequence_contrast_accuracy": Metric("... share of views most similar to the other view"),
     "masked_prediction_loss": describe_loss(
         "discriminator: -log probability of the tokens masked in its input", "masked"
     ),
     "filled_prediction_loss": describe_loss("discriminator: -log probability of the tokens that were filled", "filled"),
     "sentence_loss": describe_loss('sentence task: cross-entropy of "is any token replaced?"', "sentence"),
+    "sequence_contrast_loss": describe_loss(
+        "sequence contrast: -log probability of the other view among the micro-batch", "sequence contrast"
+    ),
+    "sequence_contrast_accuracy": Metric("... share of views most similar to the other view"),
     "replaced": Metric("share of tokens replaced", "masked", "tokens replaced"),
     "discriminator_loss": describe_loss("discriminator: cross-entropy per scored token"),
     "accuracy": Metric("discriminator: accuracy over all tokens", "discriminator"),
