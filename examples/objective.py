@@ -10,10 +10,11 @@ import yaml
 
 import electra
 from electra.data.batch import Batch
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import DETECTION_METRICS, Metric
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, CorruptionKind, Objective
+from electra.pretraining.objectives.spec import CORRUPTIONS, CorruptionKind, Objective
 
 
 class SwapTokens(Corruption):

@@ -178,7 +178,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
     """Show held-out metrics with their descriptions."""
     from rich.table import Table
 
-    from electra.pretraining.objectives.spec import OBJECTIVES
+    from electra.pretraining.objectives.catalog import OBJECTIVES
     from electra.pretraining.reporting.report import format_metrics
 
     descriptions = {name: metric for row in OBJECTIVES.values() for name, metric in row.all_metrics.items()}

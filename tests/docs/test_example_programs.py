@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.places import ROOT
 
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES
+from electra.pretraining.objectives.catalog import OBJECTIVES
+from electra.pretraining.objectives.spec import CORRUPTIONS
 from electra.train.metrics_log import read_metrics
 
 EXAMPLES = ROOT / "examples"

@@ -21,7 +21,7 @@ from electra.model.checkpoints import find_pretraining_heads, load_pretrained, s
 from electra.model.encoder import EncoderConfig
 from electra.model.initialization import initialize
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
-from electra.pretraining.warm_start import load_into
+from electra.pretraining.stages.warm_start import load_into
 
 SAME = EncoderConfig(vocab_size=99, embedding_size=32, hidden_size=32, num_layers=2, num_heads=4, ffn_size=64)
 PROJECTED = EncoderConfig(

@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.data.batch import Batch
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig

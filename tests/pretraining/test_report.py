@@ -7,7 +7,7 @@ from support.errors import notices
 from torch import nn
 
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.targets.detection_metrics import BINS
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health

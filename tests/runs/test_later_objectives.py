@@ -9,7 +9,7 @@ from support.toy import TINY_RUN, trace
 from transformers import AutoModel
 
 import electra
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.train.metrics_log import read_metrics
 
 CONTRAST = {"weight": 1.0, "temperature": 0.5}

@@ -17,7 +17,7 @@ import electra
 from electra.errors import ModelError, UsageError
 from electra.model.checkpoints import load_pretrained
 from electra.pretraining.config import PretrainConfig, load_saved_config
-from electra.pretraining.procedures import PROCEDURES
+from electra.pretraining.stages.procedures import PROCEDURES
 from electra.studies.compute import compute_step_flops
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import TrainingState

@@ -13,7 +13,7 @@ from support.callbacks import AtStep, CrashError, crash
 
 import electra
 from electra.pretraining import run as run_module
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.train.backward import Backward
 from electra.train.metrics_log import read_metrics
 

@@ -17,7 +17,7 @@ from electra.model.flops import discriminator_step_flops, encoder_parts, masked_
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig, count_masked
 from electra.pretraining.objectives.networks import compute_generator_sizes
-from electra.pretraining.two_stage import configure_stage_one
+from electra.pretraining.stages.two_stage import configure_stage_one
 from electra.runtime.setup import Runtime, RuntimeConfig
 from electra.studies import plan
 from electra.studies.compute import (

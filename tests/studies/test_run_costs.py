@@ -10,8 +10,8 @@ import electra
 from electra import cli
 from electra.presets import PRESETS, small
 from electra.pretraining.build import build_meta_model, build_model
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.studies.paper.run_costs import count_costs, format_flops
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from electra.data.batch import Batch
 from electra.model.encoder import EncoderConfig
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.corruptions.masking import (
     MaskedPositions,
     MaskingConfig,
@@ -18,7 +19,7 @@ from electra.pretraining.objectives.corruptions.masking import (
 )
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
+from electra.pretraining.objectives.spec import ObjectiveSpec, Vocabulary
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig

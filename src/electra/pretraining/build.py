@@ -9,11 +9,12 @@ from torch import Tensor
 from electra.errors import DeviceError
 from electra.model.hf_config import use_meta_device
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import compute_generator_sizes
-from electra.pretraining.objectives.spec import OBJECTIVES, ObjectiveSpec, Vocabulary
-from electra.pretraining.procedures import PROCEDURES
-from electra.pretraining.two_stage import resolve_generator
+from electra.pretraining.objectives.spec import ObjectiveSpec, Vocabulary
+from electra.pretraining.stages.procedures import PROCEDURES
+from electra.pretraining.stages.two_stage import resolve_generator
 from electra.seeding import Stream, seed_everything
 from electra.text.tokenizer import Tokenizer
 

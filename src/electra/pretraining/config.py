@@ -11,24 +11,21 @@ from electra.data.loader import BatchWarmup, LengthWarmup
 from electra.data.prepare import check_usage
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import GENERATOR_PREFIX
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
-from electra.pretraining.procedures import PROCEDURES
-from electra.pretraining.validation import (
+from electra.pretraining.stages.procedures import PROCEDURES
+from electra.pretraining.validation.generators import check_changing_values, check_generator
+from electra.pretraining.validation.objectives import check_coco_lm, check_noise, check_task
+from electra.pretraining.validation.training import (
     check_batch_warmup,
-    check_changing_values,
-    check_coco_lm,
     check_exports,
-    check_generator,
-    check_noise,
     check_procedure,
     check_stem_options,
-    check_task,
 )
 from electra.runtime.setup import RuntimeConfig
 from electra.train.config import Recipe, TrainingConfig

@@ -29,7 +29,7 @@ from electra.pretraining.reporting.diagnostics import Finding, check_heldout, ch
 from electra.pretraining.reporting.model_card import build_model_card
 from electra.pretraining.reporting.report import Report, format_metrics, write_report
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import find_trained_length
+from electra.pretraining.stages.warm_start import find_trained_length
 from electra.runtime.setup import Runtime, start_runtime
 from electra.seeding import Stream, derive_row_keys
 from electra.storage import convert_os_errors

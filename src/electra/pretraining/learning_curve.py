@@ -36,7 +36,7 @@ from electra.pretraining.export import collect_facts, evaluate_heldout, open_mod
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.reporting.model_card import build_model_card
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import find_trained_length, load_into
+from electra.pretraining.stages.warm_start import find_trained_length, load_into
 from electra.runtime.setup import Runtime
 from electra.schema import read_json, read_tensors
 from electra.storage import convert_os_errors, sync, write_atomically, write_tensors

@@ -22,15 +22,15 @@ from electra.pretraining.execution import check_graphs, compile_parts, list_grap
 from electra.pretraining.export import finish, log_results
 from electra.pretraining.inputs import load_inputs
 from electra.pretraining.learning_curve import Exports
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.spec import OBJECTIVES
-from electra.pretraining.procedures import PROCEDURES
 from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor, Utilization, format_headline
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.stem import check_stem, copy_stem_metrics, open_checkpoints
-from electra.pretraining.two_stage import configure_stages, read_final_state, sum_states
-from electra.pretraining.warm_start import check_init, load_initial_weights, load_stage_one
+from electra.pretraining.stages.procedures import PROCEDURES
+from electra.pretraining.stages.stem import check_stem, copy_stem_metrics, open_checkpoints
+from electra.pretraining.stages.two_stage import configure_stages, read_final_state, sum_states
+from electra.pretraining.stages.warm_start import check_init, load_initial_weights, load_stage_one
 from electra.runtime.distributed import main_process_first, share_errors
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
-from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, TARGETS
-from electra.pretraining.procedures import PROCEDURES
+from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, TARGETS
+from electra.pretraining.stages.procedures import PROCEDURES
 from electra.train.schedule import SCHEDULES
 
 

@@ -20,7 +20,7 @@ from electra.model.initialization import initialize
 from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import resolve_micro_batch_size
-from electra.pretraining.two_stage import configure_stage_one
+from electra.pretraining.stages.two_stage import configure_stage_one
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 from electra.text.tokenizer import SPECIAL_TOKENS, Normalization, Tokenizer
 from electra.train.optimizer import OptimizerConfig, build_optimizer
@@ -58,7 +58,7 @@ def compute_look_up_share(config: PretrainConfig) -> float:
 
 
 def list_training_stages(config: PretrainConfig) -> list[tuple[PretrainConfig, float]]:
-    """List what a run trains in sequence, with its share of the updates; see `electra.pretraining.two_stage`."""
+    """List what a run trains in sequence, with its share of the updates; see `electra.pretraining.stages.two_stage`."""
     if not config.stage:
         return [(config, 1.0)]
     first = config.stage_one_share or 0.5

@@ -6,7 +6,7 @@ from typing import Literal
 
 from electra.errors import UsageError
 from electra.pretraining.config import PretrainConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.studies.compute import compute_step_flops
 
 

@@ -18,14 +18,13 @@ from electra.errors import ModelError, UsageError
 from electra.model.checkpoints import find_pretraining_heads, save_pretrained
 from electra.model.flops import Cost, discriminator_parts
 from electra.presets import tiny
+from electra.pretraining.objectives.catalog import ELECTRA_METRICS, OBJECTIVES
 from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, Corruption, compute_ratio
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, write_tokens
 from electra.pretraining.objectives.metrics import LossTerm, Metric, describe_loss
 from electra.pretraining.objectives.networks import Discriminator
 from electra.pretraining.objectives.spec import (
     CORRUPTIONS,
-    ELECTRA_METRICS,
-    OBJECTIVES,
     SCORED_AT,
     TARGETS,
     CorruptionKind,
@@ -40,7 +39,7 @@ from electra.pretraining.objectives.targets.replaced_tokens import (
 )
 from electra.pretraining.objectives.targets.target import Prediction, Target
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import find_head, find_main_directory
+from electra.pretraining.stages.warm_start import find_head, find_main_directory
 from electra.train.metrics_log import read_metrics
 
 

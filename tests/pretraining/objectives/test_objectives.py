@@ -14,10 +14,11 @@ from electra.model.encoder import EncoderConfig
 from electra.model.flops import discriminator_step_flops, masked_lm_step_flops
 from electra.presets import tiny
 from electra.pretraining.build import build_meta_model
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, compute_generator_sizes
-from electra.pretraining.objectives.spec import CORRUPTIONS, OBJECTIVES, SCORED_AT, TARGETS
+from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS
 
 
 def rows_of(inputs: Batch, rows: slice) -> Batch:

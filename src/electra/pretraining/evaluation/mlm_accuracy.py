@@ -19,7 +19,7 @@ from electra.data.shards import PreparedData
 from electra.errors import DataError, ModelError, UsageError
 from electra.pretraining.evaluation.discriminator_mlm import ElectraAsMaskedLM, PlainMaskedLM
 from electra.pretraining.evaluation.fill_mask import load_filler
-from electra.pretraining.objectives.spec import OBJECTIVES
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.run_directory import RunDirectory
 from electra.runtime.setup import Runtime, start_runtime
 from electra.seeding import Draw, uniform

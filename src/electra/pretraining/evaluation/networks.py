@@ -12,11 +12,12 @@ from electra.model.checkpoints import find_pretraining_heads, load_pretrained
 from electra.model.hf_config import CONFIG_BYTES, HuggingFaceConfig, load_config
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.evaluation.discriminator_mlm import compute_unmasked_per_masked
+from electra.pretraining.objectives.catalog import OBJECTIVES, has_generator_network
 from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.progress import resolve_at
-from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, OBJECTIVES, has_generator_network
+from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
+from electra.pretraining.stages.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
 from electra.schema import read_json
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 

@@ -1,6 +1,6 @@
 """Registries of objectives and of their parts.
 
-An objective is a corruption x a target x the positions where it is scored x a weight. A new one is a row of `OBJECTIVES`; a
+An objective is a corruption x a target x the positions where it is scored x a weight. A new one is a row of `OBJECTIVES` (`catalog`); a
 new corruption or target is a module and a row of `CORRUPTIONS` or `TARGETS`. Code outside this package adds rows to the same
 dicts. A row has what is needed before the module exists: checks of options read it.
 """
@@ -24,13 +24,7 @@ from electra.pretraining.objectives.corruptions.layer_mixture import LayerMixtur
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig
 from electra.pretraining.objectives.corruptions.noise import NOISE_TRAINING, FrequencyNoise
 from electra.pretraining.objectives.metrics import (
-    ALL_TOKENS_METRICS,
     COMMON_METRICS,
-    CORRECTIVE_METRICS,
-    DETECTION_METRICS,
-    ELECTRIC_METRICS,
-    GENERATOR_METRICS,
-    MASKED_LM_METRICS,
     Metric,
 )
 from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
@@ -85,43 +79,6 @@ class Objective:
         if unlisted := [name for name in names if name not in self.all_metrics]:
             raise ValueError(f"Objective.metrics ({self.description}) does not list {', '.join(unlisted)}")
 
-
-ELECTRA_METRICS = GENERATOR_METRICS | DETECTION_METRICS
-OBJECTIVES: dict[str, Objective] = {
-    "electra": Objective("generator", "replaced", "tokens", 50.0, "replaced token detection", ELECTRA_METRICS),
-    "electra-15": Objective(
-        "generator", "replaced", "masked", 50.0, "replaced token detection at the masked positions", ELECTRA_METRICS
-    ),
-    "electra-other-15": Objective(
-        "generator", "replaced", "others", 50.0, "replaced token detection at other random positions", ELECTRA_METRICS
-    ),
-    "replace-mlm": Objective(
-        "generator",
-        "token",
-        "masked",
-        1.0,
-        "masked language modeling without [MASK]",
-        GENERATOR_METRICS | MASKED_LM_METRICS,
-    ),
-    "all-tokens-mlm": Objective(
-        "generator",
-        "every-token",
-        "tokens",
-        1.0,
-        "language modeling of all tokens",
-        GENERATOR_METRICS | ALL_TOKENS_METRICS,
-    ),
-    "mlm": Objective("masks", "token", "masked", 1.0, "BERT's masked language modeling", MASKED_LM_METRICS),
-    "corrective-lm": Objective(
-        "generator", "corrected", "tokens", 50.0, "corrective language modeling", CORRECTIVE_METRICS
-    ),
-    "electric": Objective(
-        "generator-noise", "energy", "masked", 50.0, "energies, by noise-contrastive estimation", ELECTRIC_METRICS
-    ),
-    "electric-unigram": Objective(
-        "unigram-noise", "energy", "tokens", 1.0, "energies, with noise by token frequency", ELECTRIC_METRICS
-    ),
-}
 
 SCORED_AT: dict[str, Callable[[MaskedPositions, Callable[[], MaskedPositions]], MaskedPositions | None]] = {
     "tokens": lambda masked, sample_others: None,
@@ -316,12 +273,6 @@ TARGETS: dict[str, TargetKind] = {
         lambda spec: EnergyEstimation(Discriminator(spec.main), spec.objective.scored == "tokens"),
     ),
 }
-
-
-def has_generator_network(objective: str, generator: GeneratorConfig) -> bool:
-    """Whether the objective has a generator that is a network."""
-    kind = GENERATORS.get(generator.kind)
-    return OBJECTIVES[objective].has_generator and kind is not None and kind.is_network
 
 
 def list_main_directories() -> list[str]:

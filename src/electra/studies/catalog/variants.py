@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.catalog import OBJECTIVES
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import OBJECTIVES
 from electra.studies.compute import compute_step_flops
 from electra.studies.scales import Scale
 from electra.studies.study import Variant

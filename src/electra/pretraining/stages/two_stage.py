@@ -14,7 +14,7 @@ from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
-from electra.pretraining.procedures import PROCEDURES
+from electra.pretraining.stages.procedures import PROCEDURES
 from electra.train.checkpoint import TrainingState
 
 log = logging.getLogger(__name__)

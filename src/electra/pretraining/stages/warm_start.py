@@ -21,10 +21,11 @@ from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.catalog import has_generator_network
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import TYINGS, DisentangledEmbedding, compute_generator_sizes
-from electra.pretraining.objectives.spec import has_generator_network, list_main_directories
-from electra.pretraining.procedures import Procedure
+from electra.pretraining.objectives.spec import list_main_directories
+from electra.pretraining.stages.procedures import Procedure
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
