@@ -34,7 +34,7 @@ LAYERS = [
 
 SUBPACKAGES = {
     "model": [{"cpu"}],
-    "pretraining": [{"objectives"}, {"evaluation"}, {"reporting"}],
+    "pretraining": [{"objectives"}, {"stages"}, {"validation"}, {"evaluation"}, {"reporting"}],
     "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli"}, {"benchmark"}],
     "studies": [{"paper", "probing"}, {"catalog"}, {"advice", "reporting"}],
 }

@@ -23,7 +23,7 @@ from electra.finetuning.tagging.task import TaggingHead
 from electra.inference.finetuned import load_finetuned
 from electra.model.checkpoints import load_pretrained, save_pretrained
 from electra.model.encoder import Encoder
-from electra.pretraining.stages.warm_start import SIZES
+from electra.pretraining.stages.initial_sizes import SIZES
 from electra.text.tokenizer import load_tokenizer
 
 

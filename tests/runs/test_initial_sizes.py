@@ -18,7 +18,7 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
-from electra.pretraining.stages.warm_start import SIZES, check_sizes, read_initial_sizes
+from electra.pretraining.stages.initial_sizes import SIZES, check_sizes, read_initial_sizes
 
 
 @pytest.fixture

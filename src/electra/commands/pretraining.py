@@ -13,8 +13,8 @@ from electra.data.manifest import Manifest
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
+from electra.pretraining.stages.initial_sizes import read_initial_sizes
 from electra.pretraining.stages.stem import read_stem_options
-from electra.pretraining.stages.warm_start import read_initial_sizes
 from electra.pretraining.unused_options import find_unused_options
 from electra.storage import PathLike, restrict_permissions
 from electra.train.callbacks import Callback

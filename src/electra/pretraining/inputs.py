@@ -16,7 +16,7 @@ from electra.errors import DataError, TextError, UsageError
 from electra.external import format_count
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.stages.warm_start import find_main_directory
+from electra.pretraining.stages.initial_sizes import find_main_directory
 from electra.text.corpus import Corpus
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 

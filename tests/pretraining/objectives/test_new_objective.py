@@ -39,7 +39,8 @@ from electra.pretraining.objectives.targets.replaced_tokens import (
 )
 from electra.pretraining.objectives.targets.target import Prediction, Target
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.stages.warm_start import find_head, find_main_directory
+from electra.pretraining.stages.initial_sizes import find_main_directory
+from electra.pretraining.stages.warm_start import find_head
 from electra.train.metrics_log import read_metrics
 
 

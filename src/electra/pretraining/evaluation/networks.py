@@ -17,7 +17,8 @@ from electra.pretraining.objectives.networks import Discriminator, MaskedLM
 from electra.pretraining.objectives.progress import resolve_at
 from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.stages.warm_start import check_exists, find_generator_directory, find_main_directory, load_into
+from electra.pretraining.stages.initial_sizes import check_exists, find_generator_directory, find_main_directory
+from electra.pretraining.stages.warm_start import load_into
 from electra.schema import read_json
 from electra.text.tokenizer import Tokenizer, load_tokenizer
 

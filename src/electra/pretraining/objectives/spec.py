@@ -1,7 +1,7 @@
-"""Registries of objectives and of their parts.
+"""What an objective is, and registries of its parts.
 
-An objective is a corruption x a target x the positions where it is scored x a weight. A new one is a row of `OBJECTIVES` (`catalog`); a
-new corruption or target is a module and a row of `CORRUPTIONS` or `TARGETS`. Code outside this package adds rows to the same
+An objective is a corruption x a target x the positions where it is scored x a weight; `catalog` has the table. A new
+corruption or target is a module and a row of `CORRUPTIONS` or `TARGETS`. Code outside this package adds rows to the same
 dicts. A row has what is needed before the module exists: checks of options read it.
 """
 

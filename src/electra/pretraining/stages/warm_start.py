@@ -2,14 +2,12 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from electra.config.checks import join_choices
 from electra.data.manifest import Manifest
 from electra.errors import ModelError
-from electra.model.architecture import ARCHITECTURES
 from electra.model.checkpoints import (
     PRETRAINING_HEADS,
     Pretrained,
@@ -17,88 +15,23 @@ from electra.model.checkpoints import (
     load_pretrained,
     read_pretrained_length,
 )
-from electra.model.encoder import EncoderConfig
 from electra.model.hf_config import load_config
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.catalog import has_generator_network
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import TYINGS, DisentangledEmbedding, compute_generator_sizes
-from electra.pretraining.objectives.spec import list_main_directories
+from electra.pretraining.stages.initial_sizes import (
+    check_exists,
+    check_sizes,
+    find_generator_directory,
+    find_main_directory,
+    find_other_sizes,
+)
 from electra.pretraining.stages.procedures import Procedure
 from electra.text.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
-
-
-# Fields that the shapes of the weights depend on, except vocab_size, which follows from the tokenizer.
-SIZES = (
-    "architecture",
-    "embedding_size",
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "ffn_size",
-    "max_positions",
-    "type_vocab_size",
-)
-MULTIPLIERS = {
-    "hidden_size": "--generator.size",
-    "num_layers": "--generator.depth",
-    "num_heads": "--generator.heads",
-    "ffn_size": "--generator.ffn",
-}
-
-
-def list_sizes(config: EncoderConfig) -> list[str]:
-    """List the fields of `SIZES` that the architecture of a checkpoint has in `config.json`."""
-    names = {"architecture", *ARCHITECTURES[config.architecture].config_names}
-    return [name for name in SIZES if name in names]
-
-
-def find_main_directory(init: Path) -> Path:
-    """Return the directory of the discriminator or main encoder: a subdirectory of `init`, or `init` itself."""
-    for name in list_main_directories():
-        if (init / name / "config.json").exists():
-            return init / name
-    return init
-
-
-def find_generator_directory(init: Path) -> Path | None:
-    """Return the generator's directory if `init` has one."""
-    return init / "generator" if (init / "generator" / "config.json").exists() else None
-
-
-def check_exists(model: Path) -> None:
-    """Raise a `ModelError` with the command for a download, if there is no such file or directory."""
-    if not model.exists():
-        raise ModelError(
-            "missing",
-            f"{model}: not a model directory (no such file or directory); download a model of the Hugging Face hub first: "
-            "hf download OWNER/NAME --local-dir FOLDER",
-        )
-
-
-def read_initial_sizes(init: Path) -> dict[str, Any]:
-    """Return the sizes of `init` as options, by dotted name: of the discriminator or main encoder, and of the generator.
-
-    Raises:
-        ModelError: not a model directory.
-    """
-    main = load_config(find_main_directory(init))
-    sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in list_sizes(main)}
-    if (directory := find_generator_directory(init)) is None:
-        return sizes
-    generator = load_config(directory)
-    size = generator.hidden_size / main.hidden_size
-    sizes |= {"generator.size": size, "generator.depth": generator.num_layers / main.num_layers}
-    for name, option in (("num_heads", "heads"), ("ffn_size", "ffn")):
-        ours, theirs = getattr(generator, name), getattr(main, name)
-        if name in list_sizes(main) and ours != max(1, round(theirs * size)):
-            sizes[f"generator.{option}"] = ours / theirs
-    if generator.embedding_size != main.embedding_size:  # shared embeddings have equal sizes
-        sizes["generator.tying"] = "none"
-    return sizes
 
 
 def check_init(init: Path, config: PretrainConfig) -> None:
@@ -182,32 +115,6 @@ def check_tokenizer(directory: Path, config: PretrainConfig) -> None:
             f"{directory}: its tokenizer differs from that of the data, so its embeddings would belong to other tokens; "
             f"prepare the text with the checkpoint's tokenizer: electra prepare TEXT --tokenizer {directory} --out DATA",
         )
-
-
-def find_other_sizes(checkpoint: EncoderConfig, model: EncoderConfig) -> dict[str, Any]:
-    """Find the sizes of a checkpoint that differ from those of a model."""
-    sizes = {name: getattr(checkpoint, name) for name in list_sizes(checkpoint)}
-    return {name: size for name, size in sizes.items() if size != getattr(model, name)}
-
-
-def check_sizes(
-    directory: Path, checkpoint: EncoderConfig, model: EncoderConfig, relative_to: EncoderConfig | None = None
-) -> None:
-    """Raise a `ModelError` that names the sizes that differ between checkpoint and model, and options with equal sizes.
-
-    The options of a generator are multipliers of the sizes `relative_to`.
-    """
-    wrong = find_other_sizes(checkpoint, model)
-    if not wrong:
-        return
-    found = ", ".join(f"{name} {value} (the model has {getattr(model, name)})" for name, value in wrong.items())
-    if relative_to is None:
-        advice = [f"--model.{name.replace('_', '-')} {value}" for name, value in wrong.items()]
-    else:
-        multiples = {name: value / getattr(relative_to, name) for name, value in wrong.items() if name in MULTIPLIERS}
-        advice = [f"{MULTIPLIERS[name]} {multiple:g}" for name, multiple in multiples.items()]
-    hint = f"; try {' '.join(advice)}, or leave such options out to use the checkpoint's sizes" if advice else ""
-    raise ModelError("other-sizes", f"{directory}: other sizes: {found}{hint}")
 
 
 def load_initial_weights(init: Path, model: PretrainingModel) -> None:
