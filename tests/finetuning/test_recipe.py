@@ -40,6 +40,15 @@ def test_table_7_begins_at_width_256() -> None:
     assert find_size_recipe(replace(small, hidden_size=255, num_heads=1)) == find_size_recipe(PRESETS["tiny"]().model)
 
 
+def test_narrow_encoders_have_the_values_of_the_search() -> None:
+    """docs/research/log/2026-11-24-fine-tuning-recipe.md, Decision."""
+    model = PRESETS["tiny"]().model
+    recipe = find_size_recipe(model)
+    assert (recipe.learning_rate, recipe.layerwise_decay, choose_pooling(None, model)) == (1e-3, 0.8, "cls")
+    assert [recipe.choose_epochs(TEXTS, examples) for examples in (100, 10_000, 10_001)] == [10, 10, 3]
+    assert choose_pooling("mean", model) == "mean"
+
+
 def test_epochs_decrease_with_the_examples() -> None:
     recipe = SizeRecipe("here", 1e-3, 0.8, min_epochs=((100, 30.0), (1_000, 5.0)))
     numbers = (1, 100, 101, 1_000, 1_001)
