@@ -125,6 +125,7 @@ def test_parameters_come_from_the_configuration_of_the_run(runs: Path, tmp_path:
     "changes",
     [
         {"generator.exclude_original_token": True},
+        {"generator.kind": "layer-mixture"},
         {"masking.strategy": "rare"},
         {"masking.with_replacement": True},
         {"contrast.weight": 1.0},

@@ -154,7 +154,7 @@ def test_tying_from_outside_the_package(monkeypatch: pytest.MonkeyPatch) -> None
     assert ours.position is not theirs.position
     with raises(UsageError, "conflicting-options", "generator.training frozen", "generator.tying words"):
         replace(tiny(), generator=replace(generator, training="frozen"))
-    with raises(UsageError, "wrong-choice", "generator.tying", "'letters'", "words"):
+    with raises(UsageError, "unknown-choice", "generator.tying", "letters", "words"):
         replace(tiny(), generator=replace(generator, tying="letters"))
 
 
