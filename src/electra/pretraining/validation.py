@@ -85,23 +85,14 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
 
 
 def check_changing_values(masking: MaskingConfig, generator: GeneratorConfig, training: TrainingConfig) -> None:
-    """Raise a `UsageError` for options that change over training, where the values of the first update are compiled in."""
+    """Raise a `UsageError` for options that change over training with CUDA graphs, which record their values."""
     configs = {"masking": masking, "generator": generator}
     changing = [f"{section}.{FINAL}{name}" for section, each in configs.items() for name in list_changing(each)]
-    raise_first_conflict(
-        [
-            (
-                training.graphs and changing != [],
-                f"--training.graphs records shapes and values of an update, and {' and '.join(changing)} changes them; "
-                "leave one of them out",
-            ),
-            (
-                training.compile and generator.final_temperature is not None,
-                "--training.compile compiles the sampling for one temperature, and generator.final_temperature changes it; "
-                "leave one of them out",
-            ),
-        ]
+    message = (
+        f"--training.graphs records shapes and values of an update, which change with {' and '.join(changing)}; "
+        "leave one of them out"
     )
+    raise_first_conflict([(training.graphs and changing != [], message)])
 
 
 def check_task(
