@@ -195,10 +195,15 @@ def build_masked_lm_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
     """Build a masked language model that is trained as `GeneratorConfig.training` specifies."""
     generator = build_generator(spec.main, spec.generator, main.encoder)
     samples = GENERATOR_TRAINING[spec.generator.training]
-    settings = SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk)
+    return samples(generator, build_sample_settings(spec))
+
+
+def build_sample_settings(spec: ObjectiveSpec) -> SampleSettings:
+    """Build the settings of a generator that is a network."""
+    frequencies = None
     if spec.generator.mixes_frequencies:
-        settings = settings._replace(frequencies=compute_frequencies(spec.unigrams, spec.vocabulary.special_ids))
-    return samples(generator, settings)
+        frequencies = compute_frequencies(spec.unigrams, spec.vocabulary.special_ids)
+    return SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id, spec.frequent_unk, frequencies)
 
 
 def build_frequency_generator(spec: ObjectiveSpec, counts: Int64[Tensor, " V"]) -> Corruption:
