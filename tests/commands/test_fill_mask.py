@@ -115,6 +115,9 @@ def test_parameters_come_from_the_configuration_of_the_run(runs: Path, tmp_path:
     other = copy_run(runs / "electra", tmp_path / "a", **{"masking.fraction": 0.5, "generator.temperature": 2.0})
     network = load_filler(other).network
     assert (network.unmasked_per_masked, network.temperature) == (1.0, 2.0)
+    final = {"masking.final_fraction": 0.2, "generator.final_temperature": 3.0}
+    network = load_filler(copy_run(runs / "electra", tmp_path / "c", **final)).network
+    assert (network.unmasked_per_masked, network.temperature) == (4.0, 3.0)
     (other / "config.yaml").unlink()
     assert load_filler(other, mask_fraction=0.2).network.unmasked_per_masked == 4.0
     masked_only = copy_run(runs / "electra", tmp_path / "b", objective="electra-15")
@@ -129,12 +132,20 @@ def test_parameters_come_from_the_configuration_of_the_run(runs: Path, tmp_path:
         {"masking.strategy": "rare"},
         {"masking.with_replacement": True},
         {"contrast.weight": 1.0},
+        {"generator.frequency_share": 0.5},
     ],
 )
 def test_a_notice_names_options_for_which_the_formula_is_an_approximation(
     runs: Path, tmp_path: Path, changes: dict, caplog: pytest.LogCaptureFixture
 ) -> None:
     load_filler(runs / "electra")
+    load_filler(
+        copy_run(
+            runs / "electra",
+            tmp_path / "final",
+            **{"generator.frequency_share": 0.5, "generator.final_frequency_share": 0.0},
+        )
+    )
     assert not caplog.records
     load_filler(copy_run(runs / "electra", tmp_path / "run", **changes))
     (notice,) = notices(caplog, "inexact-formula")

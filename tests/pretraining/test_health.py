@@ -51,6 +51,13 @@ def test_problem_is_found(changes: dict[str, float], code: str) -> None:
     assert find_codes(changes) == [code]
 
 
+def test_loss_may_rise_where_options_change() -> None:
+    changing = Health(vocab_size=30_522, changes=True)
+    for step in range(20):
+        assert changing.check(1000 + step, 0.5, HEALTHY) == []
+    assert changing.check(1020, 0.5, HEALTHY | {"loss": 30.0}) == []
+
+
 def test_problem_is_found_in_a_masked_lm() -> None:
     assert find_codes({"mlm_loss": 10.0}, start=BERT) == ["high-masked-lm-loss"]
 

@@ -139,7 +139,6 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "--training.graphs",
         "generator.final_frequency_share and generator.final_loss_weight",
     ),
-    "--training.compile true --generator.final-temperature 2": ("--training.compile", "generator.final_temperature"),
     "--generator.training adversarial --generator.final-frequency-share 0.5": (
         "generator.training adversarial",
         "generator.frequency_share",
@@ -253,7 +252,7 @@ def test_invalid_options_raise(options: str) -> None:
         "--objective electric --masking.strategy rare --procedure two-stage-scratch",
         "--objective electric-unigram",
         "--training.graphs true --masking.strategy span --generator.frequency-share 0.5 --generator.loss-weight 2",
-        "--training.compile true --masking.final-fraction 0.1 --generator.final-loss-weight 0",
+        "--training.compile true --masking.final-fraction 0.1 --generator.final-temperature 2",
     ],
 )
 def test_advised_alternatives_are_valid(options: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,11 @@ from electra.model.flops import Cost
 from electra.presets import tiny
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch, Corruption, compute_ratio
-from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples, SampleSettings
+from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING, MaskingKind, MaskingStrategy
 from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig, MaskedLM, TyingKind, build_generator
-from electra.pretraining.objectives.spec import GENERATORS, GeneratorKind, Main, ObjectiveSpec
+from electra.pretraining.objectives.spec import GENERATORS, GeneratorKind, Main, ObjectiveSpec, build_sample_settings
 from electra.pretraining.unused_options import find_unused_options
 from electra.train.metrics_log import read_metrics
 from electra.train.schedule import SCHEDULES, Schedule
@@ -111,8 +111,7 @@ def build_wide_generator(spec: ObjectiveSpec, main: Main) -> Corruption:
     """Build a generator with a feed-forward network of twice the size."""
     config = replace(spec.generator, ffn=2 * (spec.generator.ffn or spec.generator.size))
     network: MaskedLM = build_generator(spec.main, config, main.encoder)
-    settings = SampleSettings(spec.generator, spec.masking, spec.vocabulary.mask_id)
-    return GENERATOR_TRAINING[spec.generator.training](network, settings)
+    return GENERATOR_TRAINING[spec.generator.training](network, build_sample_settings(spec))
 
 
 @pytest.fixture

@@ -85,12 +85,7 @@ def check_changing_values(
         [
             (
                 training.graphs and changing != [],
-                f"--training.graphs records shapes and values of an update, and {' and '.join(changing)} changes them; "
-                "leave one of them out",
-            ),
-            (
-                training.compile and generator.final_temperature is not None,
-                "--training.compile compiles the sampling for one temperature, and generator.final_temperature changes it; "
+                f"--training.graphs records shapes and values of an update, which change with {' and '.join(changing)}; "
                 "leave one of them out",
             ),
             (
