@@ -44,6 +44,7 @@ def compute_step_flops(config: PretrainConfig) -> float:
     return config.training.batch_size * statistics.fmean(rows)
 
 
+@lru_cache
 def compute_look_up_share(config: PretrainConfig) -> float:
     """Compute the share of `compute_step_flops` that are embedding look-ups, which hardware does not compute."""
     costs = [
