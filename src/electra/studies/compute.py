@@ -47,6 +47,7 @@ def compute_step_flops(config: PretrainConfig) -> float:
     )
 
 
+@lru_cache
 def compute_look_up_share(config: PretrainConfig) -> float:
     """Compute the share of `compute_step_flops` that are embedding look-ups, which hardware does not compute."""
     costs = [

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
-from electra.studies.advice.rules import MAX_EPOCHS, compute_tokens_per_parameter
+from electra.studies.advice.rules import MAX_EPOCHS, compute_tokens_per_parameter, count_main_parameters
 from electra.studies.advice.sizes import ModelSize
 from electra.studies.catalog.variants import set_objective
 from electra.studies.compute import Step, compute_look_up_share, compute_step_flops
-from electra.studies.paper.run_costs import count_parameters
 
 MAX_RATIO = 3.0
 """A size that needs more than this multiple of the hours, by the rate of the size before it, is not measured."""
@@ -77,10 +75,9 @@ def estimate_sizes(
     for name, size in sizes.items():
         config = options(set_objective(size.build(), "mlm"))
         computed = compute_step_flops(config) * (1 - compute_look_up_share(config))
-        parameters = count_parameters(build_meta_model(config).target)
         # Without look-ups, which no machine computes, and whose share differs between the sizes.
         step = Step(compute_step_flops(config), computed / rate) if rate else measure(config)
-        estimate = SizeEstimate(name, config, parameters, step, not rate, None)
+        estimate = SizeEstimate(name, config, count_main_parameters(config), step, not rate, None)
         if rate and estimate.needed_hours <= MAX_RATIO * hours:
             estimate = replace(estimate, step=measure(config), is_measured=True)
         if estimate.is_measured:

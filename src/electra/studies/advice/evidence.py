@@ -17,9 +17,9 @@ class Score:
 
     scale: str
     objective: str
-    flops: float
+    flops: int
     """Mean over the seeds, as `tokens`."""
-    tokens: float
+    tokens: int
     seeds: int
     tags: float
     """Accuracy in percent of a linear probe of the frozen encoder on the chunk tags of words (CoNLL-2000), best layer."""
@@ -37,8 +37,8 @@ def load_scores() -> tuple[Score, ...]:
             Score(
                 row["scale"],
                 row["objective"],
-                float(row["flops"]),
-                float(row["tokens"]),
+                int(row["flops"]),
+                int(row["tokens"]),
                 int(row["seeds"]),
                 float(row["tags"]),
                 float(row["tags_std"]),

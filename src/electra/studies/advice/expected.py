@@ -22,7 +22,7 @@ class Expected:
     """Standard deviation over `seeds` runs; None for published scores."""
     seeds: int | None
     objective: str
-    flops: float
+    flops: float | int
     source: str
 
 

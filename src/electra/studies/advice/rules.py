@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from electra.pretraining.build import build_meta_model
+from electra.pretraining.config import PretrainConfig
 from electra.studies.advice.evidence import find_scores
 from electra.studies.catalog.variants import set_objective
 from electra.studies.paper.run_costs import count_parameters
@@ -56,7 +57,13 @@ def compute_tokens_per_parameter() -> float:
     FLOPs. For other sizes they are an extrapolation.
     """
     (row,) = find_scores("mini", "mlm")
-    return row.tokens / count_parameters(build_meta_model(set_objective(SCALES["mini"]().config, "mlm")).target)
+    return row.tokens / count_main_parameters(set_objective(SCALES["mini"]().config, "mlm"))
+
+
+@cache
+def count_main_parameters(config: PretrainConfig) -> int:
+    """Count the parameters of the main encoder with its head."""
+    return count_parameters(build_meta_model(config).target)
 
 
 def find_objective_rule(flops: float) -> ObjectiveRule:
