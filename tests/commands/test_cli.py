@@ -80,7 +80,8 @@ def test_help_of_pretrain(capsys: pytest.CaptureFixture) -> None:
     text = " ".join(lines.split())
     assert text.startswith("usage: electra pretrain [TEXT ...] --out OUT")
     assert (
-        "(type: tiny, small, small++, base, base++, large, bert-small, bert-base or bert-large, default: tiny)" in text
+        "(type: tiny, nano, micro, small, small++, base, base++, large, bert-small, bert-base or bert-large, default: tiny)"
+        in text
     )
     assert "The defaults shown are those of the preset tiny." in text
     assert "Pre-training task: electra; or what the paper compares it with" in text
@@ -202,7 +203,7 @@ def test_the_saved_configuration_reads_back(tmp_path: Path) -> None:
         ("pretrain a --out r --seq-len x", "wrong-type", "--seq-len int x"),
         ("pretrain a --out r --cased=maybe", "wrong-type", "--cased true false maybe"),
         ("pretrain a --out r --documents page", "unknown-choice", "--documents blank-line file line page"),
-        ("pretrain a --out r --preset huge", "unknown-choice", "--preset tiny small small++ base base++ large bert-small bert-base bert-large huge"),
+        ("pretrain a --out r --preset huge", "unknown-choice", "--preset tiny nano micro small small++ base base++ large bert-small bert-base bert-large huge"),
         ("pretrain a --out r --preset smal", "unknown-choice", "smal; small?"),
         ("pretrain a --out r --objective gpt", "unknown-choice", "--objective electra electra-15 gpt"),
         ("pretrain a --out r --log-to tensorboard,wandb", "unknown-choice", "--log-to tensorboard,wandb; trackio"),

@@ -41,7 +41,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "unknown choice": (
         "electra pretrain text --out new --preset smal",
-        "--preset: expected tiny, small, small++, base, base++, large, bert-small, bert-base or bert-large, got smal; "
+        "--preset: expected tiny, nano, micro, small, small++, base, base++, large, bert-small, bert-base or bert-large, got smal; "
         "did you mean small?",
     ),
     "values with a comma": (

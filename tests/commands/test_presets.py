@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from electra.presets import PRESETS, base, large, reference, small
+from electra.presets import PRESETS, base, large, micro, nano, reference, small
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.networks import compute_generator_sizes
+from electra.studies.catalog import STUDIES
+from electra.studies.scales import SCALES
 
 # Table 6 and Appendix D: layers, hidden, FFN, heads, embedding, generator, mask %, learning rate, batch, steps, length
 TABLE_6 = {
@@ -40,9 +42,21 @@ def test_table_6(name: str) -> None:
 def test_every_preset_is_consistent(name: str) -> None:
     config = PRESETS[name]()
     assert config.preset == name
-    assert (config.objective == "mlm") == name.startswith("bert-")
+    assert (config.objective == "mlm") == (name.startswith("bert-") or name in ("nano", "micro"))
     assert config.recipe().budget.steps == config.steps
     assert compute_generator_sizes(config.model, config.generator).hidden_size >= 1
+
+
+@pytest.mark.parametrize(("preset", "scale"), [(nano, "tiny"), (micro, "mini")])
+def test_small_presets_are_bert_of_the_study_of_elements(preset, scale: str) -> None:
+    study = STUDIES["elements"](SCALES[scale]())
+    (studied,) = (variant.config for variant in study.variants if variant.name == "mlm")
+    config = preset()
+    own = {name: getattr(config, name) for name in ("preset", "steps", "length_warmup", "generator", "loss_weight")}
+    assert replace(studied, **own) == config
+    assert config.steps is not None
+    assert config.length_warmup.steps == config.steps / 2, "as in the study, half of the updates read short sequences"
+    assert config.length_warmup.length == studied.length_warmup.length
 
 
 def test_default_configuration_is_small() -> None:

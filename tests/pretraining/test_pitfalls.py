@@ -14,13 +14,15 @@ from support.tiny_models import MASK, PAD, batch, model, redraw
 
 from electra.model.heads import MaskedLMHead
 from electra.model.layers import Embeddings
-from electra.pretraining.objectives import corruption, networks, targets
 from electra.pretraining.objectives import model as objectives
+from electra.pretraining.objectives import networks
+from electra.pretraining.objectives.corruptions import corruption
 from electra.pretraining.objectives.corruptions.generators import GeneratorSamples, SampleSettings
 from electra.pretraining.objectives.corruptions.masking import count_masked, sample_positions, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import MaskedLM, compute_generator_sizes
 from electra.pretraining.objectives.spec import CORRUPTIONS
+from electra.pretraining.objectives.targets import replaced_tokens as targets
 from electra.pretraining.objectives.targets.target import Prediction
 
 Mutate = Callable[[pytest.MonkeyPatch], None]

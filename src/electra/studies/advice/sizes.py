@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from electra.model.encoder import EncoderConfig
-from electra.presets import base, small
+from electra.presets import base, micro, nano, small
 from electra.pretraining.config import PretrainConfig
-from electra.studies.scales import mini_scale, tiny_scale
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ def four_layers() -> PretrainConfig:
 
 
 SIZES: dict[str, ModelSize] = {
-    "tiny": ModelSize(lambda: tiny_scale().config, "those of the studies at scale tiny"),
-    "mini": ModelSize(lambda: mini_scale().config, "those of the studies at scale mini"),
+    "tiny": ModelSize(nano, "those of the preset nano, the best of the study elements at scale tiny"),
+    "mini": ModelSize(micro, "those of the preset micro, as nano's for scale mini"),
     "4x256": ModelSize(four_layers, "those of ELECTRA-Small for a third of its layers, which no study has tested"),
     "small": ModelSize(small, "those of ELECTRA-Small (Table 6 of the paper)", (8.9e16, 1.4e18)),
     "base": ModelSize(base, "those of ELECTRA-Base (Table 6 of the paper)", (6.4e19, 6.4e19)),
