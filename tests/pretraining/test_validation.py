@@ -121,6 +121,16 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "generator.temperature is 2",
         "--generator.temperature 1",
     ),
+    "--objective electric --generator.final-temperature 2": ("--objective electric ", "generator.final_temperature"),
+    "--objective electric --generator.final-frequency-share 0.5": (
+        "--objective electric ",
+        "generator.frequency_share",
+    ),
+    "--objective electric-unigram --masking.strategy span": (
+        "--objective electric-unigram ",
+        "masking.strategy is span",
+        "--masking.strategy uniform",
+    ),
     "--objective electric --generator.exclude-original-token true": (
         "--objective electric ",
         "generator.exclude_original_token",

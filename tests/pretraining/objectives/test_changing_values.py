@@ -16,6 +16,7 @@ from electra.pretraining.objectives.corruptions.masking import MaskingConfig, co
 from electra.pretraining.objectives.model import PretrainingModel
 from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.progress import interpolate, list_changing, resolve_at
+from electra.pretraining.objectives.spec import GENERATORS
 from electra.runtime.setup import Runtime
 from electra.seeding import Draw, uniform
 from electra.train.loop import FollowsProgress
@@ -80,6 +81,24 @@ def test_update_equals_that_of_constant_values(option: str, done: float) -> None
         changing.set_progress(0.0)
         before = compute(changing)
         assert any(not torch.equal(each, before[key]) for key, each in compute(constant).items())
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in GENERATORS.items() if kind.is_network])
+def test_values_change_in_every_generator_network(kind: str) -> None:
+    deep = replace(ENCODER, num_layers=4)
+    for option, (config, name) in CHANGES.items():
+        if not option.startswith("generator."):
+            continue
+        value = getattr(config, name)
+        changing = build(replace(config, kind=kind), encoder=deep)
+        first, last = (
+            build(replace(config, kind=kind, **{name: each, f"final_{name}": None}), encoder=deep)
+            for each in (value, getattr(config, f"final_{name}"))
+        )
+        for done, constant in ((0.0, first), (1.0, last)):
+            changing.set_progress(done)
+            assert_same(compute(changing), compute(constant))
+        assert not torch.equal(compute(first)["total"], compute(last)["total"]), option
 
 
 @pytest.mark.parametrize("option", CHANGES)

@@ -71,7 +71,7 @@ class LayerMixtureSamples(GeneratorSamples):
     ) -> MaskedLMOutput:
         """Return the mean loss; the rest is of the network that is chosen at each position."""
         outputs = [
-            self.generator(hidden=hidden, targets=original, sampling=self.sampling, u=u)
+            self.generator(hidden=hidden, targets=original, sampling=self.current_sampling, u=u)
             for hidden in iterate_outputs(self.generator.encoder, self.layers, batch, input_ids, positions)
         ]
         number = len(outputs)
