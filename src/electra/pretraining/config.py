@@ -47,7 +47,7 @@ class PretrainConfig:
     init: str | None = None
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used."""
     stem: str | None = None
-    """Run with schedule.kind wsd and --steps, to continue from the start of its decay with other --steps or another
+    """Run with schedule.kind wsd and a number of steps, to continue from the start of its decay with other steps or another
     schedule.decay; all else is as in that run, whose data is read."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""
