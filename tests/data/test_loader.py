@@ -289,5 +289,5 @@ def test_batch_warmup_does_not_change_later_batches() -> None:
 
 
 def test_ranks_that_cannot_share_the_first_batches_are_rejected() -> None:
-    with raises(UsageError, "uneven-batch", "batch_warmup.batch_size 3", 2):
+    with raises(UsageError, "uneven-batch", "batch_warmup.size 3", 2):
         loader(example_set(100), batch_warmup=BatchWarmup(4, 3), world_size=2)

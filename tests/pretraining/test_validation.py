@@ -211,13 +211,13 @@ INVALID: dict[str, tuple[str, ...]] = {
     ),
     "--length-warmup.steps -1": ("out-of-range", "--length-warmup.steps", "-1"),
     "--length-warmup.length 4": ("out-of-range", "--length-warmup.length", "4", "5"),
-    "--batch-warmup.steps 5 --batch-warmup.batch-size 64": (
+    "--batch-warmup.steps 5 --batch-warmup.size 64": (
         "no-batch-warmup",
-        "batch_warmup.batch_size 64",
+        "batch_warmup.size 64",
         "--training.batch-size 64",
         "--batch-warmup.steps",
     ),
-    "--batch-warmup.steps 5 --batch-warmup.batch-size 24": ("no-batch-warmup", "batch_warmup.batch_size 24"),
+    "--batch-warmup.steps 5 --batch-warmup.size 24": ("no-batch-warmup", "batch_warmup.size 24"),
     "--batch-warmup.steps -1": ("out-of-range", "--batch-warmup.steps", "-1"),
     "--flops 1e12 --steps 5": ("wrong-budget", "--steps", "--hours", "--flops"),
 }
@@ -256,7 +256,7 @@ def test_invalid_options_raise(options: str) -> None:
         "--generator.tying disentangled --generator.training frozen",
         "--flops 1e12",
         "--length-warmup.steps 5 --length-warmup.length 8",
-        "--batch-warmup.steps 5 --batch-warmup.batch-size 32",
+        "--batch-warmup.steps 5 --batch-warmup.size 32",
         "--objective corrective-lm --copy false --sequence-contrast.weight 1 --contrast.weight 1",
         "--objective corrective-lm --corrective.all-tokens true --generator.tying all --generator.size 1",
         "--objective electric --masking.strategy rare --procedure two-stage-scratch",
@@ -307,7 +307,7 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
     "--copy false": ("--copy", "--objective electra"),
     "--flops 1e12 --schedule.warmup-steps 5": ("--schedule.warmup-steps", "--flops, schedule.max_warmup"),
     "--length-warmup.length 8": ("--length-warmup.length", "length_warmup.steps is 0"),
-    "--batch-warmup.batch-size 8": ("--batch-warmup.batch-size", "batch_warmup.steps is 0"),
+    "--batch-warmup.size 8": ("--batch-warmup.size", "batch_warmup.steps is 0"),
 }
 """The option, and the value of another one that makes it unused."""
 WITH_EFFECT = (

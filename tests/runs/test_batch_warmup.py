@@ -15,7 +15,7 @@ import electra
 from electra.pretraining import run as run_module
 from electra.train import loop
 
-WARM = {"batch_warmup": {"steps": 6, "batch_size": 2}}
+WARM = {"batch_warmup": {"steps": 6, "size": 2}}
 """Batches of 2, 2, 4, 4, 6, 6 and then 8 sequences."""
 NO_DROPOUT = TINY_RUN["model"] | {"dropout": 0.0, "attention_dropout": 0.0}
 LOSSES = ("loss", "generator_loss", "discriminator_loss", "gradient_norm")
@@ -82,4 +82,4 @@ def test_two_stages_share_the_warmup(text: Path, tmp_path: Path, caplog: pytest.
     electra.pretrain(text, out=tmp_path / "run", **TINY_RUN, **WARM, procedure="two-stage-scratch")
     assert [re.findall(r"\d+", notice) for notice in notices(caplog, "batch-warmup")] == [["2", "3"]] * 2
     saved = yaml.safe_load((tmp_path / "run/first-stage/config.yaml").read_text())
-    assert saved["batch_warmup"] == {"steps": 3, "batch_size": 2}
+    assert saved["batch_warmup"] == {"steps": 3, "size": 2}

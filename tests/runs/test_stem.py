@@ -9,6 +9,7 @@ from support.toy import TINY_RUN, trace, weights
 
 import electra
 from electra.errors import RunError, UsageError
+from electra.pretraining import execution
 from electra.train.checkpoint import Checkpoints
 
 WSD = TINY_RUN | {
@@ -95,6 +96,16 @@ def test_run_from_a_stem_resumes_and_has_a_stem_itself(
     electra.pretrain(stem=out, out=tmp_path / "third", steps=18, schedule={"decay": 1 / 6})
     electra.pretrain(stem=runs[20], out=tmp_path / "second", steps=18, schedule={"decay": 1 / 6})
     assert weights(tmp_path / "third") == weights(tmp_path / "second")
+
+
+@pytest.mark.slow
+def test_run_from_a_stem_keeps_its_micro_batches(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout is drawn per micro-batch, whose default size may differ on another machine."""
+    training = {name: value for name, value in WSD["training"].items() if name != "micro_batch_size"}
+    electra.pretrain(text, out=tmp_path / "whole", **WSD | {"training": training})
+    monkeypatch.setattr(execution, "CPU_MICRO_BATCH", 2)
+    electra.pretrain(stem=tmp_path / "whole", out=tmp_path / "run")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_average_exports_stem_and_small_batches_in_two_processes(text: Path, tmp
     tiny_run |= {
         "optimizer": {"ema": 0.7},
         "export_at": ["6steps"],
-        "batch_warmup": {"steps": 4, "batch_size": 2},
+        "batch_warmup": {"steps": 4, "size": 2},
         "schedule": {"kind": "wsd", "warmup_steps": 2, "max_warmup": 0.5, "decay": 0.25},
     }
     run_two_processes(tiny_run | {"text": [str(text)]}, tmp_path)

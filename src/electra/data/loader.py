@@ -62,13 +62,13 @@ class BatchWarmup:
     steps: int = 0
     """Updates in which the batch grows to training.batch_size; 0 for none. Two stages share them in proportion to their
     steps."""
-    batch_size: int = 16
+    size: int = 16
     """Sequences of the first updates, and those by which the batch grows, each time after as many updates; a divisor of
     training.batch_size."""
 
     def __post_init__(self) -> None:
         check_range(self, "batch_warmup", "steps", at_least=0, at_most=10**9)
-        check_range(self, "batch_warmup", "batch_size", at_least=1, at_most=10**7)
+        check_range(self, "batch_warmup", "size", at_least=1, at_most=10**7)
 
     def scale(self, share: float) -> "BatchWarmup":
         """Scale the warm-up to a share of a run."""
@@ -78,10 +78,10 @@ class BatchWarmup:
         """Count the sequences of all updates before `step`, and those of the update `step`, for the full `batch_size`."""
         if not self.steps:
             return step * batch_size, batch_size
-        increments = batch_size // self.batch_size - 1
+        increments = batch_size // self.size - 1
         grows_at = -(-np.arange(1, increments + 1) * self.steps // increments)  # rounded up
-        before = self.batch_size * (step + int(np.maximum(step - grows_at, 0).sum()))
-        return before, self.batch_size * (1 + int((grows_at <= step).sum()))
+        before = self.size * (step + int(np.maximum(step - grows_at, 0).sum()))
+        return before, self.size * (1 + int((grows_at <= step).sum()))
 
 
 class BatchLoader:
@@ -118,10 +118,10 @@ class BatchLoader:
                 f"batch_size={batch_size} is not a multiple of micro_batch_size={micro_batch_size} "
                 f"times {world_size} process{'es' * (world_size > 1)}; change one of them",
             )
-        if batch_warmup.steps and batch_warmup.batch_size % world_size:
+        if batch_warmup.steps and batch_warmup.size % world_size:
             raise UsageError(
                 "uneven-batch",
-                f"batch_warmup.batch_size {batch_warmup.batch_size} cannot be shared evenly by {world_size} processes; "
+                f"batch_warmup.size {batch_warmup.size} cannot be shared evenly by {world_size} processes; "
                 "use a multiple of their number",
             )
         if len(examples) < batch_size:

@@ -51,7 +51,7 @@ class PretrainConfig:
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used. From
     a masked language model, such as a BERT, the encoder is used, and the generator starts from it too if it has its size."""
     stem: str | None = None
-    """Run with schedule.kind wsd and --steps, to continue from the start of its decay with other --steps or another
+    """Run with schedule.kind wsd and a number of steps, to continue from the start of its decay with other steps or another
     schedule.decay; all else is as in that run, whose data is read."""
     preset: str = "small"
     """Sizes and hyperparameters to start from."""

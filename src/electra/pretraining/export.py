@@ -215,7 +215,7 @@ def collect_facts(
         "options start from": f"preset {config.preset}",
         "peak learning rate": f"{config.optimizer.learning_rate:g}",
         "batch": f"{config.training.batch_size:,} sequences of up to {data.manifest.seq_len} tokens"
-        + (f", from {warmup.batch_size:,} on in the first {warmup.steps:,} steps" if warmup.steps else ""),
+        + (f", from {warmup.size:,} on in the first {warmup.steps:,} steps" if warmup.steps else ""),
         "masked": f"{config.masking.percentage} of the tokens",
         **({"loss weight": f"{model.spec.objective.weight:g}"} if model.spec.objective.weight != 1 else {}),
         "seed": str(config.seed),

@@ -233,7 +233,7 @@ def log_training_setup(config: PretrainConfig, micro_batch_size: int, loader: Ba
     )
     if config.batch_warmup.steps:
         log.info(
-            f"batches of {config.batch_warmup.batch_size} first, which grow in {config.batch_warmup.steps:,} steps",
+            f"batches of {config.batch_warmup.size} first, which grow in {config.batch_warmup.steps:,} steps",
             extra={"code": "batch-warmup"},
         )
     if config.length_warmup.steps:

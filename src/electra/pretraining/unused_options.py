@@ -56,7 +56,7 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
     if not config.length_warmup.steps:
         found["length_warmup.length"] = "length_warmup.steps is 0"
     if not config.batch_warmup.steps:
-        found["batch_warmup.batch_size"] = "batch_warmup.steps is 0"
+        found["batch_warmup.size"] = "batch_warmup.steps is 0"
     if "decay" not in schedule.uses:
         found["schedule.decay"] = f"schedule.kind is {config.schedule.kind}"
     if config.steps is None:

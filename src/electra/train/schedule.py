@@ -28,7 +28,7 @@ class ScheduleConfig:
     linear-product, warm-up and linear decay are multiplied from the first step on, as in the original code, which misses the
     peak; there max_warmup does not limit warmup_steps."""
     decay: float = 0.2
-    """Schedule wsd: share of the run that decays, at its end. With --steps, the checkpoint before it is kept, for --stem."""
+    """Schedule wsd: share of the run that decays, at its end. In a run of steps the checkpoint before it is kept (stem)."""
 
     def __post_init__(self) -> None:
         check_choice("schedule.kind", self.kind, SCHEDULES)

@@ -77,10 +77,10 @@ def check_frozen_generator(procedure: str, objective: str, generator: GeneratorC
 
 def check_batch_warmup(warmup: BatchWarmup, batch_size: int) -> None:
     """Raise a `UsageError` if batches cannot grow to the full batch size."""
-    if warmup.steps and (warmup.batch_size >= batch_size or batch_size % warmup.batch_size):
+    if warmup.steps and (warmup.size >= batch_size or batch_size % warmup.size):
         raise UsageError(
             "no-batch-warmup",
-            f"batch_warmup.batch_size {warmup.batch_size} is no smaller divisor of --training.batch-size {batch_size}; "
+            f"batch_warmup.size {warmup.size} is no smaller divisor of --training.batch-size {batch_size}; "
             "use one, or leave --batch-warmup.steps out",
         )
 

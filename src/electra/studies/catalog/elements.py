@@ -142,7 +142,7 @@ def vary_objectives(config: PretrainConfig, shared: PretrainConfig) -> Rows:
 def vary_training(config: PretrainConfig, bert: PretrainConfig) -> Rows:
     """Build variants of schedule, average, dropout and batches."""
     steps, size = config.steps or 0, config.training.batch_size
-    small = replace(bert.batch_warmup, steps=steps // 4, batch_size=size // 2)
+    small = replace(bert.batch_warmup, steps=steps // 4, size=size // 2)
     return {
         "electra-wsd": ("warm-up, stable, decay", set_schedule(config, "wsd")),
         "mlm-wsd": (f"{BERT}, warm-up, stable, decay", set_schedule(bert, "wsd")),
