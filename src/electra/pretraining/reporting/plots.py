@@ -12,6 +12,8 @@ from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.objectives.targets.detection_metrics import BINS, WIDTH
 
 REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
+FALLING, RISING = "upper right", "lower right"
+"""Places of legends beside curves that fall or rise; matplotlib takes seconds to find the best place in a long run."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -46,15 +48,15 @@ def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mappi
             panels.setdefault(metric.panel, {})[name] = metric.label or name
     plot_metrics(a, rows, panels["loss"], "loss")
     if panels["discriminator"]:
-        plot_metrics(b, rows, panels["discriminator"], "discriminator")
+        plot_metrics(b, rows, panels["discriminator"], "discriminator", RISING)
         if "frequency_auc" in heldout:
             baseline = {"color": NEUTRAL, "linestyle": ":", "label": "AUC of token frequency (held-out)"}
             b.axhline(heldout["frequency_auc"], **baseline)
-        b.legend(fontsize=8)
+        b.legend(fontsize=8, loc=RISING)
     else:
-        plot_metrics(b, rows, panels["tokens"], "predicted tokens")
+        plot_metrics(b, rows, panels["tokens"], "predicted tokens", RISING)
     if panels["masked"]:
-        plot_metrics(c, rows, panels["masked"], "masked positions")
+        plot_metrics(c, rows, panels["masked"], "masked positions", RISING)
     else:
         plot_metrics(c, rows, {"tokens_per_second": "tokens/s"}, "speed")
     plot_metrics(d, rows, {"gradient_norm": "gradient norm"}, "gradient norm and learning rate")
@@ -63,11 +65,11 @@ def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mappi
     steps = [row["step"] for row in rows]
     rate.plot(steps, rates, color=NEUTRAL, linestyle="--", linewidth=1, label="learning rate (right)")
     rate.set_ylabel("learning rate", color=NEUTRAL)
-    d.legend(handles=[*d.get_lines(), *rate.get_lines()], fontsize=8)
+    d.legend(handles=[*d.get_lines(), *rate.get_lines()], fontsize=8, loc=FALLING)
     return figure
 
 
-def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -> None:
+def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str, legend: str = FALLING) -> None:
     """Plot metrics over the steps; `names` are their labels by name."""
     steps = [row["step"] for row in rows]
     for name, label in names.items():
@@ -76,7 +78,7 @@ def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str) -
     axes.set_xlabel("step")
     axes.grid(alpha=0.25)
     if names:
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc=legend)
 
 
 def draw_detection(evaluation: Evaluation) -> Figure:
@@ -99,7 +101,7 @@ def draw_scores(axes: Axes, histograms: Mapping[str, Sequence[float]]) -> None:
     axes.set_xlabel("discriminator's probability of “replaced”")
     axes.set_ylabel("share of original or replaced tokens")
     axes.set_yscale("log")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper center")
 
 
 def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
@@ -118,7 +120,7 @@ def draw_roc(axes: Axes, evaluation: Evaluation) -> None:
     axes.set_title("ROC curve on held-out text", fontsize=10)
     axes.set_xlabel("false positive rate")
     axes.set_ylabel("true positive rate")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc=RISING)
 
 
 def format_auc(name: str, auc: float | None) -> str:
