@@ -122,6 +122,12 @@ def test_difference_of_configurations_is_described(tmp_path: Path) -> None:
     assert description is not None
     assert re.findall(r"--cased|true|false|;", description) == ["--cased", "false", "true"]
     assert electra.config.files.describe_difference(saved, tiny, ()) is None
+    lines = [line for line in saved.read_text().splitlines() if "final_fraction" not in line]
+    saved.write_text("\n".join(lines))  # of a version without this option
+    assert electra.config.files.describe_difference(saved, tiny, ()) is None
+    falling = replace(tiny, masking=replace(tiny.masking, final_fraction=0.1))
+    description = electra.config.files.describe_difference(saved, falling, ())
+    assert description == "--masking.final-fraction is not set there, 0.1 here"
 
 
 def test_options_override_the_preset(resolved: list[PretrainConfig]) -> None:

@@ -159,12 +159,15 @@ def to_yaml(config: Any) -> str:
 def describe_difference(saved: Path, config: Any, free: tuple[str, ...]) -> str | None:
     """Describe how a configuration differs from a saved one; None if it does not.
 
+    An option that the file does not have was added since; its default is what was done before.
+
     Args:
         saved: Config file of the saved configuration.
         config: The configuration.
         free: Prefixes of the names of options that may differ.
     """
-    old, new = load(saved), flatten(yaml.safe_load(to_yaml(config)))
+    defaults, new = (flatten(yaml.safe_load(to_yaml(each))) for each in (type(config)(), config))
+    old = defaults | load(saved)
     changed = {
         name: (old.get(name), new.get(name))
         for name in old | new
