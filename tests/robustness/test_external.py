@@ -43,7 +43,7 @@ ONE_LINE_BOMB = "{" + BOMB.strip().replace("\n", ", ") + "}"
     [
         (BOMB, "yaml-alias", ["line 2", "*a"]),
         ("seed: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "wrong-type", ["--seed", "int", "{a: &a "]),
-        ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "unknown-choice", ["preset", "tiny, small, ", "{a: &a "]),
+        ("preset: " + yaml.safe_dump(ONE_LINE_BOMB, width=10**9), "unknown-choice", ["preset", "tiny, nano, ", "{a: &a "]),
         ("a: " + "[" * 30_000, "too-deep", ["line 1", " 20 "]),
         ("a: " + "{b: " * 30_000, "too-deep", ["line 1", " 20 "]),
         ("steps: " + "9" * 5000, "too-many-digits", ["line 1", "5,000"]),
@@ -96,7 +96,7 @@ def test_saved_configurations_are_plain_yaml(tmp_path: Path) -> None:
     [
         (["--seed", ONE_LINE_BOMB], "wrong-type", ["--seed", "int", "{a: &a "]),
         ([f"--hours={ONE_LINE_BOMB}"], "wrong-type", ["--hours", "float or null", "{a: &a "]),
-        (["--preset", ONE_LINE_BOMB], "unknown-choice", ["--preset", "tiny, small, ", "{a: &a "]),
+        (["--preset", ONE_LINE_BOMB], "unknown-choice", ["--preset", "tiny, nano, ", "{a: &a "]),
         (["--documents", ONE_LINE_BOMB], "unknown-choice", ["--documents", "blank-line, file or line", "{a: &a "]),
         (["--optimizer.learning-rate", "!!timestamp x"], "wrong-type", ["--optimizer.learning-rate", "float", "!!timestamp x"]),
         (["--optimizer.learning-rate", "1e400"], "not-finite", ["--optimizer.learning-rate", "inf"]),
