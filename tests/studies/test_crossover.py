@@ -1,8 +1,10 @@
 """The compute at which one line of a study overtakes another: fits, intervals, table."""
 
+import csv
 import math
 from dataclasses import replace
 
+import crossover as crossover_script
 import numpy as np
 import pytest
 from scipy.stats import linregress
@@ -115,3 +117,9 @@ def test_table_has_a_row_for_each_score_and_kind_of_compute() -> None:
     assert rows[2][:4] == ["a score", "seconds of training", "+2.0", "6e+02"]
     assert len(rows) == 3
     assert build_crossing_rows(results, {"none": lambda record: None}) == []
+
+
+def test_committed_table_is_that_of_the_committed_rows() -> None:
+    table = crossover_script.build_table(crossover_script.read_runs())
+    with (crossover_script.RESULTS / "crossover-tiny.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == table

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from electra.studies.catalog.crossover import crossover
 from electra.studies.catalog.elements import elements
 from electra.studies.catalog.paper_studies import (
     convergence,
@@ -28,4 +29,5 @@ STUDIES: dict[str, Callable[[Scale], Study]] = {
     "negative-results": negative_results,
     "learning-rate": learning_rate,
     "elements": elements,
+    "crossover": crossover,
 }
