@@ -1,11 +1,13 @@
 """The variants and budgets of the studies, compared with the paper."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 from support.errors import raises
+from support.places import ROOT
 
 from electra.config.files import flatten, to_yaml
 from electra.errors import UsageError
@@ -238,3 +240,10 @@ def test_electras_rate_applies_to_objectives_with_a_generator() -> None:
     assert both.pop("mlm") == 5e-4
     assert set(both.values()) == {2e-3}
     assert rates(electra=2e-3, replace_mlm=3e-3)["replace-mlm"] == 3e-3
+
+
+def test_script_of_elements_runs_every_variant_once() -> None:
+    script = (ROOT / "runs/elements.sh").read_text()
+    named = [name for line in re.findall(r"^study \d (.*)$", script, re.MULTILINE) for name in line.split()]
+    variants = [variant.name for variant in STUDIES["elements"](SCALES["tiny"]()).variants]
+    assert sorted(named) == sorted(variants)
