@@ -48,6 +48,7 @@ def elements(scale: Scale) -> Study:
         "both": ("predicts masked and filled tokens", replace(config, token_prediction=both)),
         "generator-half": ("generator of 1/2 of the width", set_generator(config, size=0.5)),
         **vary_masking(config, bert),
+        **combine_with_words(config, bert, replace(shared, token_prediction=both)),
         **vary_generators(config),
         **vary_objectives(config, shared),
         **vary_training(config, bert),
@@ -81,6 +82,11 @@ def set_schedule(config: PretrainConfig, kind: str) -> PretrainConfig:
     return replace(config, schedule=replace(config.schedule, kind=kind))
 
 
+def share_first_layers(config: PretrainConfig) -> PretrainConfig:
+    """Return the run with the first half of the discriminator's layers as the generator's."""
+    return replace(config, generator=replace(set_full_size(config.generator), tying="trunk", depth=0.5))
+
+
 def share_encoder(config: PretrainConfig) -> PretrainConfig:
     """Return the run with one encoder for generator and discriminator.
 
@@ -104,9 +110,30 @@ def vary_masking(config: PretrainConfig, bert: PretrainConfig) -> Rows:
     }
 
 
+def combine_with_words(config: PretrainConfig, bert: PretrainConfig, shared: PretrainConfig) -> Rows:
+    """Build variants with whole words masked, and one element more."""
+    trunk = share_first_layers(config)
+    predicting = replace(trunk, token_prediction=shared.token_prediction)
+    return {
+        "electra-words": ("whole words", set_masking(config, strategy="word")),
+        "mlm-words-replaced": (
+            f"{BERT}, whole words, 50 % [MASK] and 40 % random tokens",
+            set_masking(bert, strategy="word", mlm_mask=0.5, mlm_random=0.4),
+        ),
+        "shared-both-words": (
+            "shared encoder, predicts masked and filled tokens, whole words",
+            set_masking(shared, strategy="word"),
+        ),
+        "trunk-words": ("generator is the first layers, whole words", set_masking(trunk, strategy="word")),
+        "trunk-both-words": (
+            "generator is the first layers, predicts masked and filled tokens, whole words",
+            set_masking(predicting, strategy="word"),
+        ),
+    }
+
+
 def vary_generators(config: PretrainConfig) -> Rows:
     """Build variants of the generator, and of what it shares with the discriminator."""
-    full = set_full_size(config.generator)
     return {
         "falling-temperature": (
             "temperature from 2 to 1",
@@ -116,7 +143,7 @@ def vary_generators(config: PretrainConfig) -> Rows:
             "samples by frequency at first, of the network at last",
             set_generator(config, frequency_share=1.0, final_frequency_share=0.0),
         ),
-        "trunk": ("generator is the first layers", replace(config, generator=replace(full, tying="trunk", depth=0.5))),
+        "trunk": ("generator is the first layers", share_first_layers(config)),
         "disentangled": ("disentangled embeddings", set_generator(config, tying="disentangled")),
         "layer-mixture": ("samples from several layers", set_generator(config, kind="layer-mixture", size=0.5)),
     }
