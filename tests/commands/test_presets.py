@@ -50,7 +50,7 @@ def test_every_preset_is_consistent(name: str) -> None:
 @pytest.mark.parametrize(("preset", "scale"), [(nano, "tiny"), (micro, "mini")])
 def test_small_presets_are_bert_of_the_study_of_elements(preset, scale: str) -> None:
     study = STUDIES["elements"](SCALES[scale]())
-    (studied,) = (variant.config for variant in study.variants if variant.name == "mlm")
+    (studied,) = (variant.config for variant in study.variants if variant.name == "mlm-words")
     config = preset()
     own = {name: getattr(config, name) for name in ("preset", "steps", "length_warmup", "generator", "loss_weight")}
     assert replace(studied, **own) == config
