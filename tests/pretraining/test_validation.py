@@ -97,6 +97,12 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     "--sequence-contrast.weight 1 --objective mlm": ("sequence_contrast.weight", "--objective mlm", "corrective-lm"),
     "--corrective.all-tokens true": ("corrective.all_tokens", "--objective electra;", "--objective corrective-lm"),
     "--token-prediction.filled 1 --objective corrective-lm": ("token_prediction", "--objective corrective-lm"),
+    "--objective electric --generator.kind layer-mixture": (
+        "--objective electric ",
+        "generator.kind layer-mixture",
+        "--generator.kind masked-lm",
+    ),
+    "--stem somewhere --masking.final-fraction 0.1": ("--stem", "masking.final_fraction"),
     "--objective electric --masking.with-replacement true": (
         "--objective electric ",
         "masking.with_replacement",

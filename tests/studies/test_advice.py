@@ -205,6 +205,12 @@ def test_a_tiny_text_limits_the_size_and_the_steps(monkeypatch: pytest.MonkeyPat
     assert advice.config.length_warmup.steps == 195, "half of the steps, as in the studies"
 
 
+def test_hours_that_a_tiny_text_cannot_use_do_not_choose_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (run(hours, 3e5, Machine(7e10), monkeypatch) for hours in (5.0, 1e5))
+    assert few.config.objective == many.config.objective == "mlm"
+    assert many.flops < rules.OBJECTIVE_RULES[0].below
+
+
 def test_a_repeated_text_gives_a_warning_with_the_hours_of_four_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     config = set_objective(SIZES["tiny"].build(), "mlm")
     machine = Machine(rate=compute_step_flops(config))  # a second per update

@@ -132,6 +132,18 @@ def test_a_run_with_an_average_resumes(text: Path, tmp_path: Path, tiny_run: dic
 
 
 @pytest.mark.slow
+def test_a_run_with_an_average_and_frozen_weights_resumes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """Saving must not give frozen weights a state, and so an average, from the next update on."""
+    frozen = {"generator": {"training": "frozen", "tying": "none"}, "optimizer": {"ema": DECAY}}
+    options = tiny_run | frozen | {"training": tiny_run.get("training", {}) | {"checkpoint_every": 2}}
+    electra.pretrain(text, out=tmp_path / "whole", **options)
+    with pytest.raises(CrashError):
+        electra.pretrain(text, out=tmp_path / "run", callbacks=[AtStep(7, crash)], **options)
+    electra.pretrain(text, out=tmp_path / "run", **options)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+@pytest.mark.slow
 def test_two_stages_continue_from_the_average(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second stage reads the generator that the first one saved, and its frozen weights have no average."""
     options = tiny_run | {"procedure": "two-stage-scratch", "steps": 8, "optimizer": {"ema": DECAY}}

@@ -121,7 +121,7 @@ class PretrainConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Batches, logging and checkpoints."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """AdamW."""
+    """The optimizer, and an average of the weights."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """The learning rate over time."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
@@ -156,7 +156,7 @@ class PretrainConfig:
                 "whose number varies by batch; leave one of them out",
             )
         check_batch_warmup(self.batch_warmup, self.training.batch_size)
-        check_changing_values(self.masking, self.generator, self.training, self.stem)
+        check_changing_values(self.objective, self.masking, self.generator, self.training, self.stem)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         check_coco_lm(self.objective, self.sequence_contrast, self.corrective)

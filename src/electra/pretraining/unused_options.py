@@ -36,7 +36,8 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
         if kind.is_network and (generator.training != "mle" or PROCEDURES[config.procedure].freezes_generator):
             names = ("generator.loss_weight", "generator.final_loss_weight")
             found |= dict.fromkeys(names, "the generator has no such loss")
-    others = frozenset().union(*(each.uses for each in CORRUPTIONS.values())) - corruption.uses
+    read = corruption.uses | PROCEDURES[config.procedure].uses
+    others = frozenset().union(*(each.uses for each in CORRUPTIONS.values())) - read
     found |= {f"masking.{name}": f"the corruption of {objective} does not read it" for name in others}
     others = frozenset().union(*(each.uses for each in MASKING.values())) - strategy.uses
     found |= {f"masking.{name}": f"masking.strategy is {config.masking.strategy}" for name in others}

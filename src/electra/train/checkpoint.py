@@ -179,7 +179,7 @@ class Checkpoints:
 def list_moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, Tensor]]:
     """Yield (parameter name, kind of moment, tensor) for the whole state of the optimizer."""
     for name, parameter in module.named_parameters():
-        for kind, tensor in optimizer.state[parameter].items():
+        for kind, tensor in optimizer.state.get(parameter, {}).items():
             yield name, kind, tensor
 
 

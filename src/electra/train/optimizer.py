@@ -100,7 +100,7 @@ def update_averages(optimizer: Optimizer, config: OptimizerConfig, step: int) ->
         if EMA in state:
             averages.append(state[EMA])
             weights.append(parameter.detach())
-        else:
+        elif state:  # a frozen parameter has no state, or an empty one
             state[EMA] = parameter.detach().clone()
     if averages:
         get_ema_multi_avg_fn(min(config.ema, (1 + step) / (10 + step)))(averages, weights, step)

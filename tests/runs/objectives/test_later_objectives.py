@@ -45,6 +45,11 @@ RUNS: dict[str, tuple[dict[str, Any], set[str], set[str]]] = {
         {"electric_loss", "generator_loss"},
         {"energy_model", "generator"},
     ),
+    "electric-masked-lm-first": (
+        {"objective": "electric", "procedure": "masked-lm-first"},
+        {"electric_loss", "generator_loss"},
+        {"energy_model", "generator"},
+    ),
     "electric-unigram": (
         {"objective": "electric-unigram"},
         {"electric_loss", "sampled_accuracy", "energy"},

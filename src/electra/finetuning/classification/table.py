@@ -164,9 +164,7 @@ OPTIONS = frozenset(
 )
 TABLE = TaskSpec(
     build=build_table_task,
-    options=frozenset(
-        {"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}
-    ),
+    options=OPTIONS,
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
     score_baselines=score_baselines,

@@ -44,7 +44,7 @@ class GeneratorConfig:
     """Multiplier of the feed-forward size; by default generator.size."""
     tying: str = choice_field("embeddings", lambda: TYINGS)
     """Weights that generator and discriminator share; all requires equal sizes. trunk: the generator is the embeddings and the
-    first layers, as many as generator.depth says, of the discriminator's encoder, with a head of its own. disentangled: the
+    first layers of the discriminator's encoder, a share of generator.depth of them, with a head of its own. disentangled: the
     discriminator's token embeddings are the generator's, without gradients, plus a difference of its own (DeBERTaV3)."""
     training: str = choice_field(
         "mle", lookup("electra.pretraining.objectives.corruptions.generators.GENERATOR_TRAINING")

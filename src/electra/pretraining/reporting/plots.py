@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.objectives.targets.detection_metrics import BINS, WIDTH
 
 REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
-FALLING, RISING = "upper right", "lower right"
+Corner = Literal["upper right", "lower right"]
+FALLING: Corner = "upper right"
+RISING: Corner = "lower right"
 """Places of legends beside curves that fall or rise; matplotlib takes seconds to find the best place in a long run."""
 Rows = Sequence[Mapping[str, Any]]
 
@@ -69,7 +71,7 @@ def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mappi
     return figure
 
 
-def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str, legend: str = FALLING) -> None:
+def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str, legend: Corner = FALLING) -> None:
     """Plot metrics over the steps; `names` are their labels by name."""
     steps = [row["step"] for row in rows]
     for name, label in names.items():

@@ -19,6 +19,13 @@ class Procedure:
     starts_discriminator: bool = False
     """Whether the discriminator starts from the encoder of stage one."""
 
+    @property
+    def uses(self) -> frozenset[str]:
+        """Options of `MaskingConfig` that stage one reads."""
+        if self.stage_one is None:
+            return frozenset()
+        return frozenset({"generator_mask"} if self.freezes_generator else {"mlm_mask", "mlm_random"})
+
 
 PROCEDURES: dict[str, Procedure] = {
     "joint": Procedure(),

@@ -28,17 +28,22 @@ def resolve_generator(config: PretrainConfig) -> GeneratorConfig:
 
 
 def configure_stage_one(config: PretrainConfig) -> PretrainConfig:
-    """Return the configuration of stage one: a masked language model with a generator's input."""
-    compute_sizes = PROCEDURES[config.procedure].stage_one
-    assert compute_sizes is not None
+    """Return the configuration of stage one: a masked language model.
+
+    It has a generator's input if it samples for stage two, else BERT's: without random tokens an encoder learns less context.
+    """
+    procedure, masking = PROCEDURES[config.procedure], config.masking
+    assert procedure.stage_one is not None
+    if procedure.freezes_generator:
+        masking = replace(masking, mlm_mask=masking.generator_mask, mlm_random=0.0)
     return replace(
         config,
         objective="mlm",
         procedure="joint",
         stage_one_share=None,
-        model=compute_sizes(config.model, resolve_generator(config)),
+        model=procedure.stage_one(config.model, resolve_generator(config)),
         generator=GeneratorConfig(),
-        masking=replace(config.masking, mlm_mask=config.masking.generator_mask, mlm_random=0.0),
+        masking=masking,
         contrast=ContrastConfig(),
         token_prediction=TokenPredictionConfig(),
         sequence_contrast=SequenceContrastConfig(),

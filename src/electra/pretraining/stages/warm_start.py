@@ -72,7 +72,7 @@ def find_head(directory: Path, head: str) -> str:
     is_generator = directory.name == "generator" and find_main_directory(directory.parent) != directory.parent
     if head in heads:
         return head
-    if head == "replaced-token" and "masked-lm" in heads and not is_generator:
+    if head in ("replaced-token", "energy") and "masked-lm" in heads and not is_generator:
         return "masked-lm"
     if not heads:
         raise ModelError(

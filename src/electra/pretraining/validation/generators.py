@@ -76,10 +76,12 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
 
 
 def check_changing_values(
-    masking: MaskingConfig, generator: GeneratorConfig, training: TrainingConfig, stem: str | None
+    objective: str, masking: MaskingConfig, generator: GeneratorConfig, training: TrainingConfig, stem: str | None
 ) -> None:
     """Raise a `UsageError` for options that change over training, where their values have to be known before it."""
-    configs = {"masking": masking, "generator": generator}
+    is_network = has_generator_network(objective, generator)
+    configs: dict[str, MaskingConfig | GeneratorConfig] = {"masking": masking}
+    configs |= {"generator": generator} if is_network else {}
     changing = [f"{section}.{FINAL}{name}" for section, each in configs.items() for name in list_changing(each)]
     raise_first_conflict(
         [

@@ -5,7 +5,7 @@ from electra.pretraining.objectives.catalog import OBJECTIVES, has_generator_net
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.networks import GeneratorConfig
-from electra.pretraining.objectives.spec import CORRUPTIONS, TARGETS
+from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS, TARGETS
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
@@ -101,6 +101,10 @@ def check_noise(objective: str, generator: GeneratorConfig, masking: MaskingConf
             (
                 row.has_generator and not has_generator_network(objective, generator),
                 f"{needs} of a network, and generator.kind is {generator.kind}; use --objective electric-unigram",
+            ),
+            (
+                row.has_generator and generator.kind in GENERATORS and GENERATORS[generator.kind].is_mixture,
+                f"{needs} of one network, and generator.kind {generator.kind} mixes several; use --generator.kind masked-lm",
             ),
             (
                 row.has_generator and generator.temperature != 1,

@@ -76,12 +76,12 @@ def advise(
     estimates = estimate_sizes(SIZES, hours, set_options, measure, count_tokens)
     chosen = choose_size(estimates, hours)
     assert chosen.text_tokens is not None
-    mlm_flops = hours * 3600 / chosen.step.seconds * chosen.step.flops
+    useful_steps = MAX_EPOCHS * chosen.text_tokens / chosen.step_tokens
+    mlm_flops = min(hours * 3600 / chosen.step.seconds, useful_steps) * chosen.step.flops
     rule = find_objective_rule(mlm_flops)
     config = set_options(set_objective(SIZES[chosen.name].build(), rule.objective))
     step = chosen.step if rule.objective == "mlm" else measure(config)
     assert config.steps is not None, "sizes have steps"
-    useful_steps = MAX_EPOCHS * chosen.text_tokens / chosen.step_tokens
     steps = max(1, int(min(hours * 3600 / step.seconds, useful_steps)))
     config = replace(config, steps=steps, length_warmup=config.length_warmup.scale(steps / config.steps))
     epochs = steps * chosen.step_tokens / chosen.text_tokens
@@ -98,7 +98,7 @@ def advise(
         find_expected(chosen.name, rule.objective, steps * step.flops),
         [
             *explain_size(chosen, estimates, hours),
-            f"objective {rule.objective}: {rule.reason} ({rule.source}); these hours are {mlm_flops:.2g} FLOPs with mlm",
+            f"objective {rule.objective}: {rule.reason} ({rule.source}); the run has {mlm_flops:.2g} FLOPs with mlm",
             f"sequences of {config.seq_len} tokens, batches of {config.training.batch_size}, learning rate "
             f"{config.optimizer.learning_rate:g}: {SIZES[chosen.name].origin}",
             f"vocabulary of {config.model.vocab_size:,}: that of this size; the text has {chosen.text_tokens:.2g} tokens "

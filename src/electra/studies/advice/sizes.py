@@ -13,7 +13,7 @@ class ModelSize:
     """A size of the network with the hyperparameters that belong to it."""
 
     build: Callable[[], PretrainConfig]
-    """Its ELECTRA run, with a number of steps."""
+    """Its run, with a number of steps; the objective is replaced."""
     origin: str
     """Where its hyperparameters are from."""
     published: tuple[float, float] = (0.0, 0.0)

@@ -18,7 +18,8 @@ MUON_RATE = 2.0
 def elements(scale: Scale) -> Study:
     """Ways to let pre-training learn more at small budgets, one at a time.
 
-    The base of all variants but the first two is the scale's ELECTRA or BERT with Muon and initial attention to neighbors.
+    The base is the scale's ELECTRA or BERT with Muon and initial attention to neighbors, except where a label names AdamW or
+    random attention.
     """
     adamw = scale.config
     muon, neighbors = set_muon(adamw), set_neighbors(adamw)

@@ -83,7 +83,7 @@ class CorruptedBatch(NamedTuple):
     filled: MaskedPositions | None = None
     """The masked positions, which have new tokens; set by `electra.pretraining.objectives.model.PretrainingModel`."""
     remasked: MaskedPositions | None = None
-    """Other positions, with [MASK] (`electra.pretraining.objectives.targets.TokenPredictionConfig.masked`)."""
+    """Other positions, with [MASK] (`electra.pretraining.objectives.targets.replaced_tokens.TokenPredictionConfig.masked`)."""
     noise: Noise | None = None
     """For corruptions with noise of known probability (`electra.pretraining.objectives.corruptions.noise`)."""
 

@@ -47,7 +47,7 @@ class FrequencyNoise(FrequencySamples):
         # A row whose tokens are all noise has nothing to contrast.
         used = candidates & (data > 0)
         q = torch.where(used, self.p[corrupted.input_ids], 1.0)
-        log_odds = (q.log() + noise.log() - data.clamp(min=1).log()) * used
+        log_odds = torch.where(used, q.log() + noise.clamp(min=1).log() - data.clamp(min=1).log(), 0.0)
         return corrupted._replace(noise=Noise(is_noise, log_odds, used))
 
 
