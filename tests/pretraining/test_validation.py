@@ -5,12 +5,14 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.errors import fails, notices
+from support.errors import fails, notices, raises
 
 import electra
 from electra import cli
+from electra.errors import UsageError
 from electra.pretraining import run
 from electra.pretraining.config import PretrainConfig
+from electra.pretraining.objectives.corruptions.masking import MaskingConfig
 
 CONFLICTS: dict[str, tuple[str, ...]] = {
     "--generator.tying all": (
@@ -102,7 +104,6 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "generator.kind layer-mixture",
         "--generator.kind masked-lm",
     ),
-    "--stem somewhere --masking.final-fraction 0.1": ("--stem", "masking.final_fraction"),
     "--objective electric --masking.with-replacement true": (
         "--objective electric ",
         "masking.with_replacement",
@@ -237,6 +238,11 @@ def pretrain_tiny(options: str) -> list[str]:
 @pytest.mark.parametrize("options", CONFLICTS)
 def test_conflicting_options_raise(options: str) -> None:
     fails(pretrain_tiny(options), "conflicting-options", *CONFLICTS[options])
+
+
+def test_values_that_change_do_not_continue_from_a_stem() -> None:
+    with raises(UsageError, "conflicting-options", "--stem", "masking.final_fraction"):
+        PretrainConfig(stem="run", masking=MaskingConfig(final_fraction=0.1))
 
 
 @pytest.mark.parametrize("options", INVALID)
