@@ -47,6 +47,7 @@ LARGE_FOLDERS = {
     "docs/research/log": "a page for each experiment",
     "docs/research/results": "rows, tables and figures of each study",
     "docs/research/results/configs": "a configuration for each run",
+    "docs/research/results/records/elements-tiny-0.25": "a record for each run",
     "tests/golden/traces": "a trace for each objective and task",
 }
 """Folders with more files than that, and why: they hold data."""

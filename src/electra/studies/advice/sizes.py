@@ -32,8 +32,8 @@ def four_layers() -> PretrainConfig:
 
 
 SIZES: dict[str, ModelSize] = {
-    "tiny": ModelSize(nano, "those of the preset nano, the best of the study elements at scale tiny"),
-    "mini": ModelSize(micro, "those of the preset micro, as nano's for scale mini"),
+    "tiny": ModelSize(nano, "those of the preset nano"),
+    "mini": ModelSize(micro, "those of the preset micro"),
     "4x256": ModelSize(four_layers, "those of ELECTRA-Small for a third of its layers, which no study has tested"),
     "small": ModelSize(small, "those of ELECTRA-Small (Table 6 of the paper)", (8.9e16, 1.4e18)),
     "base": ModelSize(base, "those of ELECTRA-Base (Table 6 of the paper)", (6.4e19, 6.4e19)),

@@ -10,7 +10,7 @@ from electra.studies.study import Axis, Published, Study
 
 SHARES = (1 / 16, 1 / 4, 1.0, 4.0)
 DETECTION_AND_PREDICTION = "shared encoder, predicts tokens too"
-"""The best form of replaced token detection in the study of elements."""
+"""The form of replaced token detection with the highest tags in the study of elements."""
 
 
 def crossover(scale: Scale) -> Study:
