@@ -212,3 +212,13 @@ def test_damaged_exports_are_reported(exported: Path, tmp_path: Path) -> None:
         with pytest.raises(ElectraError) as raised:
             electra.evaluate(run, at="all")
         assert name in str(raised.value)
+
+
+@pytest.mark.slow
+def test_amounts_that_are_not_reached_are_named(
+    text: Path, tmp_path: Path, tiny_run: dict, caplog: pytest.LogCaptureFixture
+) -> None:
+    electra.pretrain(text, out=tmp_path / "run", **tiny_run, export_at=("2steps", "1Btokens"))
+    (warning,) = (record for record in caplog.records if getattr(record, "code", "") == "export-not-reached")
+    assert "1Btokens" in warning.getMessage()
+    assert "2steps" not in warning.getMessage()

@@ -123,6 +123,17 @@ class Exports(Callback):
             sync(self.directory.exports)
         log.info(f"exported step {state.step:,}: {path}", extra={"code": "exported"})
 
+    def on_train_end(self, state: TrainingState) -> None:
+        """Log the amounts that the training did not reach."""
+        if missed := [
+            text for text, amount in zip(self.config.export_at, self.once, strict=True) if amount.count(state) < 1
+        ]:
+            log.warning(
+                f"--export-at {' '.join(missed)}: not exported; the training ended after {state.step:,} steps, "
+                f"{state.tokens:,.0f} tokens and {state.flops:.3g} FLOPs",
+                extra={"code": "export-not-reached"},
+            )
+
 
 def list_networks(model: PretrainingModel) -> Iterator[tuple[str, nn.Module, str]]:
     """Yield directory, network and kind of head of what an export has, the main network last: its weights are shared."""

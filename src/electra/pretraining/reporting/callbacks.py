@@ -107,7 +107,7 @@ class BudgetWarning(Callback):
         if updates < FEW_UPDATES:
             log.warning(
                 f"about {format_count(round(updates), 'update')} of {pace:.3g} s will fit into {self.budget}; fewer than "
-                f"{FEW_UPDATES:,} train little more than the frequencies of tokens. Try --preset tiny, a smaller "
+                f"{FEW_UPDATES:,} train little more than the frequencies of tokens. Try a smaller model, a smaller "
                 "--training.batch-size or --seq-len, or a larger budget",
                 extra={"code": "few-steps"},
             )

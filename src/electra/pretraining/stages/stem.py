@@ -68,7 +68,8 @@ def check_stem(directory: RunDirectory, config: PretrainConfig) -> None:
         raise UsageError(
             "other-warmup",
             f"--stem {config.stem}: its warm-up has {before:,g} steps, that of --steps {config.steps} has {now:,g}: "
-            "schedule.max_warmup limits one of them; use larger budgets, or start from scratch",
+            f"schedule.max_warmup limits one of them; repeat {config.stem} with a --schedule.warmup-steps that is no more "
+            "than this share of the smaller budget",
         )
     decay = config.schedule.find_decay(config.steps)
     assert decay is not None
