@@ -41,7 +41,8 @@ def run(entry: str, text: Path, data: Path, out: Path) -> list[dict[str, str]]:
     records = out / "records.csv"
     words = ["--text", str(text), "--data", str(data), "--out", str(out / entry), "--hours", str(HOURS)]
     speedrun.main([entry, *words, "--records", str(records)])
-    return list(csv.DictReader(records.open()))
+    with records.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.mark.slow

@@ -14,9 +14,8 @@ from support.tiny_models import MASK, PAD, batch, model, redraw
 
 from electra.model.heads import MaskedLMHead
 from electra.model.layers import Embeddings
-from electra.pretraining.objectives import model as objectives
 from electra.pretraining.objectives import networks
-from electra.pretraining.objectives.corruptions import corruption
+from electra.pretraining.objectives.corruptions import corruption, masking_strategies
 from electra.pretraining.objectives.corruptions.generators import GeneratorSamples, SampleSettings
 from electra.pretraining.objectives.corruptions.masking import count_masked, sample_positions, write_tokens
 from electra.pretraining.objectives.model import PretrainingModel
@@ -303,7 +302,7 @@ def mutant_static_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     def sample(candidates, number, masking, keys, *others):
         return sample_positions(candidates, number, masking, torch.arange(len(keys)), *others)
 
-    monkeypatch.setattr(objectives, "sample_positions", sample)
+    monkeypatch.setattr(masking_strategies, "sample_positions", sample)
 
 
 PITFALLS: list[tuple[Callable[[], None], Mutate]] = [
