@@ -99,6 +99,11 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     "--sequence-contrast.weight 1 --objective mlm": ("sequence_contrast.weight", "--objective mlm", "corrective-lm"),
     "--corrective.all-tokens true": ("corrective.all_tokens", "--objective electra;", "--objective corrective-lm"),
     "--token-prediction.filled 1 --objective corrective-lm": ("token_prediction", "--objective corrective-lm"),
+    "--batch-warmup.steps 5 --batch-warmup.size 32 --sequence-contrast.weight 1": (
+        "--batch-warmup.steps",
+        "sequence_contrast.weight",
+    ),
+    "--batch-warmup.steps 5 --batch-warmup.size 32 --training.means local": ("--batch-warmup.steps", "training.means"),
     "--objective electric --generator.kind layer-mixture": (
         "--objective electric ",
         "generator.kind layer-mixture",

@@ -155,7 +155,7 @@ class PretrainConfig:
                 "--training.graphs needs micro-batches of few shapes, and --length-warmup.steps splits examples into pieces, "
                 "whose number varies by batch; leave one of them out",
             )
-        check_batch_warmup(self.batch_warmup, self.training.batch_size)
+        check_batch_warmup(self.batch_warmup, self.training.batch_size, self.reason_for_micro_batches)
         check_changing_values(self.objective, self.masking, self.generator, self.training, self.stem)
         check_generator(self.objective, self.model, self.generator)
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))

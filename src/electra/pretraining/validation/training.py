@@ -75,8 +75,17 @@ def check_frozen_generator(procedure: str, objective: str, generator: GeneratorC
     )
 
 
-def check_batch_warmup(warmup: BatchWarmup, batch_size: int) -> None:
-    """Raise a `UsageError` if batches cannot grow to the full batch size."""
+def check_batch_warmup(warmup: BatchWarmup, batch_size: int, reason_for_micro_batches: str) -> None:
+    """Raise a `UsageError` if batches cannot grow to the full batch size, or the loss depends on that of micro-batches."""
+    raise_first_conflict(
+        [
+            (
+                warmup.steps > 0 and reason_for_micro_batches != "",
+                f"--batch-warmup.steps changes the size of micro-batches, on which the loss depends: "
+                f"{reason_for_micro_batches}; leave one of them out",
+            )
+        ]
+    )
     if warmup.steps and (warmup.size >= batch_size or batch_size % warmup.size):
         raise UsageError(
             "no-batch-warmup",
