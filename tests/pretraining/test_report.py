@@ -91,7 +91,7 @@ def steps_of(pace: float, number: int, first: float = 0.0) -> list[TrainingState
 @pytest.mark.parametrize(
     ("budget", "states", "values"),
     [
-        (Budget(hours=0.1), steps_of(9.0, 5), ("40 updates", "9 s", "0.1 h", "500", "--preset", "--training.batch-size", "--seq-len")),
+        (Budget(hours=0.1), steps_of(9.0, 5), ("40 updates", "9 s", "0.1 h", "500", "--training.batch-size", "--seq-len")),
         (Budget(hours=0.1), steps_of(1.0, 50, first=30.0), ("330 updates", "1 s", "0.1 h")),
         (Budget(hours=0.1), steps_of(400.0, 1), ("1 update ", "400 s", "0.1 h")),
         (Budget(hours=0.1), steps_of(0.5, 50), None),
