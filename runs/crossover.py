@@ -49,16 +49,18 @@ def build_table(rows: Rows) -> list[dict[str, str]]:
                 assert first is not None
                 assert second is not None
                 crossing = find_crossing(first, second)
-                low, high = crossing.interval or (None, None)
+                # Without a gain the second line overtakes the first; without an interval the runs do not bound the crossing.
+                found = ("", "", "")
+                if crossing.gain > 0 and crossing.at is not None and crossing.interval is not None:
+                    low, high = crossing.interval
+                    found = (f"{crossing.at:.3g}", f"{low:.3g}", f"{high:.3g}")
                 table.append(
                     {
                         "score": label,
                         "compute": unit,
                         "from_flops": f"{least:g}",
                         "gain_per_tenfold": f"{crossing.gain:.2f}",
-                        "crossing": "" if crossing.at is None else f"{crossing.at:.3g}",
-                        "low": "" if low is None else f"{low:.3g}",
-                        "high": "" if high is None else f"{high:.3g}",
+                        **dict(zip(("crossing", "low", "high"), found, strict=True)),
                     }
                 )
     return table
