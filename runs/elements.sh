@@ -39,9 +39,10 @@ study() {  # seeds, variants
 }
 
 study 3 mlm mlm-replaced shared-both unigram-both electra electra-adamw mlm-adamw
-study 1 shared-masked generator-half mlm-words mlm-spans from-frequencies trunk corrective-lm masked-lm-first
+study 1 shared-masked generator-half mlm-spans from-frequencies trunk corrective-lm masked-lm-first
 study 1 mlm-falling-fraction mlm-average falling-temperature disentangled electric-unigram unigram untrained
 study 1 electric layer-mixture sequence-contrast shared-falling electra-spans electra-falling-fraction shared both
-study 1 electra-words mlm-words-replaced shared-both-words trunk-words trunk-both-words
+study 3 mlm-words electra-words shared-both-words
+study 1 unigram-both-words both-words corrective-lm-words mlm-words-replaced trunk-words trunk-both-words
 study 1 electra-wsd mlm-wsd mlm-dropout mlm-small-batches mlm-random-attention electra-random-attention
 study 1 mlm-neighbors-adamw electra-neighbors-adamw

@@ -49,7 +49,7 @@ def elements(scale: Scale) -> Study:
         "both": ("predicts masked and filled tokens", replace(config, token_prediction=both)),
         "generator-half": ("generator of 1/2 of the width", set_generator(config, size=0.5)),
         **vary_masking(config, bert),
-        **combine_with_words(config, bert, replace(shared, token_prediction=both)),
+        **combine_with_words(config, bert, unigram, both),
         **vary_generators(config),
         **vary_objectives(config, shared),
         **vary_training(config, bert),
@@ -111,26 +111,37 @@ def vary_masking(config: PretrainConfig, bert: PretrainConfig) -> Rows:
     }
 
 
-def combine_with_words(config: PretrainConfig, bert: PretrainConfig, shared: PretrainConfig) -> Rows:
+def combine_with_words(
+    config: PretrainConfig, bert: PretrainConfig, unigram: PretrainConfig, both: TokenPredictionConfig
+) -> Rows:
     """Build variants with whole words masked, and one element more."""
     trunk = share_first_layers(config)
-    predicting = replace(trunk, token_prediction=shared.token_prediction)
-    return {
-        "electra-words": ("whole words", set_masking(config, strategy="word")),
+    rows: Rows = {
+        "electra-words": ("whole words", config),
         "mlm-words-replaced": (
             f"{BERT}, whole words, 50 % [MASK] and 40 % random tokens",
-            set_masking(bert, strategy="word", mlm_mask=0.5, mlm_random=0.4),
+            set_masking(bert, mlm_mask=0.5, mlm_random=0.4),
         ),
         "shared-both-words": (
             "shared encoder, predicts masked and filled tokens, whole words",
-            set_masking(shared, strategy="word"),
+            replace(share_encoder(config), token_prediction=both),
         ),
-        "trunk-words": ("generator is the first layers, whole words", set_masking(trunk, strategy="word")),
+        "unigram-both-words": (
+            "unigram generator, predicts masked and filled tokens, loss weight 1, whole words",
+            replace(unigram, token_prediction=both, loss_weight=1.0),
+        ),
+        "both-words": ("predicts masked and filled tokens, whole words", replace(config, token_prediction=both)),
+        "corrective-lm-words": (
+            "corrective language modeling, whole words",
+            replace(config, objective="corrective-lm"),
+        ),
+        "trunk-words": ("generator is the first layers, whole words", trunk),
         "trunk-both-words": (
             "generator is the first layers, predicts masked and filled tokens, whole words",
-            set_masking(predicting, strategy="word"),
+            replace(trunk, token_prediction=both),
         ),
     }
+    return {name: (label, set_masking(changed, strategy="word")) for name, (label, changed) in rows.items()}
 
 
 def vary_generators(config: PretrainConfig) -> Rows:
