@@ -19,6 +19,7 @@ from typing import NoReturn
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+import electra
 import electra.cli
 from electra.external import UNPRINTABLE
 from electra.finetuning import run
@@ -95,7 +96,7 @@ class Worker:
 
     def run_fresh(self, case: Case, folder: Path) -> int:
         """Run a case in a new interpreter, which reads environment variables when it starts; returns the wait status."""
-        source = str(Path(electra.cli.__file__).parents[1])
+        source = str(Path(electra.__file__).parents[1])
         with (
             (folder / ".stdin").open("rb") as given,
             (folder / ".stdout").open("wb") as out,
