@@ -87,6 +87,17 @@ def test_values_that_change_in_two_processes(text: Path, tmp_path: Path, tiny_ru
 
 
 @pytest.mark.slow
+def test_samples_drawn_before_training_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
+    """The main process draws the samples of all; a run in one process reads the same file."""
+    generator = {"training": "frozen", "tying": "none", "samples": str(tmp_path / "samples.arrow")}
+    run_two_processes(tiny_run | {"generator": generator, "text": [str(text)]}, tmp_path)
+    electra.pretrain(str(text), out=str(tmp_path / "one"), **tiny_run | {"generator": generator})
+    for one, two in zip(*(read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two")), strict=True):
+        assert one["sampled_accuracy"] == two["sampled_accuracy"]
+        assert one["loss"] == pytest.approx(two["loss"], rel=1e-5)
+
+
+@pytest.mark.slow
 def test_two_stages_in_two_processes(text: Path, tmp_path: Path, tiny_run: dict) -> None:
     """The second process waits until the first stage is saved."""
     tiny_run |= {"procedure": "two-stage-scratch", "text": [str(text)], "steps": 4}

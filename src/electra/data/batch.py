@@ -22,6 +22,8 @@ class Batch:
     """True at tokens, False at padding; None without padding."""
     keys: Int64[Tensor, " B"] | None = None
     """Keys of the random numbers of each row (`electra.seeding`), in pre-training."""
+    samples: Int64[Tensor, "B T"] | None = None
+    """Tokens that a generator sampled before for the first masked positions of each row, if it did; 0 after them."""
 
     @property
     def row_keys(self) -> Int64[Tensor, " B"]:

@@ -19,7 +19,7 @@ from electra.pretraining.objectives.targets.corrective import CorrectiveConfig
 from electra.pretraining.objectives.targets.replaced_tokens import ContrastConfig, TokenPredictionConfig
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.pretraining.stages.procedures import PROCEDURES
-from electra.pretraining.validation.generators import check_changing_values, check_generator
+from electra.pretraining.validation.generators import check_changing_values, check_generator, check_samples
 from electra.pretraining.validation.objectives import check_coco_lm, check_noise, check_task
 from electra.pretraining.validation.training import (
     check_batch_warmup,
@@ -130,6 +130,7 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
         check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init, "--stem": self.stem})
+        check_local({"--generator.samples": self.generator.samples})
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
@@ -161,6 +162,7 @@ class PretrainConfig:
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         check_coco_lm(self.objective, self.sequence_contrast, self.corrective)
         check_noise(self.objective, self.generator, self.masking)
+        check_samples(self.objective, self.generator, self.masking, self.steps)
         check_procedure(self.procedure, self.objective, self.generator, self.init)
         check_stem_options(self.stem, self.text, self.procedure)
         check_exports(self.export_at, self.export_every, self.procedure)

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from electra.pretraining.reporting.callbacks import BudgetWarning, HealthMonitor
 from electra.pretraining.reporting.diagnostics import Finding, Health
 from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.stages.procedures import PROCEDURES
+from electra.pretraining.stages.sample_cache import open_or_draw_samples
 from electra.pretraining.stages.stem import check_stem, copy_stem_metrics, open_checkpoints
 from electra.pretraining.stages.two_stage import configure_stages, read_final_state, sum_states
 from electra.pretraining.stages.warm_start import check_init, load_initial_weights, load_stage_one
@@ -161,6 +163,9 @@ def make_paths_absolute(config: PretrainConfig) -> PretrainConfig:
         tokenizer=config.tokenizer and make_absolute(config.tokenizer),
         init=config.init and make_absolute(config.init),
         stem=config.stem and make_absolute(config.stem),
+        generator=replace(
+            config.generator, samples=config.generator.samples and make_absolute(config.generator.samples)
+        ),
     )
 
 
@@ -180,18 +185,24 @@ def train_model(
         SystemExit: a signal stopped the run; the status is 128 plus its number, as in shells.
     """
     recipe = config.recipe()
-    loader = BatchLoader(
-        data.train,
-        batch_size=recipe.training.batch_size,
-        micro_batch_size=micro_batch_size,
-        pad_id=tokenizer.pad_id,
-        seed=recipe.seed,
-        length_warmup=config.length_warmup,
-        batch_warmup=config.batch_warmup,
-        padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
-        rank=runtime.rank,
-        world_size=runtime.world_size,
-    )
+
+    def build_loader(rank: int, world_size: int) -> BatchLoader:
+        return BatchLoader(
+            data.train,
+            batch_size=recipe.training.batch_size,
+            micro_batch_size=micro_batch_size,
+            pad_id=tokenizer.pad_id,
+            seed=recipe.seed,
+            length_warmup=config.length_warmup,
+            batch_warmup=config.batch_warmup,
+            padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
+            rank=rank,
+            world_size=world_size,
+        )
+
+    loader = build_loader(runtime.rank, runtime.world_size)
+    samples = open_or_draw_samples(config, model, data, build_loader, runtime)
+    batches_from = loader.iterate if samples is None else partial(samples.iterate, loader.batches)
     settings = {"micro_batch_size": micro_batch_size}
     checkpoints = open_checkpoints(directory, config, recipe.training.keep_checkpoints, settings)
     samples_originals = not (config.generator.exclude_original_token or config.generator.mixes_frequencies)
@@ -209,7 +220,7 @@ def train_model(
     ]
     log_training_setup(config, micro_batch_size, loader, runtime)
     with stop_on_signal() as stop_signal:
-        state = train(model, loader.iterate, recipe, runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0)
+        state = train(model, batches_from, recipe, runtime, checkpoints, all_callbacks, lambda: stop_signal() != 0)
         if recipe.budget.compute_progress(state.step, state.seconds, state.flops) < 1:
             log.warning(
                 f"Stopped at step {state.step:,} and saved; the same command resumes the run.",

@@ -21,8 +21,9 @@ from electra.pretraining.objectives.corruptions.corruption import CorruptedBatch
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING, GeneratorSamples
 from electra.pretraining.objectives.corruptions.masking import MaskedPositions, MaskingConfig, write_samples
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING, MaskingKind, MaskingStrategy
-from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig, MaskedLM, TyingKind, build_generator
+from electra.pretraining.objectives.networks import GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.spec import GENERATORS, GeneratorKind, Main, ObjectiveSpec, build_sample_settings
+from electra.pretraining.objectives.tying import TYINGS, TyingKind, build_generator
 from electra.pretraining.unused_options import find_unused_options
 from electra.train.metrics_log import read_metrics
 from electra.train.schedule import SCHEDULES, Schedule

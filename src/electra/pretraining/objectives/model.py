@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from electra.data.batch import Batch
@@ -23,10 +24,11 @@ from electra.pretraining.objectives.corruptions.masking import (
 )
 from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
 from electra.pretraining.objectives.metrics import LossTerm, build_losses, merge, sum_losses
-from electra.pretraining.objectives.networks import DisentangledEmbedding, MaskedLM
+from electra.pretraining.objectives.networks import MaskedLM
 from electra.pretraining.objectives.progress import ProgressModule, list_changing
 from electra.pretraining.objectives.spec import CORRUPTIONS, SCORED_AT, TARGETS, ObjectiveSpec
 from electra.pretraining.objectives.targets.target import Prediction
+from electra.pretraining.objectives.tying import DisentangledEmbedding
 from electra.seeding import Draw
 
 GENERATOR_PREFIX = "corruption"
@@ -133,21 +135,12 @@ class PretrainingModel(ProgressModule):
 
     def run(self, batch: Batch) -> ForwardOutput:
         """Sample positions, corrupt them, and compute the target."""
-        masking = self.masking
-        candidates = mark_maskable_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
-        number = count_masked(batch.lengths, masking.fraction)
-        word = self.target.network.encoder.embeddings.word
-        weights = None
-        if self.training:
-            weights = self.strategy(batch.input_ids, word)
-            sampling_weights = None if weights is None else weights.detach()
-            masked = self.strategy.sample(batch, candidates, number, masking, sampling_weights)
-        else:  # held-out metrics use uniformly sampled positions for every strategy
-            masked = sample_positions(candidates, number, masking, batch.row_keys)
+        masked, weights = self.sample_masked(batch)
         corrupted = self.corruption(batch, masked)._replace(filled=masked)
 
         def sample_others() -> MaskedPositions:
-            return sample_positions(candidates, number, masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
+            candidates, number = self.find_candidates(batch)
+            return sample_positions(candidates, number, self.masking, batch.row_keys, draw=Draw.OTHER_POSITIONS)
 
         # Not on held-out text: its metrics are those of an input without [MASK].
         if self.training:
@@ -165,6 +158,20 @@ class PretrainingModel(ProgressModule):
         loss_sums = {name: loss.sum() for name, loss in losses.items()}
         sums = merge(self.count_tensors(batch), corrupted.sums, prediction.sums, generator.sums, loss_sums)
         return ForwardOutput(masked, corrupted, prediction, losses, {name: t.detach() for name, t in sums.items()})
+
+    def find_candidates(self, batch: Batch) -> tuple[Bool[Tensor, "B L"], Int64[Tensor, " B"]]:
+        """Return which tokens may be masked, and the number of masked positions of each row."""
+        candidates = mark_maskable_tokens(batch.input_ids, self.spec.vocabulary.special_ids)
+        return candidates, count_masked(batch.lengths, self.masking.fraction)
+
+    def sample_masked(self, batch: Batch) -> tuple[MaskedPositions, Float[Tensor, "B L"] | None]:
+        """Sample the masked positions; return them and the masking strategy's weights, if it has any."""
+        candidates, number = self.find_candidates(batch)
+        if not self.training:  # held-out metrics use uniformly sampled positions for every strategy
+            return sample_positions(candidates, number, self.masking, batch.row_keys), None
+        weights = self.strategy(batch.input_ids, self.target.network.encoder.embeddings.word)
+        sampling_weights = None if weights is None else weights.detach()
+        return self.strategy.sample(batch, candidates, number, self.masking, sampling_weights), weights
 
     def forward(
         self, batch: Batch, counts: Mapping[str, float | Tensor] | None = None

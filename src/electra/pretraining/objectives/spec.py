@@ -27,7 +27,7 @@ from electra.pretraining.objectives.metrics import (
     COMMON_METRICS,
     Metric,
 )
-from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM, build_generator
+from electra.pretraining.objectives.networks import Discriminator, GeneratorConfig, MaskedLM
 from electra.pretraining.objectives.targets.all_tokens import AllTokensPrediction
 from electra.pretraining.objectives.targets.corrective import CorrectiveConfig, CorrectiveLanguageModeling
 from electra.pretraining.objectives.targets.energy import EnergyEstimation
@@ -39,6 +39,7 @@ from electra.pretraining.objectives.targets.replaced_tokens import (
 )
 from electra.pretraining.objectives.targets.sequence_contrast import SequenceContrastConfig
 from electra.pretraining.objectives.targets.target import Target
+from electra.pretraining.objectives.tying import build_generator
 from electra.text.coverage import MAX_UNKNOWN
 
 

@@ -20,7 +20,8 @@ from electra.pretraining.build import build_meta_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.objectives.catalog import has_generator_network
 from electra.pretraining.objectives.model import PretrainingModel
-from electra.pretraining.objectives.networks import TYINGS, DisentangledEmbedding, compute_generator_sizes
+from electra.pretraining.objectives.networks import compute_generator_sizes
+from electra.pretraining.objectives.tying import TYINGS, DisentangledEmbedding
 from electra.pretraining.stages.initial_sizes import (
     check_exists,
     check_sizes,

@@ -5,9 +5,11 @@ from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.catalog import OBJECTIVES, has_generator_network
 from electra.pretraining.objectives.corruptions.generators import GENERATOR_TRAINING
 from electra.pretraining.objectives.corruptions.masking import MaskingConfig
-from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig, compute_generator_sizes
+from electra.pretraining.objectives.corruptions.masking_strategies import MASKING
+from electra.pretraining.objectives.networks import GeneratorConfig, compute_generator_sizes
 from electra.pretraining.objectives.progress import FINAL, list_changing
-from electra.pretraining.objectives.spec import GENERATORS
+from electra.pretraining.objectives.spec import CORRUPTIONS, GENERATORS
+from electra.pretraining.objectives.tying import TYINGS
 from electra.pretraining.validation.conflicts import find_size_options, raise_first_conflict
 from electra.train.config import TrainingConfig
 
@@ -73,6 +75,30 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     )
     if is_network:
         GENERATORS[kind].check(compute_generator_sizes(main, generator), generator)
+
+
+def check_samples(objective: str, generator: GeneratorConfig, masking: MaskingConfig, steps: int | None) -> None:
+    """Raise a `UsageError` for options with which a generator's samples cannot be made before training."""
+    if generator.samples is None or not OBJECTIVES[objective].has_generator:
+        return
+    raise_first_conflict(
+        [
+            (
+                generator.training != "frozen",
+                f"generator.samples are made before training, and a generator with generator.training {generator.training} "
+                "changes in it; use --generator.training frozen, or leave --generator.samples out",
+            ),
+            (
+                steps is None,
+                "generator.samples are made for a number of updates, and the budget is not one; set --steps",
+            ),
+            (
+                CORRUPTIONS[OBJECTIVES[objective].corruption].is_noise or MASKING[masking.strategy].needs_losses,
+                f"--objective {objective} with masking.strategy {masking.strategy} needs the generator's probabilities, and "
+                "generator.samples has tokens only; leave --generator.samples out",
+            ),
+        ]
+    )
 
 
 def check_changing_values(

@@ -3,8 +3,9 @@
 from electra.data.loader import BatchWarmup
 from electra.errors import UsageError
 from electra.pretraining.objectives.catalog import OBJECTIVES, has_generator_network
-from electra.pretraining.objectives.networks import TYINGS, GeneratorConfig
+from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.spec import GENERATORS
+from electra.pretraining.objectives.tying import TYINGS
 from electra.pretraining.stages.procedures import PROCEDURES
 from electra.pretraining.validation.conflicts import find_size_options, raise_first_conflict
 from electra.train.schedule import Amount

@@ -152,6 +152,21 @@ class FrozenSamples(GeneratorSamples):
         super().__init__(generator, settings)
         generator.requires_grad_(False)
 
+    def forward(self, batch: Batch, masked: MaskedPositions) -> CorruptedBatch:
+        if batch.samples is None:
+            return super().forward(batch, masked)
+        sampled = batch.samples[:, : masked.positions.shape[1]]
+        original = batch.input_ids.gather(1, masked.positions)
+        sums = {"sampled_correct": ((sampled == original) & masked.used).sum()}
+        ids = write_samples(batch.input_ids, masked.positions, sampled, masked.used, self.settings.masking)
+        return CorruptedBatch(ids, None, sums)
+
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Compute the generator's metrics; with samples that were made before, only how many are the original token."""
+        if "generator_correct" in sums:
+            return super().metrics(sums)
+        return {"sampled_accuracy": compute_ratio(sums["sampled_correct"], sums["masked"])}
+
 
 class AdversarialSamples(GeneratorSamples):
     """Samples of a generator that maximizes the discriminator's loss, by REINFORCE with a learned baseline (Appendix F).
