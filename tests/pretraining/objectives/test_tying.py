@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from electra.model.encoder import EncoderConfig
 from electra.model.flops import masked_lm_step_flops
 from electra.pretraining.objectives.model import GENERATOR_PREFIX, PretrainingModel
-from electra.pretraining.objectives.networks import DisentangledEmbedding, GeneratorConfig
+from electra.pretraining.objectives.networks import GeneratorConfig
 from electra.pretraining.objectives.targets.replaced_tokens import TokenPredictionConfig
+from electra.pretraining.objectives.tying import DisentangledEmbedding
 
 DEEP = replace(ENCODER, num_layers=4)
 TRUNK = GeneratorConfig(size=1.0, depth=0.5, tying="trunk")
