@@ -15,6 +15,8 @@ STUDIES = ("efficiency-tiny", "convergence-tiny")
 """Studies with runs of both objectives at several budgets; runs that both have count once."""
 LINES = {"ELECTRA": "#c8442d", "BERT": "#2c6fa6"}
 SCORES = {"tags": "tags, best layer", "tags_last": "tags, last layer", "probe_average": "sentence probe, best layers"}
+UNITS = {name: COMPUTE[name] for name in ("flops", "seconds")}
+"""Columns of compute that these rows have, with their units."""
 AFTER_PLATEAU = 7e12
 """FLOPs from which on BERT has left its plateau in every run; ELECTRA leaves it between 1.5e13 and 3e13."""
 
@@ -43,7 +45,7 @@ def build_table(rows: Rows) -> list[dict[str, str]]:
     """Build a row for each score, kind of compute and range of budgets."""
     table = []
     for score, label in SCORES.items():
-        for compute, unit in COMPUTE.items():
+        for compute, unit in UNITS.items():
             for least in (0.0, AFTER_PLATEAU):
                 first, second = (fit_line(select_points(rows, line, score, compute, least)) for line in LINES)
                 assert first is not None
@@ -69,7 +71,7 @@ def build_table(rows: Rows) -> list[dict[str, str]]:
 def draw(rows: Rows) -> Figure:
     """Draw tags over FLOPs and over seconds, a dot for each run."""
     figure = Figure(figsize=(9.2, 3.8), layout="constrained")
-    for axes, (compute, unit) in zip(figure.subplots(1, 2, sharey=True), COMPUTE.items(), strict=True):
+    for axes, (compute, unit) in zip(figure.subplots(1, 2, sharey=True), UNITS.items(), strict=True):
         for line, color in LINES.items():
             points = sorted(select_points(rows, line, "tags", compute, 0.0))
             axes.plot(*zip(*points, strict=True), "o", color=color, label=line, markersize=4)

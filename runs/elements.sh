@@ -39,7 +39,7 @@ study() {  # seeds, variants
 }
 
 study 3 mlm mlm-replaced shared-both unigram-both electra electra-adamw mlm-adamw
-study 1 shared-masked generator-half mlm-spans from-frequencies trunk corrective-lm masked-lm-first
+study 1 shared-masked generator-half mlm-spans from-frequencies trunk corrective-lm masked-lm-first frozen-generator
 study 1 mlm-falling-fraction mlm-average falling-temperature disentangled electric-unigram unigram untrained
 study 1 electric layer-mixture sequence-contrast shared-falling electra-spans electra-falling-fraction shared both
 study 3 mlm-words electra-words shared-both-words

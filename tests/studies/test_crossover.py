@@ -106,7 +106,12 @@ def test_table_has_a_row_for_each_score_and_kind_of_compute() -> None:
     for variant in variants:
         slope, start = (4.0, 10.0) if variant.line == "ELECTRA" else (2.0, 12.0)
         records = tuple(
-            {"flops": variant.share, "seconds": 60 * variant.share, "score": start + slope * math.log10(variant.share)}
+            {
+                "flops": variant.share,
+                "hardware_flops": variant.share / 2,
+                "seconds": 60 * variant.share,
+                "score": start + slope * math.log10(variant.share),
+            }
             for _ in range(2)
         )
         outcomes.append(Outcome(variant, records, {}, ()))
@@ -114,8 +119,9 @@ def test_table_has_a_row_for_each_score_and_kind_of_compute() -> None:
     rows = build_crossing_rows(results, {"a score": lambda record: record["score"], "none": lambda record: None})
     assert rows[0][2] == "ELECTRA minus BERT, gain for ten times the compute"
     assert rows[1] == ["a score", "FLOPs", "+2.0", "10", "10 to 10"]
-    assert rows[2][:4] == ["a score", "seconds of training", "+2.0", "6e+02"]
-    assert len(rows) == 3
+    assert rows[2][:4] == ["a score", "FLOPs that hardware computes", "+2.0", "5"]
+    assert rows[3][:4] == ["a score", "seconds of training", "+2.0", "6e+02"]
+    assert len(rows) == 4
     assert build_crossing_rows(results, {"none": lambda record: None}) == []
 
 

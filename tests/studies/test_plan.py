@@ -23,6 +23,7 @@ from electra.studies import plan
 from electra.studies.compute import (
     MAX_TIMED_FLOPS,
     Step,
+    compute_hardware_share,
     compute_look_up_share,
     compute_step_flops,
     count_timed_rows,
@@ -85,7 +86,9 @@ def test_look_ups_are_a_share_of_the_flops() -> None:
     config = replace(toy_scale().config, seq_len=24, objective="mlm")
     look_up = encoder_parts(config.model, 24)["embedding look-up"]
     k = int(count_masked(torch.tensor([24]), config.masking.fraction))
-    assert compute_look_up_share(config) == pytest.approx(2 * look_up / masked_lm_step_flops(config.model, 24, k))
+    flops = masked_lm_step_flops(config.model, 24, k)
+    assert compute_look_up_share(config) == pytest.approx(2 * look_up / flops)
+    assert compute_hardware_share(config) == pytest.approx(3 * (flops / 2 - look_up) / flops)
 
 
 def test_measured_step_takes_time() -> None:

@@ -16,6 +16,7 @@ from electra.finetuning.classification.heads import TextClassificationHead
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.recipe import choose_pooling
 from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.flops import Cost
 from electra.model.initialization import initialize
 from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
@@ -50,12 +51,23 @@ def compute_step_flops(config: PretrainConfig) -> float:
 @lru_cache
 def compute_look_up_share(config: PretrainConfig) -> float:
     """Compute the share of `compute_step_flops` that are embedding look-ups, which hardware does not compute."""
+    return compute_share_of_flops(config, lambda cost: cost.look_ups)
+
+
+@lru_cache
+def compute_hardware_share(config: PretrainConfig) -> float:
+    """Compute the ratio of hardware operations to `compute_step_flops`: no look-ups, a backward pass of two forward passes."""
+    return compute_share_of_flops(config, lambda cost: cost.utilized)
+
+
+def compute_share_of_flops(config: PretrainConfig, count: Callable[[Cost], int]) -> float:
+    """Compute the ratio of another count of an update's operations to its FLOPs."""
     costs = [
         (share, cost)
         for stage, share in list_training_stages(config)
         for cost in build_meta_model(stage).mean_row_costs(config.seq_len).values()
     ]
-    return sum(share * cost.look_ups for share, cost in costs) / sum(share * cost.flops for share, cost in costs)
+    return sum(share * count(cost) for share, cost in costs) / sum(share * cost.flops for share, cost in costs)
 
 
 def list_training_stages(config: PretrainConfig) -> list[tuple[PretrainConfig, float]]:

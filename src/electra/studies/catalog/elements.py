@@ -173,6 +173,10 @@ def vary_objectives(config: PretrainConfig, shared: PretrainConfig) -> Rows:
             "Electric, noise by frequency",
             replace(config, objective="electric-unigram", loss_weight=None),
         ),
+        "frozen-generator": (
+            "generator trained first, then frozen",
+            replace(config, procedure="two-stage-scratch", stage_one_share=0.4),
+        ),
         "masked-lm-first": ("masked language model first", replace(config, procedure="masked-lm-first")),
         "shared-falling": ("shared encoder, falling masked-LM loss", replace(shared, generator=falling)),
     }

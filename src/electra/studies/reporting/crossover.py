@@ -10,7 +10,11 @@ from scipy.stats import t as student_t
 from electra.studies.reporting.results import Number, Results
 
 CONFIDENCE = 0.95
-COMPUTE: dict[str, str] = {"flops": "FLOPs", "seconds": "seconds of training"}
+COMPUTE: dict[str, str] = {
+    "flops": "FLOPs",
+    "hardware_flops": "FLOPs that hardware computes",
+    "seconds": "seconds of training",
+}
 """Fields of a record that measure compute, with their units."""
 
 

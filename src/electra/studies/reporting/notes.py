@@ -15,8 +15,8 @@ def list_compute_notes(results: Results) -> Iterator[str]:
     times = "" if shares == {1.0} else ", times its share"
     yield f"Equal {unit}: {amount} for each run{times}. FLOPs are counted as in Appendix E of the paper."
     yield (
-        "Look-ups: the share of the train FLOPs that hardware does not compute. Appendix E counts embeddings as products with "
-        "one-hot vectors; the larger the vocabulary's share of a model, the less its FLOPs measure its work."
+        "Hardware FLOPs: those that hardware computes. Appendix E counts embeddings as products with one-hot vectors, and a "
+        "backward pass as much as a forward pass; here look-ups count nothing, and a backward pass twice a forward pass."
     )
     rates: dict[str, set[float]] = {}
     for outcome in results.outcomes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from electra.pretraining.evaluation.network_scorer import METHODS
+from electra.studies.compute import compute_hardware_share
 from electra.studies.instruments import INSTRUMENTS
 from electra.studies.study import Study, Variant
 from electra.studies.trial import Trial
@@ -41,7 +42,7 @@ class Outcome:
 
     variant: Variant
     records: tuple[dict[str, Any], ...]
-    """Records of the scored seeds."""
+    """Records of the scored seeds, each with the FLOPs that hardware computes, `hardware_flops`."""
     failed: Mapping[int, str]
     """Reasons of failures by seed."""
     missing: tuple[int, ...]
@@ -75,7 +76,12 @@ class Results:
             records = {trial.config.seed: trial.record() for trial in trials[variant.name]}
             known = {seed: record for seed, record in records.items() if record is not None}
             failed = {seed: record["failed"] for seed, record in known.items() if "failed" in record}
-            done = tuple(record for record in known.values() if "finetuned" in record)
+            share = compute_hardware_share(variant.config)
+            done = tuple(
+                record | {"hardware_flops": record["flops"] * share}
+                for record in known.values()
+                if "finetuned" in record
+            )
             missing = tuple(seed for seed in records if seed not in known)
             outcomes.append(Outcome(variant, done, failed, missing))
         return cls(study, scale, tasks, tuple(outcomes))
@@ -257,7 +263,7 @@ def build_csv_rows(results: Results) -> Iterator[dict[str, Any]]:
             "published": variant.published,
         }
         for record in outcome.records:
-            spent = {name: record[name] for name in ("flops", "step", "tokens", "seconds")}
+            spent = {name: record[name] for name in ("flops", "hardware_flops", "step", "tokens", "seconds")}
             heldout = {f"heldout_{name}": value for name, value in record["heldout"].items()}
             given = {name: score(record) for name, score in scores.items()}
             reason = outcome.failed.get(record["seed"])

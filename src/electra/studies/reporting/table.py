@@ -6,7 +6,6 @@ from electra.finetuning.benchmark.score_table import COLUMNS
 from electra.model.flops import inference_flops
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.evaluation.network_scorer import METHODS
-from electra.studies.compute import compute_look_up_share
 from electra.studies.paper.run_costs import count_parameters
 from electra.studies.reporting.crossover import build_crossing_rows
 from electra.studies.reporting.notes import (
@@ -78,7 +77,7 @@ def to_markdown(results: Results) -> str:
 
 def build_summary_rows(results: Results) -> Rows:
     """Build one row per variant: its compute, its scores, the paper's score."""
-    header = ["Model", "Seeds", "Train FLOPs", "Look-ups", "Infer FLOPs", "Params", "Steps", "Train min"]
+    header = ["Model", "Seeds", "Train FLOPs", "Hardware FLOPs", "Infer FLOPs", "Params", "Steps", "Train min"]
     kinds = {
         "GLUE avg.": extract_finetuned,
         "Probe avg.": extract_best_probe,
@@ -102,7 +101,7 @@ def build_summary_rows(results: Results) -> Rows:
                 outcome.variant.label,
                 f"{len(outcome.records)}{failed}",
                 format_mean(outcome, "flops", lambda flops: f"{flops:.3g}"),
-                f"{compute_look_up_share(config):.0%}",
+                format_mean(outcome, "hardware_flops", lambda flops: f"{flops:.3g}"),
                 f"{inference_flops(config.model, config.seq_len):.3g}",
                 f"{count_parameters(build_meta_model(config).target) / 1e6:.3g}M",
                 format_mean(outcome, "step", lambda steps: f"{steps:,.0f}"),
