@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import records
 import yaml
 from support.errors import raises
 from support.places import ROOT
@@ -15,6 +16,7 @@ from electra.pretraining.config import PretrainConfig
 from electra.studies.catalog import STUDIES
 from electra.studies.compute import compute_step_flops
 from electra.studies.paper import glue_scores
+from electra.studies.reporting.results import to_csv
 from electra.studies.run import select_variants
 from electra.studies.scales import SCALES
 from electra.studies.study import Study, set_learning_rates
@@ -242,8 +244,18 @@ def test_electras_rate_applies_to_objectives_with_a_generator() -> None:
     assert rates(electra=2e-3, replace_mlm=3e-3)["replace-mlm"] == 3e-3
 
 
-def test_script_of_elements_runs_every_variant_once() -> None:
-    script = (ROOT / "runs/elements.sh").read_text()
-    named = [name for line in re.findall(r"^study \d (.*)$", script, re.MULTILINE) for name in line.split()]
+def test_queue_runs_every_element_once_and_names_variants_that_exist() -> None:
+    queue: dict[str, list[str]] = {}
+    for line in re.findall(r"^study (.*)$", (ROOT / "runs/queue.sh").read_text(), re.MULTILINE):
+        study, scale, share, _, _, *names = line.split()
+        queue.setdefault(f"{study} {scale} {share}", []).extend(names)
+        assert {*names} <= {variant.name for variant in STUDIES[study](SCALES[scale]()).variants}
     variants = [variant.name for variant in STUDIES["elements"](SCALES["tiny"]()).variants]
-    assert sorted(named) == sorted(variants)
+    assert sorted(queue["elements tiny 0.25"]) == sorted(variants)
+
+
+def test_committed_rows_are_those_of_the_committed_records() -> None:
+    folders = [path for path in records.RECORDS.iterdir() if path.is_dir()]
+    assert folders
+    for folder in folders:
+        assert (records.RESULTS / f"{folder.name}.csv").read_text() == to_csv(records.gather(folder))

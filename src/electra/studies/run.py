@@ -28,15 +28,13 @@ from electra.studies.instruments import INSTRUMENTS, EvalConfig
 from electra.studies.plan import Plan, StepTimer, compute_budget, format_minutes, format_plan, log_plan, make_plan
 from electra.studies.probing.tags import read_tagged_splits
 from electra.studies.reporting.figures import write_figures
-from electra.studies.reporting.results import (
-    Results,
+from electra.studies.reporting.results import Results, build_csv_rows, to_csv
+from electra.studies.reporting.scores import (
     average,
-    build_csv_rows,
     extract_best_pairs,
     extract_best_probe,
     extract_best_tags,
     extract_finetuned,
-    to_csv,
 )
 from electra.studies.reporting.table import build_summary_rows, to_markdown
 from electra.studies.scales import SCALES, Scale

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
-from electra.studies.reporting.results import Number, Results
+from electra.studies.reporting.results import Results
+from electra.studies.reporting.scores import Number
 
 CONFIDENCE = 0.95
 COMPUTE: dict[str, str] = {

@@ -10,11 +10,9 @@ from pathlib import Path
 from electra.external import format_count
 from electra.plotting import Axes, Figure, LogLocator, NullFormatter, rc_context
 from electra.storage import write_atomically
-from electra.studies.reporting.results import (
+from electra.studies.reporting.results import Outcome, Results, Spread
+from electra.studies.reporting.scores import (
     Number,
-    Outcome,
-    Results,
-    Spread,
     average,
     extract_best_pairs,
     extract_best_probe,

@@ -15,11 +15,9 @@ from electra.studies.reporting.notes import (
     list_published_notes,
     list_reading_notes,
 )
-from electra.studies.reporting.results import (
+from electra.studies.reporting.results import Outcome, Results, Spread
+from electra.studies.reporting.scores import (
     Number,
-    Outcome,
-    Results,
-    Spread,
     average,
     extract_best_layer,
     extract_best_pairs,
