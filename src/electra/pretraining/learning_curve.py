@@ -78,8 +78,8 @@ class Exports(Callback):
     ) -> None:
         self.config, self.directory, self.data, self.tokenizer = config, directory, data, tokenizer
         self.runtime = runtime
-        self.once = [Amount.parse("--export-at", text) for text in config.export_at]
-        self.often = [Amount.parse("--export-every", config.export_every)] if config.export_every else []
+        self.single = [Amount.parse("--export-at", text) for text in config.export_at]
+        self.repeated = [Amount.parse("--export-every", config.export_every)] if config.export_every else []
         self.before = TrainingState()
 
     def on_train_begin(self, module: nn.Module, state: TrainingState) -> None:
@@ -91,8 +91,8 @@ class Exports(Callback):
     def evaluates(self, state: TrainingState) -> bool:
         """Whether the last update passed an amount."""
         before, self.before = self.before, replace(state)
-        passed = [amount.count(before) < 1 <= amount.count(state) for amount in self.once]
-        passed += [math.floor(amount.count(before)) < math.floor(amount.count(state)) for amount in self.often]
+        passed = [amount.count(before) < 1 <= amount.count(state) for amount in self.single]
+        passed += [math.floor(amount.count(before)) < math.floor(amount.count(state)) for amount in self.repeated]
         return any(passed) and not self.path(state).exists()
 
     def path(self, state: TrainingState) -> Path:
@@ -126,7 +126,7 @@ class Exports(Callback):
     def on_train_end(self, state: TrainingState) -> None:
         """Log the amounts that the training did not reach."""
         if missed := [
-            text for text, amount in zip(self.config.export_at, self.once, strict=True) if amount.count(state) < 1
+            text for text, amount in zip(self.config.export_at, self.single, strict=True) if amount.count(state) < 1
         ]:
             log.warning(
                 f"--export-at {' '.join(missed)}: not exported; the training ended after {state.step:,} steps, "

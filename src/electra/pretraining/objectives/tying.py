@@ -89,7 +89,7 @@ class TyingKind:
     """Build a generator of these sizes that shares weights with the discriminator's encoder."""
     shares: str = ""
     """What of the discriminator the generator has, for messages."""
-    equal: tuple[str, ...] = ()
+    same_size: tuple[str, ...] = ()
     """Multipliers of `GeneratorConfig` that must be 1, because layers are shared; empty if none are."""
     trains_generator: bool = True
     """Whether the discriminator's loss trains weights of the generator."""
@@ -101,7 +101,7 @@ TYINGS: dict[str, TyingKind] = {
         lambda sizes, encoder: MaskedLM(sizes, encoder.embeddings), "the discriminator's embeddings"
     ),
     "disentangled": TyingKind(build_disentangled, "the discriminator's embeddings", trains_generator=False),
-    "trunk": TyingKind(build_on_trunk, "the discriminator's first layers", equal=("size", "heads", "ffn")),
-    "all": TyingKind(build_on_trunk, "the discriminator's encoder", equal=("size", "depth", "heads", "ffn")),
+    "trunk": TyingKind(build_on_trunk, "the discriminator's first layers", same_size=("size", "heads", "ffn")),
+    "all": TyingKind(build_on_trunk, "the discriminator's encoder", same_size=("size", "depth", "heads", "ffn")),
 }
 """By `GeneratorConfig.tying`."""

@@ -65,11 +65,11 @@ def configure_stages(
     sizes = configure_stage_one(config).model
     length = data.manifest.seq_len
     numbers = count_masked_over_run(length, config.masking)
-    alone = sum(masked_lm_step_flops(sizes, length, number) * part for number, part in numbers.items())
+    stage_one_flops = sum(masked_lm_step_flops(sizes, length, number) * part for number, part in numbers.items())
     steps_share = config.stage_one_share or 0.5
     share = steps_share
     if config.stage_one_share is None and config.steps is None:
-        share = alone / (alone + model.mean_row_flops(length))
+        share = stage_one_flops / (stage_one_flops + model.mean_row_flops(length))
     if config.steps is not None and not 0 < round(config.steps * share) < config.steps:
         raise UsageError(
             "too-few-steps",

@@ -24,8 +24,8 @@ def check_generator(objective: str, main: EncoderConfig, generator: GeneratorCon
     kind, tying, training = generator.kind, generator.tying, generator.training
     is_network = has_generator_network(objective, generator)
     row = TYINGS[tying]
-    shares_layers = bool(row.equal)
-    sizes, same_sizes = find_size_options(generator, row.equal)
+    shares_layers = bool(row.same_size)
+    sizes, same_sizes = find_size_options(generator, row.same_size)
     raise_first_conflict(
         [
             (

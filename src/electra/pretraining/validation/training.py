@@ -63,7 +63,7 @@ def check_frozen_generator(procedure: str, objective: str, generator: GeneratorC
                 "use --generator.kind masked-lm",
             ),
             (
-                bool(TYINGS[generator.tying].equal),
+                bool(TYINGS[generator.tying].same_size),
                 f"--procedure {procedure} freezes the generator, and generator.tying {generator.tying} shares layers with the "
                 "discriminator; leave one of them out",
             ),
