@@ -26,7 +26,7 @@ def finetune(
 
     Args:
         task: A task of GLUE (cola to ax, or WNLI by candidate antecedents), question answering (squad1, squad2, mrqa), tagging
-            (chunk, ner, pos), or a task over files of your own (table, tagging).
+            (chunk, ner, pos), or a task over files of your own (table, multiple-choice, tagging).
         model: Hugging Face ELECTRA directory, run directory, or hub name.
         out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.
@@ -129,10 +129,10 @@ def predict(
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
         input: From Python, one input or an iterable of inputs: strings; pairs of strings; lists of words to tag; dictionaries
-            with the columns of a table, with `words`, or with `question` and `context`. As a path, lines of text (a tab
-            separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL columns, .jsonl or
-            lines; questions as a table with the columns question and context, or as SQuAD's .json, the only format that is
-            read as a whole. `Path("-")` is standard input.
+            with the columns of a table, with `words`, with `question` and `context`, or with a context and endings. As a path,
+            lines of text (a tab separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL
+            columns, .jsonl or lines; questions as a table with the columns question and context, or as SQuAD's .json, the only
+            format that is read as a whole. `Path("-")` is standard input.
         out: File for the predictions as JSON lines. It is written as the iterator advances, and appears when it ends.
         private: Restrict the file to its owner: it gets mode 0600, new directories get 0700.
         options: Fields of `electra.inference.config.PredictConfig`.

@@ -34,11 +34,12 @@ class FinetuneConfig:
     test: str | None = None
     """File to predict, with or without labels."""
     text: str | None = None
-    """Task table: column of the text."""
+    """Task table: column of the text; multiple-choice: column of the context, by default sent1, startphrase or context."""
     text_pair: str | None = None
-    """Task table: column of the second text of a pair."""
+    """Task table: column of the second text of a pair; multiple-choice: of a text with which every ending begins, by default
+    sent2 beside sent1."""
     label: str | None = None
-    """Task table: column of the label."""
+    """Task table: column of the label; multiple-choice: of the number of the right ending, from 0, by default label."""
     kind: Literal["classification", "multilabel", "regression"] | None = None
     """Task table: the kind of labels; by default inferred from them and logged."""
     skip_bad_rows: bool = False

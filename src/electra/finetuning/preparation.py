@@ -158,7 +158,9 @@ def warn_about_untrained_positions(directory: Path, task: Task, examples: Mappin
         return
     longer = {split: sum(len(ids) > length for ids in each.input_ids) for split, each in examples.items()}
     if any(longer.values()):
-        shares = ", ".join(f"{number:,} of {len(examples[split]):,} in {split}" for split, number in longer.items())
+        shares = ", ".join(
+            f"{number:,} of {len(examples[split].input_ids):,} in {split}" for split, number in longer.items()
+        )
         log.warning(
             f"{task.name}: examples longer than the {length} tokens of the sequences that {directory} was pre-trained on: "
             f"{shares}; its later positions were never trained in pre-training. Use --max-length {length}, or a model "
