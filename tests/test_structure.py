@@ -35,7 +35,12 @@ LAYERS = [
 SUBPACKAGES = {
     "model": [{"cpu"}],
     "pretraining": [{"objectives"}, {"stages"}, {"validation"}, {"evaluation"}, {"reporting"}],
-    "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli", "multiple_choice"}, {"benchmark"}],
+    "finetuning": [
+        {"readers", "training"},
+        {"classification", "qa", "tagging"},
+        {"wnli", "multiple_choice"},
+        {"benchmark"},
+    ],
     "studies": [{"paper", "probing"}, {"catalog"}, {"advice", "reporting"}],
 }
 """The same inside a package, for its own sub-packages."""

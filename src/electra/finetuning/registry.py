@@ -32,7 +32,7 @@ TASKS: dict[str, TaskSpec] = {
 TASK_OPTIONS = (
     *("data", "train", "dev", "test"),
     *("text", "text_pair", "label", "kind"),
-    *("skip_bad_rows", "pooling", "swap_pairs", "span"),
+    *("skip_bad_rows", "pooling", "swap_pairs", "span", "class_weights"),
 )
 """Fields of `FinetuneConfig` that not every task uses; see `TaskSpec.options`."""
 

@@ -6,6 +6,7 @@ OUT/seed-N/config.yaml               configuration
 OUT/seed-N/inputs.json               checksums of the files that were read
 OUT/seed-N/checkpoints/              removed when the run is finished; see `electra.train.checkpoint`
 OUT/seed-N/best.safetensors          weights of the best epoch (`--select best`), removed when the run is finished
+OUT/seed-N/dev_scores.json           dev scores after each epoch
 OUT/seed-N/metrics.jsonl             training loss and speed; events/ has the same for TensorBoard
 OUT/seed-N/predictions-SPLIT.jsonl   a prediction per line
 OUT/seed-N/logits-SPLIT.npy          float array [N, C], for tasks with ensembles
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import Field
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from electra.config.files import describe_difference
 from electra.errors import RunError
@@ -44,6 +45,8 @@ class RunResults(TypedDict):
     selected: str
     hardware: str
     versions: JsonObject
+    training_loss: NotRequired[float | None]
+    chance_loss: NotRequired[float | None]
 
 
 def read_results(out: Path) -> dict[str, Any]:
@@ -93,7 +96,8 @@ class InputChecksums:
             if out.is_file() or (holds_files(out) and {path.name for path in out.glob("[!.]*")} != {"inputs.json"}):
                 raise RunError("not-run", f"{out}: not empty and not a run; choose another --out")
             return
-        if (difference := describe_difference(saved, config, ("runtime.", "log_to", "baseline"))) is not None:
+        free = ("runtime.", "log_to", "baseline", "retry_failed_seeds")
+        if (difference := describe_difference(saved, config, free)) is not None:
             raise RunError(
                 "other-configuration", f"{out}: a run of another configuration: {difference}; choose another --out"
             )

@@ -170,6 +170,9 @@ class TaskSpec:
     """Fields of `PredictOptions` that the task uses."""
     score_baselines: Callable[[Any, str], dict[str, dict[str, float]]] = lambda task, split: {}
     """Compute metrics of simple methods on a split of a task of this kind, by name of the method."""
+    compute_chance_loss: Callable[[Any], float] | None = None
+    """Compute the training loss of the best constant prediction for a task of this kind; None if no loss is known that only a
+    run that has learned nothing has."""
     head: str = "none"
     """Kind of head that `export` returns, a key of `electra.model.architecture.Architecture.classes`."""
     export: Callable[[nn.Module, Mapping[str, Any]], HuggingFaceHead | None] = lambda head, settings: None

@@ -29,6 +29,7 @@ from electra.finetuning.multiple_choice.inference import (
 )
 from electra.finetuning.splits import get_split_files, hold_out
 from electra.finetuning.task import Outputs, Prediction, TaskSpec
+from electra.finetuning.training.class_weights import compute_chance_loss
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
@@ -75,6 +76,11 @@ class MultipleChoice:
     def get_answers(self, split: str) -> np.ndarray:
         """Return the indices of the right endings [N] of a labeled split."""
         return np.array([question.answer for question in self.splits[split]], dtype=np.int64)
+
+    def compute_chance_loss(self) -> float:
+        """Compute the training loss of the best constant probabilities of the indices."""
+        answers = self.get_answers("train")
+        return compute_chance_loss(np.bincount(answers) / len(answers), None)
 
     def format_predictions(self, split: str, outputs: Outputs) -> list[Prediction]:
         """See `task.Task`; the probabilities are in the order of the endings."""
@@ -149,6 +155,7 @@ MULTIPLE_CHOICE = TaskSpec(
     saved=SavedMultipleChoice,
     predict_options=frozenset({"text", "text_pair"}),
     score_baselines=score_baselines,
+    compute_chance_loss=MultipleChoice.compute_chance_loss,
     head=HEAD_KIND,
     export=export_head,
     from_hugging_face=from_hugging_face,
