@@ -18,7 +18,7 @@ LAYERS = [
     {"external"},
     {"config"},
     {"runtime", "console", "storage", "seeding", "schema", "plotting"},
-    {"text", "model", "train"},
+    {"text", "model", "train", "reporting"},
     {"execution"},
     {"data"},
     {"pretraining", "finetuning"},
@@ -37,7 +37,7 @@ SUBPACKAGES = {
     "pretraining": [{"objectives"}, {"stages"}, {"validation"}, {"evaluation"}, {"reporting"}],
     "finetuning": [
         {"readers", "training"},
-        {"classification", "qa", "tagging"},
+        {"classification", "qa", "tagging", "reporting"},
         {"wnli", "multiple_choice"},
         {"benchmark"},
     ],

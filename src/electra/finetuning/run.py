@@ -23,6 +23,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import PreparedInputs, prepare_inputs
 from electra.finetuning.recipe import build_rate_factor
 from electra.finetuning.registry import check_options
+from electra.finetuning.reporting.report import write_report
 from electra.finetuning.run_directory import (
     InputChecksums,
     get_medians,
@@ -75,6 +76,7 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
             random_weights = summarize(run_seeds(untrained, out / "random-weights", seeds)[0])
             summary["baselines"]["random weights"] = get_medians(random_weights)
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
+        log.info(f"report: {write_report(out, results, summary)}", extra={"code": "report"})
     return summary
 
 

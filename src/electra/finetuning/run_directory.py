@@ -1,6 +1,7 @@
 """The run directory of fine-tuning: its files, its configuration and the checksums of its inputs.
 
 OUT/results.json                     summary over the seeds, with baselines
+OUT/report.html                      learning curves, scores and errors; its figures are in pictures/
 OUT/random-weights/seed-N/           the same of random weights (`--baseline random`)
 OUT/seed-N/config.yaml               configuration
 OUT/seed-N/inputs.json               checksums of the files that were read
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 from typing_extensions import NotRequired, TypedDict
 
 from electra.config.files import describe_difference
@@ -30,6 +31,20 @@ from electra.finetuning.registry import find_task
 from electra.schema import JsonObject, read_json, read_object
 from electra.storage import holds_files
 from electra.train.checkpoint import checksum
+
+
+class Confusion(TypedDict):
+    """A confusion matrix of the first scored split: rows are labels, columns predictions."""
+
+    labels: list[str]
+    counts: list[list[int]]
+
+
+class Residuals(TypedDict):
+    """Numbers of the first examples of the first scored split."""
+
+    targets: list[FiniteFloat]
+    predicted: list[FiniteFloat]
 
 
 class RunResults(TypedDict):
@@ -45,6 +60,9 @@ class RunResults(TypedDict):
     selected: str
     hardware: str
     versions: JsonObject
+    baselines: dict[str, dict[str, float]]
+    confusion: NotRequired[Confusion]
+    residuals: NotRequired[Residuals]
     training_loss: NotRequired[float | None]
     chance_loss: NotRequired[float | None]
 

@@ -51,11 +51,13 @@ class Run:
 def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     """Score and predict the splits, save the model, and write the results last: then the run is finished."""
     config, prepared, task, out = run.config, run.prepared, run.prepared.task, run.out
-    metrics = {}
+    metrics, errors = {}, {}
     for split in (*task.scored_splits, *task.predicted_splits):
         outputs = run.compute_outputs(split)
         if split in task.scored_splits:
             metrics[split] = task.score(split, outputs)
+        if split == task.scored_splits[0]:
+            errors = prepared.spec.describe_errors(task, split, outputs)
         lines = "".join(
             json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in task.format_predictions(split, outputs)
         )
@@ -75,6 +77,7 @@ def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         "hyperparameters": asdict(prepared.hyperparameters),
         "data": {split: {"examples": len(each), **each.counts} for split, each in prepared.examples.items()},
         **facts,
+        **errors,
         "hardware": describe_execution(run.model, run.runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }

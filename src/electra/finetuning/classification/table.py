@@ -172,6 +172,7 @@ TABLE = TaskSpec(
     predict_options=frozenset({"text", "text_pair"}),
     score_baselines=score_baselines,
     compute_chance_loss=TextClassification.compute_chance_loss,
+    describe_errors=TextClassification.describe_errors,
     head=HEAD_KIND,
     export=export_head,
     export_hint=EXPORT_HINT,

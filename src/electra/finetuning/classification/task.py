@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.metrics import confusion_matrix
 from torch import nn
 
 from electra.errors import DataError, UsageError
@@ -22,6 +23,9 @@ from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+
+MAX_RESIDUALS = 2_000
+"""Largest number of examples of which the report has residuals."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,17 @@ class TextClassification:
             raise DataError("no-labels", f"{self.name}: the {split} split has no labels to score")
         assert len(targets) == len(outputs)
         return compute_scores(self.metrics, self.decode(self.get_logits(split, outputs)), targets)
+
+    def describe_errors(self, split: str, outputs: Outputs) -> dict[str, Any]:
+        """Count labels and predictions as a confusion matrix, or list numbers and predictions; nothing for several labels."""
+        targets, predicted = self.read(split).labels, self.decode(self.get_logits(split, outputs))
+        if targets is None or self.kind == "multilabel":
+            return {}
+        if self.kind == "regression":
+            pairs = (each[:MAX_RESIDUALS].astype(np.float64).tolist() for each in (targets, predicted))
+            return {"residuals": dict(zip(("targets", "predicted"), pairs, strict=True))}
+        counts = confusion_matrix(targets, predicted, labels=range(len(self.labels)))
+        return {"confusion": {"labels": list(self.labels), "counts": counts.tolist()}}
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
         """Decode logits [N, C] into class indices [N], zeros and ones [N, C], or numbers [N]."""
