@@ -18,7 +18,7 @@ LAYERS = [
     {"external"},
     {"config"},
     {"runtime", "console", "storage", "seeding", "schema", "plotting"},
-    {"text", "model", "train"},
+    {"text", "model", "train", "reporting"},
     {"execution"},
     {"data"},
     {"pretraining", "finetuning"},
@@ -35,7 +35,12 @@ LAYERS = [
 SUBPACKAGES = {
     "model": [{"cpu"}],
     "pretraining": [{"objectives"}, {"stages"}, {"validation"}, {"evaluation"}, {"reporting"}],
-    "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli"}, {"benchmark"}],
+    "finetuning": [
+        {"readers", "training"},
+        {"classification", "qa", "tagging", "reporting"},
+        {"wnli", "multiple_choice"},
+        {"benchmark"},
+    ],
     "studies": [{"paper", "probing"}, {"catalog"}, {"advice", "reporting"}],
 }
 """The same inside a package, for its own sub-packages."""

@@ -99,6 +99,9 @@ def show_fill_mask(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
 
 def show_finetune(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show median and standard deviation of each metric if there are several seeds, and the path of the results."""
+    if "exports" in summary:
+        show_learning_curve(summary["exports"])
+        return
     num_seeds = len(summary["seeds"])
     first_split = next(iter(summary["metrics"]))
     for name, metrics in summary["baselines"].items():
@@ -115,6 +118,9 @@ def show_glue(results: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show a table of the scores, with those of the paper."""
     from electra.finetuning.benchmark.score_table import build_table_rows, list_notes
 
+    if "exports" in results:
+        show_learning_curve(results["exports"])
+        return
     show_table("", build_table_rows(results), list_notes(results))
 
 

@@ -256,7 +256,8 @@ def test_invalid_command_lines_are_rejected(
 @pytest.mark.parametrize(
     ("words", "values"),
     [
-        ("finetune sst2 --model m --out o --class-weights 1 9", ["--class-weights"]),
+        ("finetune sst2 --model m --out o --class-weight 1 9", ["--class-weight;", "--class-weights"]),
+        ("finetune sst2 --model m --out o --patience 3", ["--patience;", "--early-stopping"]),
         ("pretrain a --out r --resume", ["--resume;", "--out"]),
         ("finetune sst2 --model m --out o --resume_from_checkpoint c", ["--resume-from-checkpoint;", "--out"]),
         ("tokenizer a --out r --resume", ["--resume;", "--help"]),

@@ -57,7 +57,7 @@ def test_run_learns_and_writes_its_files(model, glue, tmp_path, caplog) -> None:
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == summary
     left = {path.name for path in (tmp_path / "out" / "seed-0").iterdir()}
     assert left == {
-        "config.yaml", "inputs.json", "metrics.jsonl", "events", "model", "results.json",
+        "config.yaml", "inputs.json", "dev_scores.json", "metrics.jsonl", "events", "model", "results.json",
         "predictions-dev.jsonl", "predictions-test.jsonl", "logits-dev.npy", "logits-test.npy",
     }  # fmt: skip
     rows = [json.loads(line) for line in (tmp_path / "out/seed-0/predictions-test.jsonl").read_text().splitlines()]
@@ -146,7 +146,7 @@ def test_kill_9(model, glue, tmp_path) -> None:
 @pytest.mark.slow
 def test_best_epoch_is_selected_by_option(model, glue, tmp_path, monkeypatch) -> None:
     """If the score falls from epoch to epoch, the weights of the first epoch are selected."""
-    falling = iter([3.0, 2.0, 1.0, 0.0, 50.0])
+    falling = iter([3.0, 2.0, 1.0, 0.0, 50.0, 50.0, 50.0])
     settings = config(model, glue, select="best")
     one = finetune(replace(settings, epochs=1.0, select="last"), tmp_path / "one")
     assert one["selected"] == ["last epoch"]

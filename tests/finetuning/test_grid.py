@@ -80,7 +80,7 @@ def test_rte_and_sts_start_from_mnli(done, settings) -> None:
 
 
 def test_learning_rate_of_rte_after_mnli(settings, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds, callbacks: [])
+    monkeypatch.setattr(grid, "run_seeds", lambda config, out, seeds, callbacks: ([{"seed": config.seed}], []))
     config = FinetuneConfig(task="rte", model=settings.model, data=settings.data)
     assert grid.start_from_mnli(config, tmp_path).learning_rate == 2e-5
     assert grid.start_from_mnli(FinetuneConfig(task="stsb", model=settings.model), tmp_path).learning_rate is None

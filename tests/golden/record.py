@@ -86,6 +86,7 @@ FINETUNING: dict[str, dict[str, Any]] = {
         "span": SpanConfig(head="plain"),
     },
     "mrqa": {"train": "mrqa.jsonl", "dev": "mrqa.jsonl"},
+    "multiple-choice": {"train": "choices.jsonl"},
     "chunk": {"data": "chunk"},
     "ner": {"train": "chunk/train.txt", "dev": "chunk/test.txt"},
     "pos": {"train": "pos.txt", "dev": "pos.txt"},
@@ -174,6 +175,7 @@ def write_tasks(folder: Path) -> None:
         qa = {"qid": f"q{i}", "question": "is good", "detected_answers": detected, "answers": [answer]}
         paragraphs.append({"context": context, "qas": [qa]})
     toy_tasks.write_jsonl(folder / "mrqa.jsonl", paragraphs)
+    toy_tasks.write_choices(folder / "choices.jsonl", 32, 1)
     toy_tasks.write_conll(folder / "chunk/train.txt", 16, 1)
     toy_tasks.write_conll(folder / "chunk/test.txt", 8, 2)
     toy_tasks.write_neighbors(folder / "pos.txt", 16, 1)

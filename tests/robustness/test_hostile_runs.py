@@ -20,8 +20,8 @@ import electra
 from electra import cli
 from electra.errors import RunError, UsageError
 from electra.finetuning.benchmark.ensemble import read_logits
-from electra.finetuning.best_epoch import BestEpoch
 from electra.finetuning.run import finetune
+from electra.finetuning.training.best_epoch import BestEpoch
 from electra.pretraining.config import load_saved_config
 from electra.pretraining.run_directory import RunDirectory
 from electra.studies.trial import read_record
@@ -347,8 +347,8 @@ BEST: dict[str, Damage] = {
 
 @pytest.mark.parametrize("case", BEST)
 def test_an_invalid_best_epoch_is_rejected(case: str, tmp_path: Path) -> None:
-    best = BestEpoch(tmp_path, torch.nn.Linear(2, 2), lambda: 1.0, steps=3, steps_per_epoch=3)
-    best.on_step_end(TrainingState(3))
+    best = BestEpoch(tmp_path, torch.nn.Linear(2, 2))
+    best.offer(3, 1.0)
     assert best.restore() == 3
     BEST[case](tmp_path)
     with pytest.raises(RunError) as raised:

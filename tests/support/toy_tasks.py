@@ -188,6 +188,17 @@ def write_questions(path: Path, number: int, seed: int, impossible: bool = False
     return path
 
 
+def write_choices(path: Path, number: int, seed: int) -> Path:
+    """Write questions with two adjectives as choices, of which the positive one is the answer."""
+    draw, rows = random.Random(seed), []
+    for _ in range(number):
+        endings = [draw.choice(["bad", "awful"]), draw.choice(["good", "fine"])]
+        draw.shuffle(endings)
+        answer = next(i for i, ending in enumerate(endings) if ending in ("good", "fine"))
+        rows.append({"context": f"the {draw.choice(['cat', 'dog'])} is", "endings": endings, "label": answer})
+    return write_jsonl(path, rows)
+
+
 def finetune_settings(model: Path, task: str, **more) -> FinetuneConfig:
     return FinetuneConfig(
         task=task, model=str(model), **{"epochs": 8.0, "learning_rate": 1e-2, "batch_size": 8, **more}

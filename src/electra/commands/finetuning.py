@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from electra.config.checks import check_choice
 from electra.external import check_output_path
 from electra.storage import PathLike, restrict_permissions
 from electra.train.callbacks import Callback
@@ -18,6 +21,7 @@ def finetune(
     model: PathLike,
     out: PathLike,
     seeds: int = 1,
+    at: Literal["end", "all"] = "end",
     private: bool = False,
     callbacks: Sequence[Callback] = (),
     **options: Any,
@@ -26,10 +30,12 @@ def finetune(
 
     Args:
         task: A task of GLUE (cola to ax, or WNLI by candidate antecedents), question answering (squad1, squad2, mrqa), tagging
-            (chunk, ner, pos), or a task over files of your own (table, tagging).
+            (chunk, ner, pos), or a task over files of your own (table, multiple-choice, tagging).
         model: Hugging Face ELECTRA directory, run directory, or hub name.
         out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.
+        at: end: the finished model; all: each network that the run `model` exported on its way (pretrain --export-at), each
+            in a directory of `out`, with learning_curve.csv and .png of the scores over steps and FLOPs.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
         callbacks: From Python, objects of subclasses of `electra.Callback`, called in the training of every seed.
@@ -37,21 +43,31 @@ def finetune(
 
     Returns:
         The summary, also written to `out/results.json`. Its `metrics` are split -> metric -> median, mean, std and values (a
-        list over the seeds), in percent.
+        list over the seeds), in percent. With all, that of the last export, with `exports`: a row of scores for each.
 
     Raises:
         UsageError: an option is missing, unknown, has a wrong value or no meaning for the task.
         ModelError: `model` is not a model, or is damaged.
         DataError: a file of the task is missing or malformed; the message names file and line.
-        RunError: `out` belongs to another process or configuration, or its files are damaged.
+        RunError: `out` belongs to another process or configuration, or its files are damaged; with all, `model` is not a run
+            with exports.
         DivergedError: the gradients are not finite.
         SystemExit: a signal stopped the run after a checkpoint was saved.
     """
     from electra.finetuning.config import build_finetune_config
     from electra.finetuning.run import finetune as run
+    from electra.studies.finetuned_exports import finetune_exports, get_summary_scores
+
+    check_choice("--at", at, ("end", "all"))
+    config, directory = build_finetune_config(task, {"model": model, **options}), check_output_path(out)
+
+    def tune(start: Path, out: Path) -> dict[str, Any]:
+        return run(replace(config, model=str(start)), out, seeds, callbacks)
 
     with restrict_permissions(private):
-        return run(build_finetune_config(task, {"model": model, **options}), check_output_path(out), seeds, callbacks)
+        if at == "all":
+            return finetune_exports(Path(config.model), directory, tune, get_summary_scores)
+        return run(config, directory, seeds, callbacks)
 
 
 def glue(
@@ -64,6 +80,7 @@ def glue(
     intermediate: bool = False,
     ensemble: int | None = None,
     submission: bool = False,
+    at: Literal["end", "all"] = "end",
     private: bool = False,
     callbacks: Sequence[Callback] = (),
     **options: Any,
@@ -80,6 +97,8 @@ def glue(
         intermediate: Start RTE and STS-B from the model fine-tuned on MNLI, RTE at a learning rate of 2e-5 (Appendix B).
         ensemble: Average this many runs, the best on dev (Appendix B: 10 of 30).
         submission: Write the files for gluebenchmark.com.
+        at: end: the finished model; all: each network that the run `model` exported on its way (pretrain --export-at), each
+            in a directory of `out`, with learning_curve.csv and .png of the scores over steps and FLOPs.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
         callbacks: From Python, objects of subclasses of `electra.Callback`, called in the training of every run.
@@ -87,31 +106,43 @@ def glue(
 
     Returns:
         A dictionary, also written to `out/results.json`: `tasks` (the summaries of `finetune`), `average` (of the medians on
-        dev, None unless all of the paper's eight tasks were run), `best_seeds`, and with `ensemble` its scores.
+        dev, None unless all of the paper's eight tasks were run), `best_seeds`, and with `ensemble` its scores. With all, that
+        of the last export, with `exports`: a row of scores for each.
 
     Raises:
         UsageError: no such task, fewer seeds than the ensemble needs, or an unknown option or wrong value.
         ModelError: `model` is not a model, or is damaged.
         DataError: a file of a task is missing or malformed.
-        RunError: `out` belongs to another process or configuration, or its files are damaged.
+        RunError: `out` belongs to another process or configuration, or its files are damaged; with all, `model` is not a run
+            with exports.
         DivergedError: the gradients of a run are not finite.
         SystemExit: a signal stopped a run after a checkpoint was saved.
     """
     from electra.finetuning.benchmark.grid import glue as run
     from electra.finetuning.config import build_finetune_config
+    from electra.studies.finetuned_exports import finetune_exports, get_glue_scores
 
+    check_choice("--at", at, ("end", "all"))
+    names = [tasks] if isinstance(tasks, str) else list(tasks)
     config = build_finetune_config("", {"model": model, "data": data, **options}, "glue")
-    with restrict_permissions(private):
+    directory = check_output_path(out)
+
+    def tune(start: Path | None, out: Path) -> dict[str, Any]:
         return run(
-            config,
-            check_output_path(out),
-            tasks=[tasks] if isinstance(tasks, str) else list(tasks),
+            config if start is None else replace(config, model=str(start)),
+            out,
+            tasks=names,
             seeds=seeds,
             intermediate=intermediate,
             ensemble=ensemble,
             submission=submission,
             callbacks=callbacks,
         )
+
+    with restrict_permissions(private):
+        if at == "all":
+            return finetune_exports(Path(config.model), directory, tune, get_glue_scores)
+        return tune(None, directory)
 
 
 def predict(
@@ -129,10 +160,10 @@ def predict(
     Args:
         model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
         input: From Python, one input or an iterable of inputs: strings; pairs of strings; lists of words to tag; dictionaries
-            with the columns of a table, with `words`, or with `question` and `context`. As a path, lines of text (a tab
-            separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL columns, .jsonl or
-            lines; questions as a table with the columns question and context, or as SQuAD's .json, the only format that is
-            read as a whole. `Path("-")` is standard input.
+            with the columns of a table, with `words`, with `question` and `context`, or with a context and endings. As a path,
+            lines of text (a tab separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL
+            columns, .jsonl or lines; questions as a table with the columns question and context, or as SQuAD's .json, the only
+            format that is read as a whole. `Path("-")` is standard input.
         out: File for the predictions as JSON lines. It is written as the iterator advances, and appears when it ends.
         private: Restrict the file to its owner: it gets mode 0600, new directories get 0700.
         options: Fields of `electra.inference.config.PredictConfig`.

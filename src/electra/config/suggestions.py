@@ -95,10 +95,10 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         "the length of fine-tuning is --epochs, passes over the training examples",
     ),
     (
-        ("class_weights", "class_weight", "pos_weight"),
+        ("class_weight", "pos_weight"),
         FINETUNE,
-        (),
-        "classes are not weighted; to weight a class, repeat its rows in the training file",
+        ("class_weights",),
+        "use {} balanced, or a number for each class",
     ),
     (
         ("gradient_accumulation_steps", "accumulate_grad_batches"),
@@ -107,7 +107,13 @@ ANSWERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str], ..
         "{} splits a batch into parts whose gradients are accumulated",
     ),
     (
-        ("load_best_model_at_end", "early_stopping"),
+        ("early_stopping_patience", "patience"),
+        FINETUNE,
+        ("early_stopping",),
+        "use {} with the number of epochs without a better dev score",
+    ),
+    (
+        ("load_best_model_at_end",),
         (),
         ("select",),
         "use {} best: it saves the weights of the epoch with the best dev score",

@@ -10,6 +10,7 @@ from electra.config.resolve import resolve
 from electra.finetuning.classification.pooling import POOLINGS
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
+from electra.finetuning.training.class_weights import parse_class_weights
 from electra.runtime.setup import RuntimeConfig
 from electra.train.trackers import TRACKERS, check_trackers
 
@@ -34,11 +35,12 @@ class FinetuneConfig:
     test: str | None = None
     """File to predict, with or without labels."""
     text: str | None = None
-    """Task table: column of the text."""
+    """Task table: column of the text; multiple-choice: column of the context, by default sent1, startphrase or context."""
     text_pair: str | None = None
-    """Task table: column of the second text of a pair."""
+    """Task table: column of the second text of a pair; multiple-choice: of a text with which every ending begins, by default
+    sent2 beside sent1."""
     label: str | None = None
-    """Task table: column of the label."""
+    """Task table: column of the label; multiple-choice: of the number of the right ending, from 0, by default label."""
     kind: Literal["classification", "multilabel", "regression"] | None = None
     """Task table: the kind of labels; by default inferred from them and logged."""
     skip_bad_rows: bool = False
@@ -80,6 +82,15 @@ class FinetuneConfig:
     """Weights to save: those of the last step, or of the epoch with the best dev score (which biases that score upwards)."""
     span: SpanConfig = field(default_factory=SpanConfig)
     """Question answering: windows, head and answers."""
+    early_stopping: int | None = None
+    """Stop after this many epochs without a better dev score, and save the weights of the best epoch as with --select best.
+    The learning rate still falls over all of --epochs."""
+    class_weights: tuple[str, ...] = ()
+    """Classification and tagging: factors of the loss by class, "balanced" (N / (K n) for a class with n of N targets and K
+    classes) or a number for each class in the order of the logits."""
+    retry_failed_seeds: int = 0
+    """Start a seed whose training failed (its loss in the last epoch is that of a constant prediction) again with another
+    seed, at most this many times."""
     from_scratch: bool = False
     """Start from random weights instead of the pre-trained ones, with the same sizes, as a baseline."""
     baseline: Literal["none", "simple", "random"] = "simple"
@@ -102,6 +113,14 @@ class FinetuneConfig:
         check_range(self, "", "max_length", at_least=MIN_LENGTH, at_most=10**7)
         check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
         check_trackers(self.log_to)
+        check_range(self, "", "early_stopping", at_least=1, at_most=10**6)
+        check_range(self, "", "retry_failed_seeds", at_least=0, at_most=100)
+        parse_class_weights(self.class_weights)
+
+    @property
+    def selects_best(self) -> bool:
+        """Whether the weights of the epoch with the best dev score are saved."""
+        return self.select == "best" or self.early_stopping is not None
 
 
 def build_finetune_config(task: str, given: Mapping[str, Any], command: str = "finetune") -> FinetuneConfig:

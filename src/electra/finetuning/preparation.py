@@ -50,6 +50,12 @@ class PreparedInputs:
     """Pre-trained encoder; each run trains a copy."""
 
     @cached_property
+    def chance_loss(self) -> float | None:
+        """Training loss of the best constant prediction; None if the task has none."""
+        compute = self.spec.compute_chance_loss
+        return None if compute is None else compute(self.task)
+
+    @cached_property
     def baselines(self) -> dict[str, dict[str, float]]:
         """Metrics of the task's baselines on its first scored split, by name."""
         return self.spec.score_baselines(self.task, self.task.scored_splits[0])
@@ -87,8 +93,11 @@ def prepare_inputs(config: FinetuneConfig, directory: Path) -> PreparedInputs:
     tokenizer, pretrained = load_tokenizer(directory), load_pretrained(directory)
     encoder = load_encoder(pretrained, config, tokenizer)
     spec, task = find_task(config.task), build_task(config, tokenizer, pretrained)
-    if config.select == "best" and "dev" not in task.scored_splits:
-        raise UsageError("no-dev", "--select best chooses by dev scores, and there is no dev file; give --dev")
+    if config.selects_best and "dev" not in task.scored_splits:
+        option = "--select best" if config.early_stopping is None else "--early-stopping"
+        raise UsageError("no-dev", f"{option} uses dev scores, and there is no dev file; give --dev")
+    if config.retry_failed_seeds and spec.compute_chance_loss is None:
+        raise UsageError("meaningless-option", f"--retry-failed-seeds has no meaning for {config.task}")
     examples = {split: task.encode(split) for split in ("train", *task.scored_splits, *task.predicted_splits)}
     for split, encoded in examples.items():
         if not len(encoded):
@@ -158,7 +167,9 @@ def warn_about_untrained_positions(directory: Path, task: Task, examples: Mappin
         return
     longer = {split: sum(len(ids) > length for ids in each.input_ids) for split, each in examples.items()}
     if any(longer.values()):
-        shares = ", ".join(f"{number:,} of {len(examples[split]):,} in {split}" for split, number in longer.items())
+        shares = ", ".join(
+            f"{number:,} of {len(examples[split].input_ids):,} in {split}" for split, number in longer.items()
+        )
         log.warning(
             f"{task.name}: examples longer than the {length} tokens of the sequences that {directory} was pre-trained on: "
             f"{shares}; its later positions were never trained in pre-training. Use --max-length {length}, or a model "

@@ -5,6 +5,7 @@ from electra.errors import UsageError
 from electra.finetuning.classification.glue import AX, GLUE, build_glue_spec
 from electra.finetuning.classification.table import TABLE
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.multiple_choice.task import MULTIPLE_CHOICE
 from electra.finetuning.qa.task import MRQA, SQUAD1, SQUAD2
 from electra.finetuning.tagging.task import CHUNKS, ENTITIES, OWN_TAGS, PARTS_OF_SPEECH
 from electra.finetuning.task import Task, TaskSpec
@@ -23,6 +24,7 @@ TASKS: dict[str, TaskSpec] = {
     "ner": ENTITIES,
     "pos": PARTS_OF_SPEECH,
     "table": TABLE,
+    "multiple-choice": MULTIPLE_CHOICE,
     "tagging": OWN_TAGS,
 }
 """Every task by its name on the command line and in `task.json`. A program may add its own."""
@@ -30,7 +32,7 @@ TASKS: dict[str, TaskSpec] = {
 TASK_OPTIONS = (
     *("data", "train", "dev", "test"),
     *("text", "text_pair", "label", "kind"),
-    *("skip_bad_rows", "pooling", "swap_pairs", "span"),
+    *("skip_bad_rows", "pooling", "swap_pairs", "span", "class_weights"),
 )
 """Fields of `FinetuneConfig` that not every task uses; see `TaskSpec.options`."""
 

@@ -3,33 +3,27 @@
 import copy
 import json
 import logging
-import platform
-import shutil
 import signal
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-import electra
 from electra.config.checks import check_number
 from electra.config.files import flatten, to_yaml
 from electra.errors import DivergedError, UsageError
-from electra.execution import describe_execution, enable_kernels
+from electra.execution import enable_kernels
 from electra.external import format_count
 from electra.finetuning.batching import BatchLoader
-from electra.finetuning.best_epoch import BestEpoch
 from electra.finetuning.config import FinetuneConfig
-from electra.finetuning.export import build_model_card, save_finetuned
 from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import PreparedInputs, prepare_inputs
 from electra.finetuning.recipe import build_rate_factor
 from electra.finetuning.registry import check_options
+from electra.finetuning.reporting.report import write_report
 from electra.finetuning.run_directory import (
     InputChecksums,
     get_medians,
@@ -37,47 +31,26 @@ from electra.finetuning.run_directory import (
     read_results,
     summarize,
 )
+from electra.finetuning.seed import Run, remove_leftovers, score_and_save
+from electra.finetuning.training.best_epoch import BestEpoch
+from electra.finetuning.training.dev_scores import DevScores
+from electra.finetuning.training.failed_seeds import compute_last_loss, has_failed
 from electra.model.initialization import initialize
-from electra.model.model_card import write_model_card
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.seeding import Stream, seed_everything
-from electra.storage import LOCK, convert_os_errors, lock_output, write_atomically
+from electra.storage import LOCK, lock_output, write_atomically
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.loop import train
-from electra.train.metrics_log import MetricsLog
+from electra.train.metrics_log import MetricsLog, read_metrics
 from electra.train.optimizer import OptimizerConfig
 from electra.train.progress import Progress
 from electra.train.schedule import Budget, ScheduleConfig
 from electra.train.trackers import build_trackers, require_trackers
 
 log = logging.getLogger(__name__)
-
-EVAL_BATCH_SIZE = 64
-
-
-@dataclass(frozen=True)
-class Run:
-    """The run of one seed."""
-
-    config: FinetuneConfig
-    out: Path
-    """Run directory, `OUT/seed-N`."""
-    prepared: PreparedInputs
-    model: FinetunedModel
-    runtime: Runtime
-
-    def compute_outputs(self, split: str) -> list[dict[str, np.ndarray]]:
-        """Compute the outputs of the head for the examples of a split with the current weights."""
-        pad_id = self.prepared.tokenizer.pad_id
-        return self.model.compute_outputs(self.prepared.examples[split], self.runtime, EVAL_BATCH_SIZE, pad_id)
-
-    def score_dev(self) -> float:
-        """Compute the task's main metric on dev, in percent, with the current weights."""
-        task = self.prepared.task
-        return task.score("dev", self.compute_outputs("dev"))[task.main_metric]
 
 
 def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
@@ -96,25 +69,53 @@ def finetune(config: FinetuneConfig, out: Path, seeds: int = 1, callbacks: Seque
     require_trackers(config.log_to)
     check_number("--seeds", seeds, at_least=1)
     with lock_output(out, out / LOCK):
-        numbers = range(config.seed, config.seed + seeds)
-        summary = summarize(run_seeds(config, out, numbers, callbacks))
+        results, failed = run_seeds(config, out, seeds, callbacks)
+        summary = summarize(results) | {"failed_seeds": failed}
         if config.baseline == "random" and not config.from_scratch:
-            untrained = replace(config, from_scratch=True, baseline="none")
-            random_weights = summarize(run_seeds(untrained, out / "random-weights", numbers))
+            untrained = replace(config, from_scratch=True, baseline="none", retry_failed_seeds=0)
+            random_weights = summarize(run_seeds(untrained, out / "random-weights", seeds)[0])
             summary["baselines"]["random weights"] = get_medians(random_weights)
         write_atomically(out / "results.json", (json.dumps(summary, indent=2) + "\n").encode())
+        log.info(f"report: {write_report(out, results, summary)}", extra={"code": "report"})
     return summary
 
 
 def run_seeds(
-    config: FinetuneConfig, out: Path, seeds: Iterable[int], callbacks: Sequence[Callback] = ()
-) -> list[dict[str, Any]]:
-    """Run every seed and return their results. Their common inputs are read once, or never if all runs are finished."""
+    config: FinetuneConfig, out: Path, seeds: int, callbacks: Sequence[Callback] = ()
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Run every seed, and others in place of those that failed; see `training.failed_seeds`.
+
+    The common inputs are read once, or never if all runs are finished. The seeds of further runs follow after the last one, so
+    that a repeated call finds the same runs.
+
+    Returns:
+        The results of `seeds` runs, and the seeds that failed and are not among them.
+    """
     config = make_paths_absolute(config)
     directory = find_model_directory(config.model)
     checksums = InputChecksums.from_config(config, directory)
     get_inputs = cache(lambda: prepare_inputs(config, directory))
-    return [run_seed(replace(config, seed=n), out / f"seed-{n}", checksums, get_inputs, callbacks) for n in seeds]
+    following, failed = count(config.seed + seeds), []
+
+    def run(seed: int) -> dict[str, Any]:
+        return run_seed(replace(config, seed=seed), out / f"seed-{seed}", checksums, get_inputs, callbacks)
+
+    results = []
+    for seed in range(config.seed, config.seed + seeds):
+        result = run(seed)
+        for _ in range(config.retry_failed_seeds):
+            if not has_failed(result):
+                break
+            failed.append(result["seed"])
+            other = next(following)
+            log.warning(
+                f"seed {result['seed']} failed: its training loss {result['training_loss']:.4f} is not below that of a "
+                f"constant prediction, {result['chance_loss']:.4f}; seed {other} takes its place",
+                extra={"code": "failed-seed"},
+            )
+            result = run(other)
+        results.append(result)
+    return results, failed
 
 
 def run_seed(
@@ -178,7 +179,7 @@ def build_recipe(run: Run) -> Recipe:
 
 
 def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """Train, select the weights to save, and return entries of the results: `selected`, `steps`, `seconds`.
+    """Train, select the weights to save, and return entries of the results: `selected`, `steps`, `seconds`, `training_loss`.
 
     Raises:
         DivergedError: the gradients are not finite.
@@ -191,17 +192,17 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
         f"(rate {hyperparameters.learning_rate:g}, layer-wise decay {hyperparameters.layerwise_decay:g}, seed {config.seed})",
         extra={"code": "task"},
     )
-    best = (
-        BestEpoch(run.out, run.model, run.score_dev, steps, loader.steps_per_epoch) if config.select == "best" else None
-    )
+    epoch = loader.steps_per_epoch
+    best = BestEpoch(run.out, run.model) if config.selects_best else None
+    dev = DevScores(run.out, run.score_dev, steps, epoch, best, config.early_stopping)
     progress = Progress(
         config.task,
         recipe.budget,
-        lambda state: f"step {state.step:,} of {steps:,}, epoch {state.step / loader.steps_per_epoch:.1f},",
+        lambda state: f"step {state.step:,} of {steps:,}, epoch {state.step / epoch:.1f},",
         lambda metrics: f"loss {metrics['loss']:.3f} · {metrics['tokens_per_second']:,.0f} tokens/s",
     )
     all_callbacks = [
-        *([best] if best else []),
+        *([dev] if "dev" in run.prepared.task.scored_splits else []),
         *callbacks,
         *build_trackers(config.log_to, run.out, flatten(asdict(config))),
         MetricsLog(run.out),
@@ -211,7 +212,13 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
     with stop_on_signal() as get_signal:
         try:
             state = train(
-                run.model, loader.iterate, recipe, run.runtime, checkpoints, all_callbacks, lambda: get_signal() != 0
+                run.model,
+                loader.iterate,
+                recipe,
+                run.runtime,
+                checkpoints,
+                all_callbacks,
+                lambda: get_signal() != 0 or dev.is_exhausted(),
             )
         except DivergedError as error:
             place = str(error).split(":")[0]
@@ -220,61 +227,16 @@ def train_model(run: Run, recipe: Recipe, loader: BatchLoader, callbacks: Sequen
                 f"{run.out}: {place}: the gradients are no longer finite; choose another --out and a lower "
                 "--learning-rate or a longer --warmup",
             ) from None
-        if state.step < steps:
+        if state.step < steps and not dev.is_exhausted():
             log.warning(
                 f"Stopped at step {state.step:,} and saved; the same command resumes it.", extra={"code": "stopped"}
             )
             raise SystemExit(128 + (get_signal() or signal.SIGTERM))
     step = best.restore() if best is not None else steps
+    early = f", stopped early of {steps:,}" if state.step < steps else ""
     return {
-        "selected": "last epoch" if best is None else f"best on dev, after step {step:,} of {steps:,}",
-        "steps": steps,
+        "selected": "last epoch" if best is None else f"best on dev, after step {step:,} of {state.step:,}{early}",
+        "steps": state.step,
         "seconds": state.seconds,
+        "training_loss": compute_last_loss(read_metrics(run.out / "metrics.jsonl"), state.step, epoch),
     }
-
-
-def score_and_save(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
-    """Score and predict the splits, save the model, and write the results last: then the run is finished."""
-    config, prepared, task, out = run.config, run.prepared, run.prepared.task, run.out
-    metrics = {}
-    for split in (*task.scored_splits, *task.predicted_splits):
-        outputs = run.compute_outputs(split)
-        if split in task.scored_splits:
-            metrics[split] = task.score(split, outputs)
-        lines = "".join(
-            json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in task.format_predictions(split, outputs)
-        )
-        write_atomically(out / f"predictions-{split}.jsonl", lines.encode())
-        if (logits := task.get_logits(split, outputs)) is not None:
-            with convert_os_errors(out):
-                np.save(out / f"logits-{split}.npy", logits)
-    save_finetuned(out / "model", run.model, task, prepared.spec, prepared.tokenizer)
-    results = {
-        "task": config.task,
-        "seed": config.seed,
-        "start": "random weights" if config.from_scratch else config.model,
-        "main_metric": task.main_metric,
-        "metrics": metrics,
-        "baselines": {} if config.baseline == "none" else prepared.baselines,
-        "hyperparameters": asdict(prepared.hyperparameters),
-        "data": {split: {"examples": len(each), **each.counts} for split, each in prepared.examples.items()},
-        **facts,
-        "hardware": describe_execution(run.model, run.runtime),
-        "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
-    write_model_card(out / "model", build_model_card(results, out / "model", run.model))
-    write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    remove_leftovers(out)
-    shown = ", ".join(f"{name} {value:.1f}" for name, value in metrics[task.scored_splits[0]].items())
-    log.info(
-        f"{config.task} seed {config.seed}: {task.scored_splits[0]} {shown} ({facts['selected']})",
-        extra={"code": "score"},
-    )
-    return results
-
-
-def remove_leftovers(out: Path) -> None:
-    """Remove the checkpoints of a finished run; a run that was killed right after it finished still has them."""
-    for name in ("checkpoints", "best.safetensors"):
-        path = out / name
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,11 +1,13 @@
 """The run directory of fine-tuning: its files, its configuration and the checksums of its inputs.
 
 OUT/results.json                     summary over the seeds, with baselines
+OUT/report.html                      learning curves, scores and errors; its figures are in pictures/
 OUT/random-weights/seed-N/           the same of random weights (`--baseline random`)
 OUT/seed-N/config.yaml               configuration
 OUT/seed-N/inputs.json               checksums of the files that were read
 OUT/seed-N/checkpoints/              removed when the run is finished; see `electra.train.checkpoint`
 OUT/seed-N/best.safetensors          weights of the best epoch (`--select best`), removed when the run is finished
+OUT/seed-N/dev_scores.json           dev scores after each epoch
 OUT/seed-N/metrics.jsonl             training loss and speed; events/ has the same for TensorBoard
 OUT/seed-N/predictions-SPLIT.jsonl   a prediction per line
 OUT/seed-N/logits-SPLIT.npy          float array [N, C], for tasks with ensembles
@@ -19,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import Field
-from typing_extensions import TypedDict
+from pydantic import Field, FiniteFloat
+from typing_extensions import NotRequired, TypedDict
 
 from electra.config.files import describe_difference
 from electra.errors import RunError
@@ -29,6 +31,20 @@ from electra.finetuning.registry import find_task
 from electra.schema import JsonObject, read_json, read_object
 from electra.storage import holds_files
 from electra.train.checkpoint import checksum
+
+
+class Confusion(TypedDict):
+    """A confusion matrix of the first scored split: rows are labels, columns predictions."""
+
+    labels: list[str]
+    counts: list[list[int]]
+
+
+class Residuals(TypedDict):
+    """Numbers of the first examples of the first scored split."""
+
+    targets: list[FiniteFloat]
+    predicted: list[FiniteFloat]
 
 
 class RunResults(TypedDict):
@@ -44,6 +60,11 @@ class RunResults(TypedDict):
     selected: str
     hardware: str
     versions: JsonObject
+    baselines: dict[str, dict[str, float]]
+    confusion: NotRequired[Confusion]
+    residuals: NotRequired[Residuals]
+    training_loss: NotRequired[float | None]
+    chance_loss: NotRequired[float | None]
 
 
 def read_results(out: Path) -> dict[str, Any]:
@@ -93,7 +114,8 @@ class InputChecksums:
             if out.is_file() or (holds_files(out) and {path.name for path in out.glob("[!.]*")} != {"inputs.json"}):
                 raise RunError("not-run", f"{out}: not empty and not a run; choose another --out")
             return
-        if (difference := describe_difference(saved, config, ("runtime.", "log_to", "baseline"))) is not None:
+        free = ("runtime.", "log_to", "baseline", "retry_failed_seeds")
+        if (difference := describe_difference(saved, config, free)) is not None:
             raise RunError(
                 "other-configuration", f"{out}: a run of another configuration: {difference}; choose another --out"
             )

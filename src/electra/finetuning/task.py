@@ -170,6 +170,11 @@ class TaskSpec:
     """Fields of `PredictOptions` that the task uses."""
     score_baselines: Callable[[Any, str], dict[str, dict[str, float]]] = lambda task, split: {}
     """Compute metrics of simple methods on a split of a task of this kind, by name of the method."""
+    compute_chance_loss: Callable[[Any], float] | None = None
+    """Compute the training loss of the best constant prediction for a task of this kind; None if no loss is known that only a
+    run that has learned nothing has."""
+    describe_errors: Callable[[Any, str, Outputs], dict[str, Any]] = lambda task, split, outputs: {}
+    """Describe the errors on a split for the report: entries `confusion` or `residuals` of `run_directory.RunResults`."""
     head: str = "none"
     """Kind of head that `export` returns, a key of `electra.model.architecture.Architecture.classes`."""
     export: Callable[[nn.Module, Mapping[str, Any]], HuggingFaceHead | None] = lambda head, settings: None

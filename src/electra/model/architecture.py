@@ -194,6 +194,10 @@ ELECTRA = Architecture(
             "ElectraForSequenceClassification",
             {"head.dense": ("classifier.dense",), "head.project": ("classifier.out_proj",)},
         ),
+        "multiple-choice": HuggingFaceClass(
+            "ElectraForMultipleChoice",
+            {"head.dense": ("sequence_summary.summary",), "head.project": ("classifier",)},
+        ),
         "token-classification": HuggingFaceClass("ElectraForTokenClassification", {"head.output": ("classifier",)}),
         "question-answering": HuggingFaceClass("ElectraForQuestionAnswering", {"head.output": ("qa_outputs",)}),
         # transformers has no class with this head; its encoder ignores the weights.

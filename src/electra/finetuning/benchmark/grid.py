@@ -91,7 +91,7 @@ def run_tasks(
         name: select_best_runs(read_runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names
     }
     results: dict[str, Any] = {
-        "config": asdict(config) | {"log_to": list(config.log_to)},
+        "config": asdict(config) | {"log_to": list(config.log_to), "class_weights": list(config.class_weights)},
         "seeds": seeds,
         "intermediate": intermediate,
         "tasks": summaries,
@@ -177,9 +177,9 @@ def load_tasks(
 
 def start_from_mnli(config: FinetuneConfig, out: Path, callbacks: Sequence[Callback] = ()) -> FinetuneConfig:
     """Return the configuration of a task that starts from the first seed of MNLI, which is trained first if it is missing."""
-    mnli = out / "mnli" / f"seed-{config.seed}"
     with lock_output(out / "mnli", out / "mnli" / LOCK):
-        run_seeds(configure_task(config, "mnli"), out / "mnli", [config.seed], callbacks)
+        [result], _ = run_seeds(configure_task(config, "mnli"), out / "mnli", 1, callbacks)
+    mnli = out / "mnli" / f"seed-{result['seed']}"
     given_rate = config.learning_rate
     rate = RTE_AFTER_MNLI if config.task == "rte" and given_rate is None else given_rate
     return make_paths_absolute(replace(config, model=str(mnli / "model"), learning_rate=rate, from_scratch=False))

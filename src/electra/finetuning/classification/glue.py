@@ -82,7 +82,7 @@ GLUE: dict[str, GlueTask] = {
 HUB_LABELS: dict[str, tuple[str, ...]] = {"mnli": ("entailment", "neutral", "contradiction")}
 """Task -> order of the labels in the data set of the hub, if it differs from `GlueTask.labels`."""
 
-OPTIONS = frozenset({"data", "skip_bad_rows", "pooling", "swap_pairs"})
+OPTIONS = frozenset({"data", "skip_bad_rows", "pooling", "swap_pairs", "class_weights"})
 
 
 def build_glue_spec(name: str) -> TaskSpec:
@@ -102,6 +102,8 @@ def build_glue_spec(name: str) -> TaskSpec:
         saved=SavedClassification,
         predict_options=frozenset({"text", "text_pair"}),
         score_baselines=score_baselines,
+        compute_chance_loss=TextClassification.compute_chance_loss,
+        describe_errors=TextClassification.describe_errors,
         head=HEAD_KIND,
         export=export_head,
         export_hint=EXPORT_HINT,
@@ -140,7 +142,8 @@ def build_glue_task(
             extra={"code": "no-mismatched-dev"},
         )
     pooling = choose_pooling(config.pooling, pretrained.config)
-    return replace(task, max_length=max_length, dropout=config.dropout, pooling=pooling, swap_pairs=swap)
+    task = replace(task, max_length=max_length, dropout=config.dropout, pooling=pooling, swap_pairs=swap)
+    return task.weigh_classes(config.class_weights)
 
 
 def list_data_folders(name: str, data: Path) -> list[Path]:

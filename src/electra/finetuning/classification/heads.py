@@ -3,6 +3,7 @@
 Shapes: B examples, L tokens, H hidden size, C classes or labels (1 for a number), Q = 1 or L.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -26,6 +27,7 @@ class TextClassificationHead(nn.Module):
 
     shift: Tensor
     scale: Tensor
+    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class TextClassificationHead(nn.Module):
         shift: float = 0.0,
         scale: float = 1.0,
         pooling: str = "cls",
+        class_weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -44,6 +47,8 @@ class TextClassificationHead(nn.Module):
         if kind == "regression":
             self.register_buffer("shift", torch.tensor(shift))
             self.register_buffer("scale", torch.tensor(scale))
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden_size, outputs)
         nn.init.xavier_uniform_(self.output.weight)
@@ -61,10 +66,13 @@ class TextClassificationHead(nn.Module):
         return weight.cpu(), bias.cpu()
 
     def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
-        """Compute cross-entropy, binary cross-entropy summed over labels, or the squared error of the scaled number."""
+        """Compute cross-entropy, binary cross-entropy summed over labels, or the squared error of the scaled number.
+
+        With class weights, the cross-entropy is multiplied by the weight of the right class.
+        """
         logits, target = self(hidden, batch.inputs), batch.targets["label"]
         if self.kind == "classification":
-            return F.cross_entropy(logits, target, reduction="none")
+            return F.cross_entropy(logits, target, self.class_weights, reduction="none")
         if self.kind == "multilabel":
             return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
         return (logits[:, 0] - (target - self.shift) / self.scale) ** 2

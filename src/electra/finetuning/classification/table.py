@@ -156,11 +156,14 @@ def build_table_task(
         dropout=config.dropout,
         pooling=choose_pooling(config.pooling, pretrained.config),
         swap_pairs=bool(config.swap_pairs),
-    )
+    ).weigh_classes(config.class_weights)
 
 
 OPTIONS = frozenset(
-    {"train", "dev", "test", "text", "text_pair", "label", "kind", "skip_bad_rows", "pooling", "swap_pairs"}
+    {
+        *("train", "dev", "test", "text", "text_pair", "label", "kind"),
+        *("skip_bad_rows", "pooling", "swap_pairs", "class_weights"),
+    }
 )
 TABLE = TaskSpec(
     build=build_table_task,
@@ -168,6 +171,8 @@ TABLE = TaskSpec(
     saved=SavedClassification,
     predict_options=frozenset({"text", "text_pair"}),
     score_baselines=score_baselines,
+    compute_chance_loss=TextClassification.compute_chance_loss,
+    describe_errors=TextClassification.describe_errors,
     head=HEAD_KIND,
     export=export_head,
     export_hint=EXPORT_HINT,

@@ -2,25 +2,30 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.metrics import confusion_matrix
 from torch import nn
 
-from electra.errors import DataError
+from electra.errors import DataError, UsageError
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.classification.heads import LabelKind, TextClassificationHead
 from electra.finetuning.classification.inference import SavedClassification, encode_pairs, format_prediction
 from electra.finetuning.classification.metrics import compute_scores
 from electra.finetuning.recipe import DROPOUT, TEXTS
 from electra.finetuning.task import Outputs, Prediction
+from electra.finetuning.training.class_weights import compute_chance_loss, resolve_class_weights
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+
+MAX_RESIDUALS = 2_000
+"""Largest number of examples of which the report has residuals."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ class TextClassification:
     shift: float = 0.0
     scale: float = 1.0
     """Regression: the head predicts a number y as (y - shift) / scale."""
+    class_weights: tuple[float, ...] | None = None
+    """Classification: factor of the loss of each class."""
 
     @property
     def main_metric(self) -> str:
@@ -79,8 +86,47 @@ class TextClassification:
         """See `task.Task`."""
         outputs = len(self.labels) or 1
         return TextClassificationHead(
-            self.kind, encoder.hidden_size, outputs, self.dropout, self.shift, self.scale, self.pooling
+            self.kind,
+            encoder.hidden_size,
+            outputs,
+            self.dropout,
+            self.shift,
+            self.scale,
+            self.pooling,
+            self.class_weights,
         )
+
+    def read_training_labels(self) -> np.ndarray:
+        """Read the labels of train.
+
+        Raises:
+            DataError: the split is missing, empty or malformed.
+        """
+        labels = self.read("train").labels
+        assert labels is not None
+        return labels
+
+    def compute_chance_loss(self) -> float:
+        """Compute the training loss of the best constant prediction: class probabilities, or the mean of the numbers."""
+        labels = self.read_training_labels()
+        if self.kind == "regression":
+            return float(np.var((labels.astype(np.float64) - self.shift) / self.scale))
+        if self.kind == "multilabel":
+            present = labels.mean(0, dtype=np.float64)
+            return sum(compute_chance_loss(np.array([share, 1 - share]), None) for share in present)
+        return compute_chance_loss(np.bincount(labels, minlength=len(self.labels)) / len(labels), self.class_weights)
+
+    def weigh_classes(self, given: Sequence[str]) -> "TextClassification":
+        """Return the task with the class weights of the option --class-weights.
+
+        Raises:
+            UsageError: the labels are not classes, or the weights are wrong.
+            DataError: train cannot be read.
+        """
+        if given and self.kind != "classification":
+            raise UsageError("meaningless-option", f"--class-weights needs classes, and {self.name} is {self.kind}")
+        labels = self.read_training_labels() if given else np.empty(0)
+        return replace(self, class_weights=resolve_class_weights(given, self.labels, labels))
 
     def encode(self, split: str) -> EncodedExamples:
         """See `task.Task`; logs a warning if texts are truncated at `max_length` tokens.
@@ -116,6 +162,17 @@ class TextClassification:
             raise DataError("no-labels", f"{self.name}: the {split} split has no labels to score")
         assert len(targets) == len(outputs)
         return compute_scores(self.metrics, self.decode(self.get_logits(split, outputs)), targets)
+
+    def describe_errors(self, split: str, outputs: Outputs) -> dict[str, Any]:
+        """Count labels and predictions as a confusion matrix, or list numbers and predictions; nothing for several labels."""
+        targets, predicted = self.read(split).labels, self.decode(self.get_logits(split, outputs))
+        if targets is None or self.kind == "multilabel":
+            return {}
+        if self.kind == "regression":
+            pairs = (each[:MAX_RESIDUALS].astype(np.float64).tolist() for each in (targets, predicted))
+            return {"residuals": dict(zip(("targets", "predicted"), pairs, strict=True))}
+        counts = confusion_matrix(targets, predicted, labels=range(len(self.labels)))
+        return {"confusion": {"labels": list(self.labels), "counts": counts.tolist()}}
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
         """Decode logits [N, C] into class indices [N], zeros and ones [N, C], or numbers [N]."""

@@ -1,5 +1,8 @@
 """The head of tagging. Shapes: B windows, L tokens, H hidden size, C labels."""
 
+from collections.abc import Sequence
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,8 +15,12 @@ class TaggingHead(nn.Module):
 
     only_cls = False
 
-    def __init__(self, hidden_size: int, num_labels: int) -> None:
+    class_weights: Tensor | None
+
+    def __init__(self, hidden_size: int, num_labels: int, class_weights: Sequence[float] | None = None) -> None:
         super().__init__()
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
         self.output = nn.Linear(hidden_size, num_labels)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -23,9 +30,11 @@ class TaggingHead(nn.Module):
 
         The original code computes the sum, whose gradients are clipped at norm 1 in every step, so that only their direction
         is used. With the mean, the loss does not depend on the number of words, and clipping is rare.
+        With class weights, the loss of each word is multiplied by that of its tag; the number of words divides as before.
         """
         targets = batch.targets["tags"]
-        losses = F.cross_entropy(self.output(hidden).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        logits = self.output(hidden).transpose(1, 2)
+        losses = F.cross_entropy(logits, targets, self.class_weights, ignore_index=IGNORED, reduction="none")
         # A window in the middle of a long sentence can have no word with a target.
         return losses.sum(1) / (targets != IGNORED).sum(1).clamp(min=1)
 

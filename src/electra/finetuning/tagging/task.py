@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 from torch import nn
 
@@ -26,6 +27,7 @@ from electra.finetuning.tagging.inference import HEAD_KIND, SavedTagging, export
 from electra.finetuning.tagging.schemes import PLAIN, convert_to_bio2, find_scheme, marks_spans, repair_bio
 from electra.finetuning.tagging.windows import Window, build_windows, decode_windows, encode_windows
 from electra.finetuning.task import Outputs, Prediction, TaskSpec
+from electra.finetuning.training.class_weights import compute_chance_loss, resolve_class_weights
 from electra.model.checkpoints import Pretrained
 from electra.model.encoder import EncoderConfig
 from electra.text.tokenizer import Tokenizer
@@ -46,6 +48,7 @@ class Tagging:
         spans: Whether the tags mark spans; None: inferred from the tags.
         max_length: Maximum tokens of a window, [CLS] and [SEP] included.
         labels: Labels in the order of the logits; None: those of train.
+        class_weights: As in `training.class_weights.resolve_class_weights`; balanced ones count the words of train.
 
     Raises:
         UsageError: `max_length` is less than 4.
@@ -61,6 +64,7 @@ class Tagging:
         spans: bool | None = None,
         max_length: int = TAGS.max_length,
         labels: Sequence[str] | None = None,
+        class_weights: Sequence[str] = (),
     ) -> None:
         check_number("--max-length", max_length, at_least=4)
         self.name = name
@@ -84,6 +88,8 @@ class Tagging:
         self.labels = tuple(labels)
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self._check_labels(tagged)
+        tags = [self._label_ids[tag] for each in splits.get("train", ()) for tag in self._get_gold_tags(each)]
+        self.class_weights = resolve_class_weights(class_weights, self.labels, np.array(tags))
 
     def build_head(self, encoder: EncoderConfig) -> nn.Module:
         """See `task.Task`.
@@ -98,7 +104,7 @@ class Tagging:
                 "longer-than-model",
                 f"max_length {self.max_length} is more than the {encoder.max_positions} positions of the model",
             )
-        return TaggingHead(encoder.hidden_size, len(self.labels))
+        return TaggingHead(encoder.hidden_size, len(self.labels), self.class_weights)
 
     def encode(self, split: str) -> EncodedExamples:
         """Return the windows of a split; the target "tags" is a label index at the first token of each scored word.
@@ -120,6 +126,14 @@ class Tagging:
             DataError: the split is missing or has no tags.
         """
         return self._score_tags(split, self.decode_tags(split, outputs))
+
+    def compute_chance_loss(self) -> float:
+        """Compute the training loss of the best constant probabilities of the tags; each window counts the same."""
+        shares, windows = np.zeros(len(self.labels)), self.get_windows("train")
+        for window in windows:
+            targets = [target for target in self._build_targets("train", window) if target != IGNORED]
+            shares += np.bincount(targets, minlength=len(self.labels)) / max(len(targets), 1)
+        return compute_chance_loss(shares / len(windows), self.class_weights)
 
     def score_baselines(self, split: str) -> dict[str, dict[str, float]]:
         """Score each word's most frequent tag in train, for an unknown word the most frequent tag of all."""
@@ -246,13 +260,14 @@ def build_tagging_spec(spans: bool | None, options: frozenset[str]) -> TaskSpec:
         saved=SavedTagging,
         predict_options=frozenset({"form"}),
         score_baselines=lambda task, split: task.score_baselines(split),
+        compute_chance_loss=Tagging.compute_chance_loss,
         head=HEAD_KIND,
         export=export_head,
         from_hugging_face=from_hugging_face,
     )
 
 
-OWN_FILES = frozenset({"train", "dev", "test"})
+OWN_FILES = frozenset({"train", "dev", "test", "class_weights"})
 CHUNKS = ENTITIES = build_tagging_spec(True, OWN_FILES | {"data"})
 PARTS_OF_SPEECH = build_tagging_spec(False, OWN_FILES | {"data"})
 OWN_TAGS = build_tagging_spec(None, OWN_FILES)
@@ -275,7 +290,9 @@ def build_tagging(config: FinetuneConfig, tokenizer: Tokenizer, spans: bool | No
     if not splits.keys() & {"dev", "test"}:
         places = [sentence.place for sentence in splits["train"]]
         splits["train"], splits["dev"] = hold_out(splits["train"], places, config, "sentences")
-    task = Tagging(config.task, splits, tokenizer, spans=spans, max_length=max_length)
+    task = Tagging(
+        config.task, splits, tokenizer, spans=spans, max_length=max_length, class_weights=config.class_weights
+    )
     log.info(f"{len(task.labels)} labels, {task.scheme} (found in {paths['train']})", extra={"code": "labels"})
     if task.scored_splits == ("test",):
         log.info("there is no dev file, so the scores are those of the test file", extra={"code": "scored-on-test"})

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +10,9 @@ from electra.plotting import Axes, Figure, Patch
 from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.objectives.targets.detection_metrics import BINS, WIDTH
+from electra.reporting import FALLING, NEUTRAL, RISING, Rows, plot_metrics
 
-REPLACED, ORIGINAL, NEUTRAL = "#c8442d", "#2c6fa6", "#777777"
-Corner = Literal["upper right", "lower right"]
-FALLING: Corner = "upper right"
-RISING: Corner = "lower right"
-"""Places of legends beside curves that fall or rise; matplotlib takes seconds to find the best place in a long run."""
-Rows = Sequence[Mapping[str, Any]]
+REPLACED, ORIGINAL = "#c8442d", "#2c6fa6"
 
 
 def draw_figures(
@@ -69,18 +65,6 @@ def draw_training(rows: Rows, descriptions: Mapping[str, Metric], heldout: Mappi
     rate.set_ylabel("learning rate", color=NEUTRAL)
     d.legend(handles=[*d.get_lines(), *rate.get_lines()], fontsize=8, loc=FALLING)
     return figure
-
-
-def plot_metrics(axes: Axes, rows: Rows, names: Mapping[str, str], title: str, legend: Corner = FALLING) -> None:
-    """Plot metrics over the steps; `names` are their labels by name."""
-    steps = [row["step"] for row in rows]
-    for name, label in names.items():
-        axes.plot(steps, [row.get(name, math.nan) for row in rows], label=label, linewidth=1.4)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel("step")
-    axes.grid(alpha=0.25)
-    if names:
-        axes.legend(fontsize=8, loc=legend)
 
 
 def draw_detection(evaluation: Evaluation) -> Figure:

@@ -1,9 +1,6 @@
 """The report of a run: one HTML file with figures, held-out metrics, findings and sentences; the figures as PNG files too."""
 
-import base64
 import html
-import io
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +12,7 @@ from electra.pretraining.evaluation.held_out import Evaluation, Sample
 from electra.pretraining.objectives.metrics import Metric
 from electra.pretraining.reporting.diagnostics import Finding
 from electra.pretraining.reporting.plots import draw_figures, select_metrics
-from electra.storage import convert_os_errors
+from electra.reporting import format_table, write_page
 
 
 @dataclass(frozen=True)
@@ -35,23 +32,8 @@ class Report:
 
 def write_report(report: Report, directory: Path) -> Path:
     """Write `report.html`, which contains all figures, and the figures in `pictures/`; returns the path of the HTML file."""
-    with convert_os_errors(directory):
-        pictures = directory / "pictures"
-        pictures.mkdir(exist_ok=True)
-        images = []
-        for name, figure in draw_figures(report.rows, report.metrics, report.evaluation, report.samples).items():
-            buffer = io.BytesIO()
-            with warnings.catch_warnings():
-                # Characters that no font has are drawn as boxes; the text of the page has them.
-                warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-                figure.savefig(buffer, format="png", dpi=110)
-            (pictures / f"{name}.png").write_bytes(buffer.getvalue())
-            images.append(
-                f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
-            )
-        path = directory / "report.html"
-        path.write_text(format_page(report, images), encoding="utf-8")
-    return path
+    figures = draw_figures(report.rows, report.metrics, report.evaluation, report.samples)
+    return write_page(directory, report.title, format_body(report), figures)
 
 
 def format_metrics(metrics: Mapping[str, float], descriptions: Mapping[str, Metric]) -> Iterator[tuple[str, str]]:
@@ -71,13 +53,8 @@ def format_period(finding: Finding, last_step: int) -> str:
     return f"step {finding.step:,}{until}, not later"
 
 
-def format_page(report: Report, images: Sequence[str]) -> str:
-    """Format the report as one HTML page."""
-    facts = "".join(f"<tr><td>{html.escape(k)}<td>{html.escape(v)}" for k, v in report.facts.items())
-    metrics = "".join(
-        f"<tr><td>{html.escape(meaning)}<td class=n>{value}"
-        for meaning, value in format_metrics(report.evaluation.metrics, report.metrics)
-    )
+def format_body(report: Report) -> str:
+    """Format the report as HTML, without its figures."""
     last_step = report.rows[-1]["step"] if report.rows else 0
     findings = "".join(
         f"<li><b>{html.escape(f.problem)}</b> ({format_period(f, last_step)}): {html.escape(f.advice)}"
@@ -88,19 +65,10 @@ def format_page(report: Report, images: Sequence[str]) -> str:
         "<p>Each token is shaded by the discriminator's probability that it was replaced. "
         "Replaced tokens are underlined, followed by the original token in brackets."
     )
-    return f"""<!doctype html><meta charset="utf-8"><title>{html.escape(report.title)}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
-table {{ border-collapse: collapse }} td {{ padding: .15rem 1rem .15rem 0; border-bottom: 1px solid #ddd }}
-.n {{ text-align: right; font-variant-numeric: tabular-nums }} img {{ max-width: 100% }}
-.s span {{ padding: .05rem .15rem; border-radius: .2rem }} .r {{ text-decoration: underline }} small {{ color: #777 }}
-</style>
-<h1>{html.escape(report.title)}</h1>
-<table>{facts}</table>
-<h2>Held-out text</h2><table>{metrics}</table>
+    return f"""{format_table(report.facts.items())}
+<h2>Held-out text</h2>{format_table(format_metrics(report.evaluation.metrics, report.metrics), numbers=True)}
 <h2>Health</h2>{f"<ul>{findings}</ul>" if findings else "<p>No problems were found."}
 {"<h2>Three held-out sentences</h2>" + explained + sentences if sentences else ""}
-<h2>Figures</h2>{"".join(f"<p>{image}" for image in images)}
 """
 
 

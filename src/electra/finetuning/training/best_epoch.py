@@ -1,6 +1,5 @@
-"""Selection of the epoch with the best dev score."""
+"""The weights of the epoch with the best dev score."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -10,41 +9,27 @@ from electra.errors import RunError
 from electra.external import one_line
 from electra.schema import check_file, read_tensors
 from electra.storage import write_tensors
-from electra.train.callbacks import Callback
-from electra.train.checkpoint import TrainingState
 
 
-class BestEpoch(Callback):
-    """Saves the weights of the epoch with the best dev score, and the score, in a file that a resumed run continues from.
+class BestEpoch:
+    """Saves the weights with the best dev score, and the score, in a file that a resumed run continues from.
 
     Args:
         directory: Run directory; the file is `best.safetensors` in it.
         model: The trained module.
-        score: Returns the dev score of the current weights.
-        steps: Total steps.
-        steps_per_epoch: Steps of an epoch.
     """
 
-    def __init__(
-        self, directory: Path, model: nn.Module, score: Callable[[], float], steps: int, steps_per_epoch: int
-    ) -> None:
+    def __init__(self, directory: Path, model: nn.Module) -> None:
         self.path = directory / "best.safetensors"
         self.model = model
-        self.score = score
-        self.steps = steps
-        self.steps_per_epoch = steps_per_epoch
 
-    def on_step_end(self, state: TrainingState) -> None:
-        """At the end of an epoch and of training, score the model and save its weights if the score is the best so far."""
-        if state.step % self.steps_per_epoch and state.step != self.steps:
-            return
-        value = self.score()
-        self.model.train()
+    def offer(self, step: int, score: float) -> None:
+        """Save the weights after a step if their score is the best so far."""
         saved = self.read_saved()
-        if saved is None or value > saved[1] or state.step == saved[0]:
+        if saved is None or score > saved[1] or step == saved[0]:
             weights = {name: parameter.detach().contiguous() for name, parameter in self.model.named_parameters()}
             partial = self.path.with_suffix(".partial")
-            write_tensors(partial, weights, {"step": str(state.step), "score": repr(value)})
+            write_tensors(partial, weights, {"step": str(step), "score": repr(score)})
             partial.replace(self.path)
 
     def read_saved(self) -> tuple[int, float] | None:
@@ -74,5 +59,5 @@ class BestEpoch(Callback):
         weights = read_tensors(self.path, RunError)
         if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in self.model.named_parameters()}:
             raise RunError("other-model", f"{self.path}: has the parameters of another model; choose another --out")
-        self.model.load_state_dict(weights, strict=True)
+        self.model.load_state_dict(weights, strict=False)  # without the buffers, which training does not change
         return saved[0]
