@@ -27,7 +27,8 @@ def finetune(
     Args:
         task: A task of GLUE (cola to ax, or WNLI by candidate antecedents), question answering (squad1, squad2, mrqa), tagging
             (chunk, ner, pos), or a task over files of your own (table, tagging).
-        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the
+            hub.
         out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
@@ -71,7 +72,8 @@ def glue(
     """Fine-tune an encoder on every task of GLUE over several seeds. Called again with the same `out`, it resumes.
 
     Args:
-        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the
+            hub.
         data: Folder in GLUE's layout, or hf://nyu-mll/glue.
         out: Directory of the results, with one directory per task.
         tasks: Tasks of GLUE, wnli and ax included; by default the paper's eight, and with `submission` also WNLI if there
@@ -127,7 +129,8 @@ def predict(
     A string is a text, a `pathlib.Path` a file: `predict(model, "fine")`, `predict(model, Path("reviews.txt"))`.
 
     Args:
-        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or
+            owner/name or owner/name@revision of the hub.
         input: From Python, one input or an iterable of inputs: strings; pairs of strings; lists of words to tag; dictionaries
             with the columns of a table, with `words`, or with `question` and `context`. As a path, lines of text (a tab
             separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL columns, .jsonl or
@@ -157,7 +160,8 @@ def load(model: PathLike, **options: Any) -> "Predictor":
     """Load a fine-tuned model for several predictions: `load(model).predict(input)` equals `predict(model, input)`.
 
     Args:
-        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or
+            owner/name or owner/name@revision of the hub.
         options: Fields of `electra.inference.config.PredictConfig`.
 
     Returns:
@@ -171,5 +175,5 @@ def load(model: PathLike, **options: Any) -> "Predictor":
     from electra.inference.config import build_predict_config
     from electra.inference.predict import load_predictor
 
-    check_local({"--model": model}, hub_name="--model")
+    check_local({"--model": model})
     return load_predictor(os.fspath(model), build_predict_config(options))

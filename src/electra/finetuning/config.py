@@ -24,7 +24,7 @@ class FinetuneConfig:
     task: str = fixed_field("")
     """Name of the task in `electra.finetuning.registry.TASKS`."""
     model: str = ""
-    """Hugging Face ELECTRA directory, run directory, or hub name."""
+    """Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the hub."""
     data: str | None = None
     """Folder of the task's data in its original layout, or hf://NAME for GLUE from the Hugging Face hub."""
     train: str | None = None
@@ -100,7 +100,7 @@ class FinetuneConfig:
         check_range(self, "", "seed", "split_seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "weight_decay", at_least=0, at_most=1000)
         check_range(self, "", "max_length", at_least=MIN_LENGTH, at_most=10**7)
-        check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
+        check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")})
         check_trackers(self.log_to)
 
 

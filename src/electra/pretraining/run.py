@@ -30,11 +30,12 @@ from electra.pretraining.run_directory import RunDirectory
 from electra.pretraining.stages.procedures import PROCEDURES
 from electra.pretraining.stages.stem import check_stem, copy_stem_metrics, open_checkpoints
 from electra.pretraining.stages.two_stage import configure_stages, read_final_state, sum_states
-from electra.pretraining.stages.warm_start import check_init, load_initial_weights, load_stage_one
+from electra.pretraining.stages.warm_start import check_init, find_run_model, load_initial_weights, load_stage_one
 from electra.runtime.distributed import main_process_first, share_errors
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.text.corpus import make_absolute
+from electra.text.hub import is_hub_name
 from electra.text.tokenizer import Tokenizer
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
@@ -84,8 +85,8 @@ def run(
         with main_process_first(runtime):
             if runtime.is_main:
                 directory.check(config)
-                if config.init:
-                    check_init(Path(config.init), config)
+                if (initial := find_run_model(config)) is not None:
+                    check_init(initial, config)
                 check_stem(directory, config)
                 lock.enter_context(directory.lock_or_create(config))
                 copy_stem_metrics(directory, config)
@@ -109,8 +110,8 @@ def run(
             f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}",
             extra={"code": "objective"},
         )
-        if config.init:
-            load_initial_weights(Path(config.init), model)
+        if (initial := find_run_model(config)) is not None:
+            load_initial_weights(initial, model)
         model.to(runtime.device)
         if config.training.compile:
             compile_parts(model, runtime.device)
@@ -158,10 +159,16 @@ def make_paths_absolute(config: PretrainConfig) -> PretrainConfig:
         config,
         text=tuple(map(make_absolute, config.text)),
         data=config.data and make_absolute(config.data),
-        tokenizer=config.tokenizer and make_absolute(config.tokenizer),
-        init=config.init and make_absolute(config.init),
+        tokenizer=make_model_absolute(config.tokenizer),
+        init=make_model_absolute(config.init),
+        init_generator=make_model_absolute(config.init_generator),
         stem=config.stem and make_absolute(config.stem),
     )
+
+
+def make_model_absolute(name: str | None) -> str | None:
+    """Make the path of a model or tokenizer absolute; a name of the hub stays as it is."""
+    return name if name is None or is_hub_name(name) else make_absolute(name)
 
 
 def train_model(

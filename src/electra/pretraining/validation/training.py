@@ -39,6 +39,24 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
         check_frozen_generator(procedure, objective, generator)
 
 
+def check_initial_generator(init: str | None, given: str | None, objective: str, generator: GeneratorConfig) -> None:
+    """Raise a `UsageError` for a `given` --init-generator without --init, or without a generator that is a network."""
+    raise_first_conflict(
+        [
+            (
+                given is not None and init is None,
+                f"--init-generator {given} has a vocabulary and sizes for the discriminator of --init, which is missing; "
+                "give both",
+            ),
+            (
+                given is not None and not has_generator_network(objective, generator),
+                f"--init-generator {given} starts a generator that is a network, and --objective {objective} with "
+                f"generator.kind {generator.kind} has none; leave --init-generator out",
+            ),
+        ]
+    )
+
+
 def check_frozen_generator(procedure: str, objective: str, generator: GeneratorConfig) -> None:
     """Raise a `UsageError` for options that conflict with a procedure whose second stage freezes the generator."""
     without = f"generator.kind {generator.kind}" if OBJECTIVES[objective].has_generator else f"--objective {objective}"
