@@ -76,6 +76,9 @@ class FinetuneConfig:
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False
     """Sum the loss over the batch, as the original code does, instead of averaging; gradients are clipped at norm 1."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that are not trained: patterns with the wildcards of a shell, which can begin after any dot of a name.
+    embeddings.* are the embeddings, layers.0.* is the first layer, encoder.* all but the head."""
     select: Literal["last", "best"] = "last"
     """Weights to save: those of the last step, or of the epoch with the best dev score (which biases that score upwards)."""
     span: SpanConfig = field(default_factory=SpanConfig)

@@ -167,7 +167,7 @@ class PretrainConfig:
         check_task(self.objective, self.generator, self.masking, self.contrast, self.token_prediction, bool(self.copy))
         check_coco_lm(self.objective, self.sequence_contrast, self.corrective)
         check_noise(self.objective, self.generator, self.masking)
-        check_procedure(self.procedure, self.objective, self.generator, self.init)
+        check_procedure(self.procedure, self.objective, self.generator, self.init, self.training.freeze)
         check_initial_generator(self.init, self.init_generator, self.objective, self.generator)
         check_stem_options(self.stem, self.text, self.procedure)
         check_exports(self.export_at, self.export_every, self.procedure)

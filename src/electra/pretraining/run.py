@@ -16,7 +16,7 @@ from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
 from electra.execution import enable_kernels
-from electra.pretraining.build import build_model
+from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
@@ -41,6 +41,7 @@ from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
 from electra.train.metrics_log import MetricsLog
+from electra.train.optimizer import freeze_parameters
 from electra.train.parallel import check_alike
 from electra.train.progress import Progress
 from electra.train.trackers import build_trackers, require_trackers
@@ -62,6 +63,8 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
     config = make_paths_absolute(config)
     with start_runtime(config.runtime) as runtime:
         with share_errors(runtime):
+            if config.training.freeze:  # a wrong pattern is found before text is prepared
+                freeze_parameters(build_meta_model(config), config.training.freeze)
             facts = collect_shared_facts(config, directory)
             check_graphs(config, runtime)
         check_alike(facts, runtime)
@@ -113,6 +116,8 @@ def run(
         if (initial := find_run_model(config)) is not None:
             load_initial_weights(initial, model)
         model.to(runtime.device)
+        if number := freeze_parameters(model, config.training.freeze):
+            log.info(f"{number:,} parameters are frozen", extra={"code": "frozen"})
         if config.training.compile:
             compile_parts(model, runtime.device)
         elif enable_kernels(model, runtime):

@@ -10,7 +10,9 @@ from electra.pretraining.validation.conflicts import find_size_options, raise_fi
 from electra.train.schedule import Amount
 
 
-def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, init: str | None) -> None:
+def check_procedure(
+    procedure: str, objective: str, generator: GeneratorConfig, init: str | None, freeze: tuple[str, ...]
+) -> None:
     """Raise a `UsageError` for options that conflict with training in two stages."""
     row = PROCEDURES[procedure]
     if row.stage_one is None:
@@ -22,6 +24,11 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
                 init is not None,
                 f"--procedure {procedure} sets the discriminator's initial weights, and so does --init; "
                 "leave one of them out",
+            ),
+            (
+                bool(freeze),
+                f"--procedure {procedure} has two stages, whose parameters have other names, and --training.freeze names "
+                "parameters; leave one of them out",
             ),
             (
                 not OBJECTIVES[objective].has_generator,
