@@ -1,10 +1,11 @@
 """Checks of external input: file types, paths, JSON and Unicode; escaping and formats of text in messages."""
 
+import importlib.util
 import json
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,19 @@ def check_output_file(out: str | os.PathLike[str], option: str = "--out") -> Pat
             "not-regular-file", f"{option} {path}: not a regular file; name a file to write, or omit {option}"
         )
     return path
+
+
+def require_extra(place: str, extra: str, packages: Sequence[str], thing: str) -> None:
+    """Check that the packages of an extra are installed, before `place` is read; `thing` is what needs them, for the message.
+
+    Raises:
+        UsageError: a package is missing; the message has the command that installs the extra.
+    """
+    if any(importlib.util.find_spec(package) is None for package in packages):
+        raise UsageError(
+            "missing-extra",
+            f"{place}: {thing} needs an extra: pip install 'electra[{extra}]' (from a clone: '.[{extra}]')",
+        )
 
 
 def decode_json(

@@ -316,7 +316,7 @@ def wrong(runs: Path, tmp_path_factory: pytest.TempPathFactory, text: Path) -> P
 @pytest.mark.parametrize(
     ("model", "code", "values"),
     [
-        ("{wrong}/nowhere", "missing", ["{wrong}/nowhere: ", "hf download"]),
+        ("{wrong}/nowhere", "missing", ["{wrong}/nowhere: ", "owner/name"]),
         ("{wrong}", "not-model", ["{wrong}: ", "config.json"]),
         ("{wrong}/unfinished", "unfinished", ["{wrong}/unfinished: "]),
         ("{wrong}/finetuned", "no-head", ["{wrong}/finetuned: "]),

@@ -169,7 +169,7 @@ def test_directory_without_a_run_is_rejected(tmp_path: Path, parts: Path) -> Non
         ("discriminator", {"num_hidden_layers": 3}, ["num_layers 3", "1", "--model.num-layers 3"]),
         ("generator", {"num_hidden_layers": 3}, ["num_layers 3", "1", "--generator.depth 3"]),
         ("generator", {"intermediate_size": 64}, ["ffn_size 64", "128", "--generator.ffn 0.25"]),
-        ("generator", {"max_position_embeddings": 7}, ["max_positions 7", "512"]),
+        ("generator", {"max_position_embeddings": 700}, ["max_positions 700", "512"]),
     ],
 )
 def test_init_of_other_sizes_is_rejected(
@@ -188,7 +188,7 @@ def test_init_of_other_sizes_is_rejected(
 
 def test_init_without_a_model_is_rejected(parts: Path, tmp_path: Path) -> None:
     words = pretrain_data(parts / "data", tmp_path / "run", "--init", str(tmp_path / "nowhere"))
-    fails(words, "missing", tmp_path / "nowhere", "hf download OWNER/NAME --local-dir FOLDER")
+    fails(words, "missing", tmp_path / "nowhere", "owner/name")
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,9 @@ COMMANDS = {
     "advise": Command("Recommend a pre-training run for a text and a number of hours on this machine.", is_result=True),
     "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
+    "convert": Command(
+        "Convert a TensorFlow checkpoint of the original code to Hugging Face directories.", shows=False
+    ),
     "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),
     "evaluate-mlm": Command("Compute the masked-LM accuracy of an ELECTRA on held-out text.", is_result=True),
     "fill-mask": Command("Predict the tokens at [MASK] with an ELECTRA or a masked language model.", is_result=True),

@@ -1,6 +1,7 @@
 """The commands as Python functions, with the names and defaults of the command line. They write to the log, not to stdout."""
 
 from electra.commands.advice import advise
+from electra.commands.conversion import convert
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
@@ -10,6 +11,7 @@ from electra.commands.studies import flops, paper_table, study
 
 __all__ = [
     "advise",
+    "convert",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",

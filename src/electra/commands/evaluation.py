@@ -1,5 +1,6 @@
 """The commands that evaluate a pre-trained model: evaluate, evaluate_mlm, minimal_pairs."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -92,7 +93,8 @@ def minimal_pairs(
 
     Args:
         model: Finished run, a folder with discriminator/ and generator/, a Hugging Face directory of either network, or of
-            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers.
+            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers;
+            or such a model of the hub, as owner/name or owner/name@revision.
         files: Files of minimal pairs: JSON lines as in BLiMP, with sentence_good, sentence_bad and UID.
         methods: discriminator, masked-lm, both; by default all that the model has.
         at: end: the finished model; all: each network that a run exported on its way, as a learning curve.
@@ -123,6 +125,7 @@ def minimal_pairs(
         write_minimal_pairs,
     )
     from electra.pretraining.learning_curve import list_exports, read_amounts, write_csv
+    from electra.text.hub import locate_model
 
     check_local({"MODEL": model, "--out": out})
     check_choice("--at", at, ("end", "all"))
@@ -137,7 +140,7 @@ def minimal_pairs(
         check_writable(directory)
     pairs, selected = read_minimal_pairs(paths), [methods] if isinstance(methods, str) else list(methods)
     rows: list[dict[str, Any]] = []
-    for path in list_exports(Path(model)) if at == "all" else [Path(model)]:
+    for path in list_exports(Path(model)) if at == "all" else [locate_model(os.fspath(model))]:
         with open_scorer(path, selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
             results = evaluate_minimal_pairs(scorer, pairs, names, runtime, progress)
         if at == "all":

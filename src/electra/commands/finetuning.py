@@ -31,7 +31,8 @@ def finetune(
     Args:
         task: A task of GLUE (cola to ax, or WNLI by candidate antecedents), question answering (squad1, squad2, mrqa), tagging
             (chunk, ner, pos), or a task over files of your own (table, multiple-choice, tagging).
-        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the
+            hub.
         out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.
         at: end: the finished model; all: each network that the run `model` exported on its way (pretrain --export-at), each
@@ -88,7 +89,8 @@ def glue(
     """Fine-tune an encoder on every task of GLUE over several seeds. Called again with the same `out`, it resumes.
 
     Args:
-        model: Hugging Face ELECTRA directory, run directory, or hub name.
+        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the
+            hub.
         data: Folder in GLUE's layout, or hf://nyu-mll/glue.
         out: Directory of the results, with one directory per task.
         tasks: Tasks of GLUE, wnli and ax included; by default the paper's eight, and with `submission` also WNLI if there
@@ -158,7 +160,8 @@ def predict(
     A string is a text, a `pathlib.Path` a file: `predict(model, "fine")`, `predict(model, Path("reviews.txt"))`.
 
     Args:
-        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or
+            owner/name or owner/name@revision of the hub.
         input: From Python, one input or an iterable of inputs: strings; pairs of strings; lists of words to tag; dictionaries
             with the columns of a table, with `words`, with `question` and `context`, or with a context and endings. As a path,
             lines of text (a tab separates the texts of a pair) or a .jsonl, .csv, .tsv or .parquet file; words to tag as CoNLL
@@ -188,7 +191,8 @@ def load(model: PathLike, **options: Any) -> "Predictor":
     """Load a fine-tuned model for several predictions: `load(model).predict(input)` equals `predict(model, input)`.
 
     Args:
-        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or
+            owner/name or owner/name@revision of the hub.
         options: Fields of `electra.inference.config.PredictConfig`.
 
     Returns:
@@ -202,5 +206,5 @@ def load(model: PathLike, **options: Any) -> "Predictor":
     from electra.inference.config import build_predict_config
     from electra.inference.predict import load_predictor
 
-    check_local({"--model": model}, hub_name="--model")
+    check_local({"--model": model})
     return load_predictor(os.fspath(model), build_predict_config(options))

@@ -1,8 +1,8 @@
 """The command that predicts the tokens at [MASK]: fill_mask."""
 
+import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 from electra.config.checks import check_local
@@ -29,7 +29,8 @@ def fill_mask(
 
     Args:
         text: Texts with [MASK]; "-" is standard input, one text per line.
-        model: Finished run, a folder with discriminator/ and generator/, or a Hugging Face ElectraForMaskedLM directory.
+        model: Finished run, a folder with discriminator/ and generator/, a Hugging Face ElectraForMaskedLM directory, or
+            such a model of the hub, as owner/name or owner/name@revision.
         top: Number of tokens for each [MASK].
         candidates: For an ELECTRA: number of the generator's best tokens that the discriminator scores.
         mask_fraction: For an ELECTRA: p_mask, the share of masked tokens in pre-training; by default that of the run.
@@ -50,12 +51,13 @@ def fill_mask(
     from electra.pretraining.evaluation.fill_mask import fill_mask as run
     from electra.pretraining.evaluation.fill_mask import load_filler
     from electra.runtime.setup import RuntimeConfig, start_runtime
+    from electra.text.hub import locate_model
 
     check_local({"--model": model})
     sources = [text] if isinstance(text, str) else list(text)
     texts = [line for source in sources for line in (read_standard_input() if source == "-" else [source])]
     with start_runtime(RuntimeConfig(device, "float32", threads)) as runtime:
-        return run(load_filler(Path(model), mask_fraction), texts, top, candidates, runtime)
+        return run(load_filler(locate_model(os.fspath(model)), mask_fraction), texts, top, candidates, runtime)
 
 
 def read_standard_input() -> list[str]:

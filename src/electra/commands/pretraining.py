@@ -13,7 +13,8 @@ from electra.data.manifest import Manifest
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
-from electra.pretraining.stages.initial_sizes import read_initial_sizes
+from electra.pretraining.stages.initial_model import find_initial_model
+from electra.pretraining.stages.initial_sizes import convert_to_options
 from electra.pretraining.stages.stem import read_stem_options
 from electra.pretraining.unused_options import find_unused_options
 from electra.storage import PathLike, restrict_permissions
@@ -85,7 +86,7 @@ def prepare(
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
-        tokenizer: Tokenizer directory or vocab.txt.
+        tokenizer: Tokenizer directory, vocab.txt, or owner/name or owner/name@revision of the hub.
         out: Directory for the shards.
         seq_len: Maximum tokens of an example.
         workers: Number of processes; by default one per core. The result does not depend on it.
@@ -108,12 +109,12 @@ def prepare(
         StorageError: `out` cannot be written.
     """
     from electra.data.pipeline import log_corpus, open_corpus, prepare_with_progress
-    from electra.text.tokenizer import load_tokenizer
+    from electra.text.tokenizer import load_named_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
     directory = check_output_path(out)
     corpus = open_corpus(list_sources(text), documents, text_field, encoding_errors)
-    loaded_tokenizer = load_tokenizer(Path(tokenizer))
+    loaded_tokenizer = load_named_tokenizer(os.fspath(tokenizer))
     log_corpus(corpus)
     with restrict_permissions(private):
         prepare_with_progress(corpus, loaded_tokenizer, directory, seq_len=seq_len, workers=workers, seed=seed)
@@ -194,7 +195,10 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
         ModelError: `init` is not a model.
         RunError: `stem` is not a run.
     """
-    check_local({"--config": config, **{f"--{name}": overrides.get(name) for name in ("data", "init", "stem")}})
+    named = {"--init-generator": overrides.get("init_generator")}
+    check_local(
+        {"--config": config, **named, **{f"--{name}": overrides.get(name) for name in ("data", "init", "stem")}}
+    )
     path, saved = Path(config) if config else None, out / "config.yaml"
     if path is None and saved.exists() and not overrides.get("text") and not overrides.get("data"):
         path = saved
@@ -203,15 +207,26 @@ def resolve_pretraining(overrides: Mapping[str, Any], config: PathLike | None, o
     if (stem := given.get("stem") or file.get("stem")) and path != saved:
         file = read_stem_options(Path(stem)) | file
     preset = get_preset(given.get("preset") or file.get("preset") or "small")
-    derived = read_derived_options(given.get("init") or file.get("init"), given.get("data") or file.get("data"))
+    derived = {} if path == saved else read_derived_options(file | given)
     layer = derived | file | {"preset": preset.preset}
     return resolve(preset, layer, given, alternatives=BUDGETS, command="pretrain")
 
 
-def read_derived_options(init: str | None, data: str | None) -> dict[str, Any]:
-    """Read the options that follow from the model in `init`, if it exists, and from the prepared data."""
-    sizes = read_initial_sizes(Path(init)) if init and Path(init).exists() else {}
-    return {**sizes, **({"seq_len": Manifest.load(Path(data)).seq_len} if data else {})}
+def read_derived_options(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the options that follow from the initial model, the prepared data and the sequence length among the named ones.
+
+    A sequence length that is named, or that of the data, may be larger than the positions of the initial model.
+    """
+    data = named.get("data")
+    derived: dict[str, Any] = {"seq_len": Manifest.load(Path(data)).seq_len} if data else {}
+    if (init := named.get("init")) is None:
+        return derived
+    model = find_initial_model(init, named.get("init_generator"), named.get("model.num_heads"))
+    sizes = convert_to_options(model.main.config, None if model.generator is None else model.generator.config)
+    if "model.max_positions" in sizes:
+        lengths = (sizes["model.max_positions"], derived.get("seq_len", 0), named.get("seq_len") or 0)
+        sizes["model.max_positions"] = max(lengths)
+    return {**sizes, **derived}
 
 
 def log_preset(config: PretrainConfig) -> None:

@@ -1,5 +1,6 @@
 """Scores of sentences: score."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,8 @@ def score(
     Args:
         text: Sentences, or two with a tab between to compare; "-" is the standard input, one per line.
         model: Finished run, a folder with discriminator/ and generator/, a Hugging Face directory of either network, or of
-            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers.
+            any masked language model (BERT, RoBERTa, ModernBERT and so on), which needs the package transformers;
+            or such a model of the hub, as owner/name or owner/name@revision.
         input: File of sentences: .txt with one per line (a tab between two), or .jsonl.
         text_field: Field of .jsonl records that holds the sentence.
         pair_field: Field of .jsonl records that holds a second sentence, to compare with the first.
@@ -62,6 +64,7 @@ def score(
             transformers is needed and not installed.
     """
     from electra.pretraining.evaluation.sentence_scores import score_sentences
+    from electra.text.hub import locate_model
 
     check_local({"--model": model, "--input": input})
     given = [text] if isinstance(text, str) else list(text)
@@ -79,7 +82,13 @@ def score(
         places = {sentence: place for place, item in reversed(found) for sentence in item}
     sentences = [sentence for item in items for sentence in item]
     selected = [methods] if isinstance(methods, str) else list(methods)
-    with open_scorer(Path(model), selected, mask_fraction, device, threads) as (scorer, names, runtime, progress):
+    path = locate_model(os.fspath(model))
+    with open_scorer(path, selected, mask_fraction, device, threads) as (
+        scorer,
+        names,
+        runtime,
+        progress,
+    ):
         scores = score_sentences(scorer, sentences, names, runtime, progress, places)
     rows, start = [], 0
     for item in items:

@@ -11,6 +11,8 @@ from electra.external import escape_unprintable, is_unicode, shorten
 
 LARGEST_INT = 2**53
 """Integers up to here are exact in JSON, in float64 and as tensor sizes."""
+MODELS = ("MODEL", "--model", "--init", "--init-generator", "--tokenizer")
+"""Options for models and tokenizers, which are named on the hub without hf://."""
 UNBOUNDED = ("clip_norm", "null_threshold")
 """Options whose value can be infinite: no gradient clipping; always or never an answer."""
 
@@ -101,12 +103,8 @@ def join_choices(choices: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def check_local(paths: Mapping[str, object], hub_name: str | None = None) -> None:
-    """Check that no path is an address of the Hugging Face hub.
-
-    Args:
-        paths: Option -> its path; None passes.
-        hub_name: Option that accepts names of models on the hub, without hf://.
+def check_local(paths: Mapping[str, object]) -> None:
+    """Check that no path is an address of a data set of the Hugging Face hub; `paths` is option -> its path, None passes.
 
     Raises:
         UsageError: one begins with hf://. (`Path` normalizes this to hf:/owner/name.)
@@ -115,9 +113,8 @@ def check_local(paths: Mapping[str, object], hub_name: str | None = None) -> Non
         if path is None or not str(path).startswith("hf:/"):
             continue
         name = str(path).removeprefix("hf:").lstrip("/")
-        kind = "" if option in ("MODEL", "--model", "--init", "--tokenizer") else "--repo-type dataset "
-        advice = f"download it first: hf download {kind}{name} --local-dir FOLDER"
-        if option == hub_name:
+        advice = f"download it first: hf download --repo-type dataset {name} --local-dir FOLDER"
+        if option in MODELS:
             advice = f"name a model of the hub without hf://, as {name}"
         raise UsageError(
             "hub-not-allowed",

@@ -25,7 +25,7 @@ class FinetuneConfig:
     task: str = fixed_field("")
     """Name of the task in `electra.finetuning.registry.TASKS`."""
     model: str = ""
-    """Hugging Face ELECTRA directory, run directory, or hub name."""
+    """Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the hub."""
     data: str | None = None
     """Folder of the task's data in its original layout, or hf://NAME for GLUE from the Hugging Face hub."""
     train: str | None = None
@@ -78,6 +78,9 @@ class FinetuneConfig:
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False
     """Sum the loss over the batch, as the original code does, instead of averaging; gradients are clipped at norm 1."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that are not trained: patterns with the wildcards of a shell, which can begin after any dot of a name.
+    embeddings.* are the embeddings, layers.0.* is the first layer, encoder.* all but the head."""
     select: Literal["last", "best"] = "last"
     """Weights to save: those of the last step, or of the epoch with the best dev score (which biases that score upwards)."""
     span: SpanConfig = field(default_factory=SpanConfig)
@@ -111,7 +114,7 @@ class FinetuneConfig:
         check_range(self, "", "seed", "split_seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "weight_decay", at_least=0, at_most=1000)
         check_range(self, "", "max_length", at_least=MIN_LENGTH, at_most=10**7)
-        check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")}, "--model")
+        check_local({f"--{name}": getattr(self, name) for name in ("model", "train", "dev", "test")})
         check_trackers(self.log_to)
         check_range(self, "", "early_stopping", at_least=1, at_most=10**6)
         check_range(self, "", "retry_failed_seeds", at_least=0, at_most=100)

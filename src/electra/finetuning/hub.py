@@ -1,4 +1,4 @@
-"""Models and labeled data sets of the Hugging Face hub; both need the extra `electra[hub]`."""
+"""Labeled data sets of the Hugging Face hub, which need the extra `electra[hub]`; the directory of a model by any name."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,9 @@ from typing import Any
 
 from electra.errors import DataError, ModelError
 from electra.external import one_line
-from electra.text.hub import require_hub
+from electra.text.hub import locate_model, require_hub
 
 log = logging.getLogger(__name__)
-
-MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
-"""Files of a hub model that are downloaded."""
 
 
 def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[Any]]:
@@ -33,7 +30,7 @@ def load_split(dataset: str, config: str, split: str) -> Mapping[str, Sequence[A
 
 
 def find_model_directory(model: str) -> Path:
-    """Return the directory of a model, given as a directory with config.json, a run, or a hub name (which is downloaded).
+    """Return the directory of a model: a directory with config.json, a run, or a model of the hub, which is downloaded.
 
     The model of a pre-training run is in discriminator/, masked_lm/ or energy_model/, that of a fine-tuning run in model/, or
     in seed-N/model/, of which the lowest seed is used and logged.
@@ -42,7 +39,7 @@ def find_model_directory(model: str) -> Path:
         ModelError: neither a directory nor a model on the hub.
         UsageError: a hub name, and the extra `hub` is not installed.
     """
-    path = Path(model)
+    path = locate_model(model)
     for candidate in (path, path / "discriminator", path / "masked_lm", path / "energy_model", path / "model"):
         if (candidate / "config.json").exists():
             return candidate
@@ -50,16 +47,8 @@ def find_model_directory(model: str) -> Path:
         others = f" (the first of {len(seeds)} seeds; for another, name its directory)" if len(seeds) > 1 else ""
         log.info(f"model: {seeds[0].parent}{others}", extra={"code": "first-seed"})
         return seeds[0].parent
-    if path.exists() or model.count("/") > 1 or model.startswith((".", "/")):
-        raise ModelError(
-            "not-model",
-            f"{model}: not a model directory, it has no config.json; name a run of electra or a Hugging Face model",
-        )
-    require_hub(model)
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(model, allow_patterns=MODEL_FILES))
-    except Exception as error:
-        reason = f"{type(error).__name__}: {one_line(error, 300)}"
-        raise ModelError("missing", f"{model}: neither a directory nor a model on the hub ({reason})") from error
+    raise ModelError(
+        "not-model",
+        f"{model}: not a model directory, it has no config.json; name a run of electra, a Hugging Face model, or one of the "
+        "hub by owner/name",
+    )

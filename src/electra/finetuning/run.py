@@ -45,7 +45,7 @@ from electra.train.checkpoint import Checkpoints
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.loop import train
 from electra.train.metrics_log import MetricsLog, read_metrics
-from electra.train.optimizer import OptimizerConfig
+from electra.train.optimizer import OptimizerConfig, freeze_parameters
 from electra.train.progress import Progress
 from electra.train.schedule import Budget, ScheduleConfig
 from electra.train.trackers import build_trackers, require_trackers
@@ -155,6 +155,8 @@ def build_run(config: FinetuneConfig, out: Path, prepared: PreparedInputs, runti
     model = FinetunedModel(encoder, prepared.task.build_head(encoder.config), config.summed_loss)
     if config.from_scratch:
         initialize(encoder, encoder.config.initializer_range, encoder.config.embedding_initializer_range)
+    if number := freeze_parameters(model, config.freeze):
+        log.info(f"{number:,} parameters are frozen", extra={"code": "frozen"})
     enable_kernels(model, runtime)
     return Run(config, out, prepared, model.to(runtime.device), runtime)
 

@@ -24,6 +24,7 @@ from electra.pretraining.validation.objectives import check_coco_lm, check_noise
 from electra.pretraining.validation.training import (
     check_batch_warmup,
     check_exports,
+    check_initial_generator,
     check_procedure,
     check_stem_options,
 )
@@ -46,10 +47,14 @@ class PretrainConfig:
     data: str | None = None
     """Directory that `electra prepare` wrote, instead of text."""
     tokenizer: str | None = None
-    """Tokenizer directory or vocab.txt; by default one is trained on the text."""
+    """Tokenizer directory, vocab.txt, or owner/name or owner/name@revision of the hub; by default one is trained on the
+    text."""
     init: str | None = None
-    """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used. From
-    a masked language model, such as a BERT, the encoder is used, and the generator starts from it too if it has its size."""
+    """Model to continue from, whose sizes are used: a Hugging Face discriminator, a folder with discriminator/ and generator/,
+    owner/name or owner/name@revision of the hub, or a TensorFlow checkpoint of the original code. From a masked language
+    model, such as a BERT, the encoder is used, and the generator starts from it too if it has its size."""
+    init_generator: str | None = None
+    """Masked language model to start the generator from, with the vocabulary of init: named as init is, of another place."""
     stem: str | None = None
     """Run with schedule.kind wsd and a number of steps, to continue from the start of its decay with other steps or another
     schedule.decay; all else is as in that run, whose data is read."""
@@ -129,7 +134,8 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         Budget(self.steps, self.hours, self.flops)  # raises an error unless exactly one is set
-        check_local({"--data": self.data, "--tokenizer": self.tokenizer, "--init": self.init, "--stem": self.stem})
+        paths = {"--data": self.data, "--tokenizer": self.tokenizer, "--stem": self.stem}
+        check_local({**paths, "--init": self.init, "--init-generator": self.init_generator})
         check_local({"--generator.samples": self.generator.samples})
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
@@ -142,7 +148,7 @@ class PretrainConfig:
             raise UsageError(
                 "longer-than-model",
                 f"--seq-len {self.seq_len} is more than the {self.model.max_positions} positions of the model; "
-                f"lower it{'' if self.init else ', or raise --model.max-positions'}",
+                "lower it, or raise --model.max-positions",
             )
         if self.length_warmup.steps and self.length_warmup.length >= self.seq_len:
             raise UsageError(
@@ -163,7 +169,8 @@ class PretrainConfig:
         check_coco_lm(self.objective, self.sequence_contrast, self.corrective)
         check_noise(self.objective, self.generator, self.masking)
         check_samples(self.objective, self.generator, self.masking, self.steps)
-        check_procedure(self.procedure, self.objective, self.generator, self.init)
+        check_procedure(self.procedure, self.objective, self.generator, self.init, self.training.freeze)
+        check_initial_generator(self.init, self.init_generator, self.objective, self.generator)
         check_stem_options(self.stem, self.text, self.procedure)
         check_exports(self.export_at, self.export_every, self.procedure)
 

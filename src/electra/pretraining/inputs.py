@@ -16,9 +16,9 @@ from electra.errors import DataError, TextError, UsageError
 from electra.external import format_count
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.run_directory import RunDirectory
-from electra.pretraining.stages.initial_sizes import find_main_directory
+from electra.pretraining.stages.warm_start import find_run_model
 from electra.text.corpus import Corpus
-from electra.text.tokenizer import Tokenizer, load_tokenizer
+from electra.text.tokenizer import Tokenizer, load_named_tokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def require_enough_data(data: PreparedData, config: PretrainConfig) -> PreparedD
 def open_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Tokenizer]:
     """Open data written by `electra prepare`, with its tokenizer (or `config.tokenizer`, which must be equal)."""
     data = PreparedData.open(path)
-    tokenizer = load_tokenizer(config.tokenizer or data.tokenizer_path)
+    tokenizer = load_named_tokenizer(config.tokenizer) if config.tokenizer else load_tokenizer(data.tokenizer_path)
     data.check_tokenizer(tokenizer.fingerprint, tokenizer.vocab_size)
     if data.manifest.seq_len > config.model.max_positions:
         raise UsageError(
@@ -119,9 +119,12 @@ def open_data(config: PretrainConfig, path: Path) -> tuple[PreparedData, Tokeniz
 
 def load_or_train_tokenizer(config: PretrainConfig, corpus: Corpus, directory: RunDirectory) -> Tokenizer:
     """Load the tokenizer of --tokenizer, else of --init, else of this run; if there is none, train one."""
-    given = config.tokenizer or (str(find_main_directory(Path(config.init))) if config.init else None)
+    given: str | Path | None = config.tokenizer
+    if config.tokenizer is not None:
+        tokenizer = load_named_tokenizer(config.tokenizer)
+    elif (initial := find_run_model(config)) is not None:
+        given, tokenizer = initial.main.tokenizer, load_tokenizer(initial.main.tokenizer)
     if given is not None:
-        tokenizer = load_tokenizer(given)
         log.info(
             f"tokenizer {given}, {tokenizer.vocab_size:,} tokens" + ("" if config.tokenizer else " (from --init)"),
             extra={"code": "tokenizer"},

@@ -17,7 +17,7 @@ from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
 from electra.errors import DeviceError
 from electra.execution import enable_kernels
-from electra.pretraining.build import build_model
+from electra.pretraining.build import build_meta_model, build_model
 from electra.pretraining.config import PretrainConfig
 from electra.pretraining.execution import check_graphs, compile_parts, list_graph_lengths, resolve_micro_batch_size
 from electra.pretraining.export import finish, log_results
@@ -32,16 +32,18 @@ from electra.pretraining.stages.procedures import PROCEDURES
 from electra.pretraining.stages.sample_cache import open_or_draw_samples
 from electra.pretraining.stages.stem import check_stem, copy_stem_metrics, open_checkpoints
 from electra.pretraining.stages.two_stage import configure_stages, read_final_state, sum_states
-from electra.pretraining.stages.warm_start import check_init, load_initial_weights, load_stage_one
+from electra.pretraining.stages.warm_start import check_init, find_run_model, load_initial_weights, load_stage_one
 from electra.runtime.distributed import main_process_first, share_errors
 from electra.runtime.setup import Runtime, start_runtime
 from electra.runtime.signals import stop_on_signal
 from electra.text.corpus import make_absolute
+from electra.text.hub import is_hub_name
 from electra.text.tokenizer import Tokenizer
 from electra.train.callbacks import Callback
 from electra.train.checkpoint import Checkpoints, TrainingState
 from electra.train.loop import train
 from electra.train.metrics_log import MetricsLog
+from electra.train.optimizer import freeze_parameters
 from electra.train.parallel import check_alike
 from electra.train.progress import Progress
 from electra.train.trackers import build_trackers, require_trackers
@@ -63,6 +65,8 @@ def pretrain(config: PretrainConfig, out: Path, callbacks: Sequence[Callback] = 
     config = make_paths_absolute(config)
     with start_runtime(config.runtime) as runtime:
         with share_errors(runtime):
+            if config.training.freeze:  # a wrong pattern is found before text is prepared
+                freeze_parameters(build_meta_model(config), config.training.freeze)
             facts = collect_shared_facts(config, directory)
             check_graphs(config, runtime)
         check_alike(facts, runtime)
@@ -86,8 +90,8 @@ def run(
         with main_process_first(runtime):
             if runtime.is_main:
                 directory.check(config)
-                if config.init:
-                    check_init(Path(config.init), config)
+                if (initial := find_run_model(config)) is not None:
+                    check_init(initial, config)
                 check_stem(directory, config)
                 lock.enter_context(directory.lock_or_create(config))
                 copy_stem_metrics(directory, config)
@@ -111,9 +115,11 @@ def run(
             f"objective {config.objective} ({OBJECTIVES[config.objective].description}), {model.summary()}",
             extra={"code": "objective"},
         )
-        if config.init:
-            load_initial_weights(Path(config.init), model)
+        if (initial := find_run_model(config)) is not None:
+            load_initial_weights(initial, model)
         model.to(runtime.device)
+        if number := freeze_parameters(model, config.training.freeze):
+            log.info(f"{number:,} parameters are frozen", extra={"code": "frozen"})
         if config.training.compile:
             compile_parts(model, runtime.device)
         elif enable_kernels(model, runtime):
@@ -160,13 +166,19 @@ def make_paths_absolute(config: PretrainConfig) -> PretrainConfig:
         config,
         text=tuple(map(make_absolute, config.text)),
         data=config.data and make_absolute(config.data),
-        tokenizer=config.tokenizer and make_absolute(config.tokenizer),
-        init=config.init and make_absolute(config.init),
+        tokenizer=make_model_absolute(config.tokenizer),
+        init=make_model_absolute(config.init),
+        init_generator=make_model_absolute(config.init_generator),
         stem=config.stem and make_absolute(config.stem),
         generator=replace(
             config.generator, samples=config.generator.samples and make_absolute(config.generator.samples)
         ),
     )
+
+
+def make_model_absolute(name: str | None) -> str | None:
+    """Make the path of a model or tokenizer absolute; a name of the hub stays as it is."""
+    return name if name is None or is_hub_name(name) else make_absolute(name)
 
 
 def train_model(

@@ -18,6 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from electra.errors import TokenizerError
 from electra.schema import read_bytes, read_json, read_object, validate
 from electra.storage import write_atomically
+from electra.text.hub import locate_model
 from electra.text.tokenizer_schema import TokenizerFile, VocabularyConfig
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -177,6 +178,14 @@ class Tokenizer:
             special_tokens=[("[CLS]", self.cls_id), ("[SEP]", self.sep_id)],
         )
         return backend
+
+
+def load_named_tokenizer(name: str) -> Tokenizer:
+    """Load the tokenizer that an option names: a path as in `load_tokenizer`, or a model of the Hugging Face hub.
+
+    Raises TokenizerError.
+    """
+    return load_tokenizer(locate_model(name, TokenizerError))
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

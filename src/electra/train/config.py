@@ -27,6 +27,10 @@ class TrainingConfig:
     """Minutes between two checkpoints, if that is sooner."""
     keep_checkpoints: int = 3
     """Checkpoints kept, the newest ones."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that are not trained: patterns with the wildcards of a shell, which can begin after any dot of a name.
+    embeddings.* are the embeddings, layers.0.* the first layer of both networks, target.* is the discriminator, corruption.*
+    the generator's own part."""
     compile: bool = False
     """Compile with torch.compile: minutes before the first step, for shorter steps on a GPU. On a CPU nothing is gained
     (docs/research/log). Not measured on a GPU yet."""

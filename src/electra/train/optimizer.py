@@ -1,9 +1,11 @@
 """AdamW as in BERT and ELECTRA: weight decay on kernels and embeddings only, one norm to clip all gradients; and Muon."""
 
+import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from electra.config.checks import check_choice, check_range
 from electra.config.options import choice_field
+from electra.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,44 @@ class OptimizerConfig:
         check_range(self, "optimizer", "eps", above=0, at_most=1)
         check_range(self, "optimizer", "weight_decay", at_least=0, at_most=1000)
         check_range(self, "optimizer", "clip_norm", above=0)
+
+
+def freeze_parameters(module: nn.Module, patterns: Iterable[str]) -> int:
+    """Exclude the parameters whose names match a pattern from training; return how many values they have.
+
+    Without a gradient an optimizer changes nothing of a parameter, weight decay included. A pattern has the wildcards of a
+    shell and can begin after any dot of a name: `layers.0.*` matches `encoder.layers.0.ffn.up.weight`. A parameter of several
+    modules has several names, each of which counts.
+
+    Raises:
+        UsageError: a pattern matches nothing (the message has names that are near), or nothing is left to train.
+    """
+    named = dict(module.named_parameters(remove_duplicate=False))
+    frozen: dict[nn.Parameter, None] = {}
+    for pattern in patterns:
+        found = [each for name, each in named.items() if fnmatchcase(f".{name}", f"*.{pattern}")]
+        if not found:
+            near = find_near_names(pattern, named)
+            raise UsageError(
+                "no-such-parameter",
+                f"no parameter has a name like {pattern!r}, which is to be frozen; near names: {', '.join(near)}",
+            )
+        frozen |= dict.fromkeys(found)
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    if frozen and not any(parameter.requires_grad for parameter in named.values()):
+        raise UsageError(
+            "nothing-to-train", "every parameter is frozen, so nothing is left to train; leave a pattern out"
+        )
+    return sum(parameter.numel() for parameter in frozen)
+
+
+def find_near_names(pattern: str, names: Iterable[str]) -> list[str]:
+    """Find the parts of names between dots that are most similar to a pattern, or else a few names."""
+    words = [name.split(".") for name in names]
+    parts = {".".join(each[i:j]) for each in words for i in range(len(each)) for j in range(i + 1, len(each) + 1)}
+    near = difflib.get_close_matches(pattern.strip("*."), sorted(parts), n=4)
+    return near or [".".join(each) for each in words[:4]]
 
 
 def has_decay(parameter: nn.Parameter) -> bool:

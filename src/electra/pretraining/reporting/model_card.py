@@ -27,7 +27,8 @@ def build_model_card(
     """
     # Model cards are published: local paths would reveal the user and the machine.
     sources = [*config.text, *([config.data] if config.data else [])]
-    initial = {"initialized from": format_source(config.init)} if config.init else {}
+    starts = {"initialized from": config.init, "generator initialized from": config.init_generator}
+    initial = {fact: format_source(source) for fact, source in starts.items() if source}
     return ModelCard(
         title=f"ELECTRA {name.replace('_', ' ')}",
         description=DESCRIPTIONS.get(name, ""),
@@ -39,5 +40,5 @@ def build_model_card(
 
 
 def format_source(source: str) -> str:
-    """Format a data set of the hub by its address, a file or folder by its name without the path."""
-    return source if source.startswith("hf://") else PurePath(source).name
+    """Format a data set or model of the hub by its address, a file or folder, whose path is absolute, by its name alone."""
+    return PurePath(source).name if PurePath(source).is_absolute() else source

@@ -6,7 +6,6 @@ from typing import Any
 from electra.errors import ModelError
 from electra.model.architecture import ARCHITECTURES
 from electra.model.encoder import EncoderConfig
-from electra.model.hf_config import load_config
 from electra.pretraining.objectives.spec import list_main_directories
 
 # Fields that the shapes of the weights depend on, except vocab_size, which follows from the tokenizer.
@@ -48,26 +47,19 @@ def find_generator_directory(init: Path) -> Path | None:
 
 
 def check_exists(model: Path) -> None:
-    """Raise a `ModelError` with the command for a download, if there is no such file or directory."""
+    """Raise a `ModelError` if there is no such file or directory."""
     if not model.exists():
         raise ModelError(
             "missing",
-            f"{model}: not a model directory (no such file or directory); download a model of the Hugging Face hub first: "
-            "hf download OWNER/NAME --local-dir FOLDER",
+            f"{model}: no such file or directory; a model of the Hugging Face hub is named owner/name or owner/name@revision",
         )
 
 
-def read_initial_sizes(init: Path) -> dict[str, Any]:
-    """Return the sizes of `init` as options, by dotted name: of the discriminator or main encoder, and of the generator.
-
-    Raises:
-        ModelError: not a model directory.
-    """
-    main = load_config(find_main_directory(init))
+def convert_to_options(main: EncoderConfig, generator: EncoderConfig | None) -> dict[str, Any]:
+    """Convert the sizes of a discriminator or main encoder, and of its generator, to options by dotted name."""
     sizes: dict[str, Any] = {f"model.{name}": getattr(main, name) for name in list_sizes(main)}
-    if (directory := find_generator_directory(init)) is None:
+    if generator is None:
         return sizes
-    generator = load_config(directory)
     size = generator.hidden_size / main.hidden_size
     sizes |= {"generator.size": size, "generator.depth": generator.num_layers / main.num_layers}
     for name, option in (("num_heads", "heads"), ("ffn_size", "ffn")):
@@ -80,9 +72,12 @@ def read_initial_sizes(init: Path) -> dict[str, Any]:
 
 
 def find_other_sizes(checkpoint: EncoderConfig, model: EncoderConfig) -> dict[str, Any]:
-    """Find the sizes of a checkpoint that differ from those of a model."""
+    """Find the sizes of a checkpoint that differ from those of a model, which may have more positions."""
     sizes = {name: getattr(checkpoint, name) for name in list_sizes(checkpoint)}
-    return {name: size for name, size in sizes.items() if size != getattr(model, name)}
+    different = {name: size for name, size in sizes.items() if size != getattr(model, name)}
+    if different.get("max_positions", model.max_positions) < model.max_positions:
+        del different["max_positions"]
+    return different
 
 
 def check_sizes(

@@ -11,7 +11,9 @@ from electra.pretraining.validation.conflicts import find_size_options, raise_fi
 from electra.train.schedule import Amount
 
 
-def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, init: str | None) -> None:
+def check_procedure(
+    procedure: str, objective: str, generator: GeneratorConfig, init: str | None, freeze: tuple[str, ...]
+) -> None:
     """Raise a `UsageError` for options that conflict with training in two stages."""
     row = PROCEDURES[procedure]
     if row.stage_one is None:
@@ -23,6 +25,11 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
                 init is not None,
                 f"--procedure {procedure} sets the discriminator's initial weights, and so does --init; "
                 "leave one of them out",
+            ),
+            (
+                bool(freeze),
+                f"--procedure {procedure} has two stages, whose parameters have other names, and --training.freeze names "
+                "parameters; leave one of them out",
             ),
             (
                 not OBJECTIVES[objective].has_generator,
@@ -38,6 +45,24 @@ def check_procedure(procedure: str, objective: str, generator: GeneratorConfig, 
     )
     if row.freezes_generator:
         check_frozen_generator(procedure, objective, generator)
+
+
+def check_initial_generator(init: str | None, given: str | None, objective: str, generator: GeneratorConfig) -> None:
+    """Raise a `UsageError` for a `given` --init-generator without --init, or without a generator that is a network."""
+    raise_first_conflict(
+        [
+            (
+                given is not None and init is None,
+                f"--init-generator {given} has a vocabulary and sizes for the discriminator of --init, which is missing; "
+                "give both",
+            ),
+            (
+                given is not None and not has_generator_network(objective, generator),
+                f"--init-generator {given} starts a generator that is a network, and --objective {objective} with "
+                f"generator.kind {generator.kind} has none; leave --init-generator out",
+            ),
+        ]
+    )
 
 
 def check_frozen_generator(procedure: str, objective: str, generator: GeneratorConfig) -> None:

@@ -1,0 +1,1 @@
+"""Checkpoints of the original TensorFlow code, read without TensorFlow."""
