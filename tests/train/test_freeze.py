@@ -79,7 +79,9 @@ def test_patterns() -> None:
     assert freeze("layers.[01].*") == {name for name in names if ".layers." in name}
     # The generator's embeddings are the discriminator's: either name names them.
     assert freeze("corruption.generator.encoder.embeddings.*") == freeze("target.network.encoder.embeddings.*")
-    assert freeze("target.*.layers.0.*") == {name for name in names if ".layers.0." in name and name.startswith("target.")}
+    assert freeze("target.*.layers.0.*") == {
+        name for name in names if ".layers.0." in name and name.startswith("target.")
+    }
     assert freeze("word.weight") == {"target.network.encoder.embeddings.word.weight"}
     for pattern, near in (
         ("layer.0.*", "layers.0"),
