@@ -35,7 +35,7 @@ LAYERS = [
 SUBPACKAGES = {
     "model": [{"cpu"}],
     "pretraining": [{"objectives"}, {"stages"}, {"validation"}, {"evaluation"}, {"reporting"}],
-    "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli"}, {"benchmark"}],
+    "finetuning": [{"readers"}, {"classification", "qa", "tagging"}, {"wnli", "embedding"}, {"benchmark"}],
     "studies": [{"paper", "probing"}, {"catalog"}, {"advice", "reporting"}],
 }
 """The same inside a package, for its own sub-packages."""

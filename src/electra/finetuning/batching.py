@@ -1,10 +1,10 @@
 """Tokenized examples with their targets, and batches as a pure function of the step.
 
-Shapes: B examples of a batch, L tokens of the longest of them.
+Shapes: B examples of a batch, R rows of it (one per text that is encoded by itself), L tokens of the longest of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -35,7 +35,7 @@ class EncodedExamples:
     """Token ids of examples with their targets. A long context or sentence is several examples, one per window."""
 
     input_ids: Sequence[Sequence[int]]
-    """Token ids of `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding."""
+    """Token ids of the rows, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding."""
     segment_a: Sequence[int]
     """Tokens of `[CLS] a [SEP]`, whose token type is 0; that of later tokens is 1."""
     targets: Mapping[str, np.ndarray | list[list[int]]]
@@ -43,9 +43,16 @@ class EncodedExamples:
 
     counts: Mapping[str, int] = field(default_factory=dict)
     """Counts for results.json, such as truncated texts and skipped rows."""
+    rows_per_example: int = 1
+    """Consecutive rows of an example, which are always in one batch: texts that are compared, each encoded by itself."""
 
     def __len__(self) -> int:
-        return len(self.input_ids)
+        return len(self.input_ids) // self.rows_per_example
+
+    def get_lengths(self) -> Int[np.ndarray, " N"]:
+        """Return the number of tokens in the longest row of each example."""
+        lengths = np.array([len(ids) for ids in self.input_ids], dtype=np.int64)
+        return lengths.reshape(-1, self.rows_per_example).max(1)
 
 
 @dataclass(frozen=True)
@@ -55,10 +62,16 @@ class LabeledBatch:
     inputs: Batch
     targets: dict[str, Tensor]
     """Name -> [B, ...]; targets per token are [B, L] with IGNORED at padding."""
+    rows_per_example: int = 1
+    """See `EncodedExamples`; `inputs` has R = B x rows_per_example rows."""
+
+    def __len__(self) -> int:
+        return len(self.inputs.lengths) // self.rows_per_example
 
     def to(self, device: torch.device) -> "LabeledBatch":
         """Move the batch to a device."""
-        return LabeledBatch(self.inputs.to(device), {name: target.to(device) for name, target in self.targets.items()})
+        targets = {name: target.to(device) for name, target in self.targets.items()}
+        return replace(self, inputs=self.inputs.to(device), targets=targets)
 
 
 def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
@@ -75,10 +88,12 @@ def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: li
 
 def collate(examples: EncodedExamples, indices: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
     """Build a batch of the examples at `indices` (at least one), in this order."""
-    inputs = pad_batch([examples.input_ids[i] for i in indices], [examples.segment_a[i] for i in indices], pad_id)
+    size = examples.rows_per_example
+    rows = (indices[:, None] * size + np.arange(size)).ravel().tolist()
+    inputs = pad_batch([examples.input_ids[i] for i in rows], [examples.segment_a[i] for i in rows], pad_id)
     length = inputs.input_ids.shape[1]
     targets = {name: collate_target(target, indices, length) for name, target in examples.targets.items()}
-    return LabeledBatch(inputs, targets)
+    return LabeledBatch(inputs, targets, size)
 
 
 def collate_target(target: np.ndarray | list[list[int]], indices: Int[np.ndarray, " B"], length: int) -> Tensor:
@@ -103,7 +118,7 @@ class BatchLoader:
         self._batch_size = batch_size
         self._pad_id = pad_id
         self._seed = seed
-        self._lengths = np.array([len(ids) for ids in examples.input_ids])
+        self._lengths = examples.get_lengths()
         self._get_epoch = lru_cache(maxsize=2)(self._plan_epoch)
         self.steps_per_epoch = -(-len(examples) // batch_size)
 
@@ -132,7 +147,7 @@ def iterate_by_length(
     examples: EncodedExamples, batch_size: int, pad_id: int
 ) -> Iterator[tuple[np.ndarray, LabeledBatch]]:
     """Yield every example once, sorted by length: (indices of the examples, their batch)."""
-    order = np.argsort([len(ids) for ids in examples.input_ids], kind="stable")
+    order = np.argsort(examples.get_lengths(), kind="stable")
     for start in range(0, len(order), batch_size):
         indices = order[start : start + batch_size]
         yield indices, collate(examples, indices, pad_id)

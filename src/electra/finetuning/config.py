@@ -8,6 +8,7 @@ from electra.config.checks import check_local, check_range
 from electra.config.options import choice_field, fixed_field
 from electra.config.resolve import resolve
 from electra.finetuning.classification.pooling import POOLINGS
+from electra.finetuning.embedding.config import EmbeddingConfig
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.runtime.setup import RuntimeConfig
@@ -34,11 +35,12 @@ class FinetuneConfig:
     test: str | None = None
     """File to predict, with or without labels."""
     text: str | None = None
-    """Task table: column of the text."""
+    """Tasks table and embedding: column of the text."""
     text_pair: str | None = None
-    """Task table: column of the second text of a pair."""
+    """Task table: column of the second text of a pair; embedding: column of a text with the same meaning."""
     label: str | None = None
-    """Task table: column of the label."""
+    """Task table: column of the label; embedding: column with entailment, neutral or contradiction, by which pairs of texts
+    become positives and hard negatives."""
     kind: Literal["classification", "multilabel", "regression"] | None = None
     """Task table: the kind of labels; by default inferred from them and logged."""
     skip_bad_rows: bool = False
@@ -50,8 +52,8 @@ class FinetuneConfig:
     seed: int = 0
     """Seed of the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
-    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 3 for other tasks, and for
-    encoders narrower than 256 at least 10 over up to 10,000 examples."""
+    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 1 for embedding, 3 for
+    other tasks, and for encoders narrower than 256 at least 10 over up to 10,000 examples."""
     learning_rate: float | None = None
     """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large, for narrower encoders 1e-3."""
     layerwise_decay: float | None = None
@@ -71,7 +73,7 @@ class FinetuneConfig:
     these are fewer."""
     pooling: str | None = choice_field(None, lambda: POOLINGS)
     """Text classification: the vector of a text is that of [CLS], the mean over its tokens, or a mean by learned attention;
-    by default cls."""
+    by default cls. Embedding: cls or mean, the default."""
     swap_pairs: bool | None = None
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False
@@ -80,6 +82,8 @@ class FinetuneConfig:
     """Weights to save: those of the last step, or of the epoch with the best dev score (which biases that score upwards)."""
     span: SpanConfig = field(default_factory=SpanConfig)
     """Question answering: windows, head and answers."""
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+    """Embedding: the contrastive loss, and columns of its files."""
     from_scratch: bool = False
     """Start from random weights instead of the pre-trained ones, with the same sizes, as a baseline."""
     baseline: Literal["none", "simple", "random"] = "simple"

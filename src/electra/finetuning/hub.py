@@ -12,6 +12,7 @@ from electra.text.hub import require_hub
 log = logging.getLogger(__name__)
 
 MODEL_FILES = ["config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"]
+MODEL_FILES += ["modules.json", "1_Pooling/config.json", "*sentence*.json"]  # of sentence-transformers
 """Files of a hub model that are downloaded."""
 
 

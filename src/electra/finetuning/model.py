@@ -27,7 +27,7 @@ class FinetunedModel(nn.Module):
         self.head = head
 
     def compute_hidden(self, batch: LabeledBatch) -> Tensor:
-        """Compute the encoder's last hidden states: [B, L, H], or [B, 1, H] of [CLS] alone if the head reads no other."""
+        """Compute the encoder's last hidden states: [R, L, H], or [R, 1, H] of [CLS] alone if the head reads no other."""
         inputs = batch.inputs
         cls = inputs.input_ids.new_zeros(len(inputs.input_ids), 1) if cast(Head, self.head).only_cls else None
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)
@@ -41,7 +41,7 @@ class FinetunedModel(nn.Module):
 
     def counts(self, batch: LabeledBatch) -> dict[str, float]:
         """Count the examples, and the tokens without padding."""
-        return {"examples": float(len(batch.inputs.lengths)), "tokens": float(batch.inputs.lengths.sum())}
+        return {"examples": float(len(batch)), "tokens": float(batch.inputs.lengths.sum())}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """Return the mean loss of an example."""
@@ -49,8 +49,8 @@ class FinetunedModel(nn.Module):
 
     def flops(self, batch: LabeledBatch) -> float:
         """Count the FLOPs of forward and backward as in Appendix E of the paper: 2 x forward. Heads are too small to count."""
-        num_examples, length = batch.inputs.input_ids.shape
-        return 2.0 * num_examples * encoder_flops(self.encoder.config, length)
+        num_rows, length = batch.inputs.input_ids.shape
+        return 2.0 * num_rows * encoder_flops(self.encoder.config, length)
 
     @torch.inference_mode()
     def compute_outputs(self, examples: EncodedExamples, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
@@ -67,5 +67,5 @@ class FinetunedModel(nn.Module):
             hidden = self.compute_hidden(batch)
         outputs = cast(Head, self.head).predict(hidden.float(), batch)
         arrays = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
-        for i in range(len(hidden)):
+        for i in range(len(batch)):
             yield {name: np.asarray(array[i]) for name, array in arrays.items()}

@@ -5,6 +5,7 @@ from electra.errors import UsageError
 from electra.finetuning.classification.glue import AX, GLUE, build_glue_spec
 from electra.finetuning.classification.table import TABLE
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.embedding.task import EMBEDDING
 from electra.finetuning.qa.task import MRQA, SQUAD1, SQUAD2
 from electra.finetuning.tagging.task import CHUNKS, ENTITIES, OWN_TAGS, PARTS_OF_SPEECH
 from electra.finetuning.task import Task, TaskSpec
@@ -24,13 +25,14 @@ TASKS: dict[str, TaskSpec] = {
     "pos": PARTS_OF_SPEECH,
     "table": TABLE,
     "tagging": OWN_TAGS,
+    "embedding": EMBEDDING,
 }
 """Every task by its name on the command line and in `task.json`. A program may add its own."""
 
 TASK_OPTIONS = (
     *("data", "train", "dev", "test"),
     *("text", "text_pair", "label", "kind"),
-    *("skip_bad_rows", "pooling", "swap_pairs", "span"),
+    *("skip_bad_rows", "pooling", "swap_pairs", "span", "embedding"),
 )
 """Fields of `FinetuneConfig` that not every task uses; see `TaskSpec.options`."""
 
