@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from electra.commands import (
         advise,
+        embed,
         evaluate,
         evaluate_mlm,
         fill_mask,
@@ -37,6 +38,7 @@ __all__ = [
     "ElectraError",
     "__version__",
     "advise",
+    "embed",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",

@@ -2,7 +2,7 @@
 
 from electra.commands.advice import advise
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
-from electra.commands.finetuning import finetune, glue, load, predict
+from electra.commands.finetuning import embed, finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
 from electra.commands.scores import score
@@ -10,6 +10,7 @@ from electra.commands.studies import flops, paper_table, study
 
 __all__ = [
     "advise",
+    "embed",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",
