@@ -128,8 +128,8 @@ def read_similarities(path: Path, columns: tuple[str, ...]) -> TextGroups:
 def parse_score(value: Any, place: str) -> float:
     """Parse a similarity. Raises a `DataError` if it is not a finite number."""
     try:
-        return parse_number(value)
-    except (TypeError, ValueError):
+        return parse_number(str(value))
+    except ValueError:
         raise DataError("wrong-score", f"{place}: the score is {value!r}, expected a finite number") from None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
-from pydantic import Field
+from pydantic import Field, RootModel
 from typing_extensions import TypedDict
 
 from electra.errors import ModelError
@@ -35,6 +35,10 @@ class Module:
     def name(self) -> str:
         """Name of the class, without that of its module, which differs between versions."""
         return self.type.rpartition(".")[2]
+
+
+class Modules(RootModel[list[Module]]):
+    """Content of modules.json."""
 
 
 class PoolingConfig(TypedDict, total=False):
@@ -111,7 +115,7 @@ def read_modules(directory: Path) -> VectorSettings:
         ModelError: a file is missing or malformed, or has a module or an option that this package does not have.
     """
     file = directory / MODULES
-    modules = read_json(file, list[Module], ModelError)
+    modules = read_json(file, Modules, ModelError).root
     names = [module.name for module in modules]
     if names not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0].path:
         raise ModelError(
