@@ -38,7 +38,7 @@ SUBPACKAGES = {
     "finetuning": [
         {"readers", "training"},
         {"classification", "qa", "tagging", "reporting"},
-        {"wnli", "multiple_choice"},
+        {"wnli", "multiple_choice", "embedding"},
         {"benchmark"},
     ],
     "studies": [{"paper", "probing"}, {"catalog"}, {"advice", "reporting"}],

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from electra.commands import (
         advise,
         convert,
+        embed,
         evaluate,
         evaluate_mlm,
         fill_mask,
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "advise",
     "convert",
+    "embed",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",

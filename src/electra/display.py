@@ -132,6 +132,11 @@ def show_predict(predictions: Iterable[Mapping[str, Any]], options: Mapping[str,
         deque(predictions, maxlen=0)  # the file is written as they are iterated
 
 
+def show_embed(vectors: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    """Write JSON lines to standard output if no file is given in the options."""
+    show_predict(vectors, options)
+
+
 def write_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows to standard output, each as soon as it is there."""
     output = Output(sys.stdout, required=True)

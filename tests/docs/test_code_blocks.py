@@ -75,8 +75,8 @@ def test_command_lines_are_valid(line: str, complete: bool) -> None:
     flags, name = cli.take_flags(words), words.pop(0)
     cli.check_command(name)
     complete = complete and "--help" not in flags
-    if name == "predict":
-        cli.check_predict_words(words)
+    if cli.COMMANDS[name].reads_texts:
+        cli.check_input_words(name, words)
     given = cli.build_parser(name).parse(words, complete)
     if name == "pretrain":
         options = {key: value for key, value in given.items() if key in get_options(PretrainConfig)}

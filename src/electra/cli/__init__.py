@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from electra.cli.parsing import build_parser, check_command, check_predict_words, format_help, take_flags
+from electra.cli.parsing import build_parser, check_command, check_input_words, format_help, take_flags
 from electra.cli.table import COMMANDS, HELP
 
 MAX_MESSAGE = 2000
@@ -76,19 +76,20 @@ def run_command(name: str, words: Sequence[str]) -> None:
     """Call the function of a command with the given options, and show its result."""
     from electra import commands
 
-    if name == "predict":
-        check_predict_words(words)
+    command = COMMANDS[name]
+    if command.reads_texts:
+        check_input_words(name, words)
     given = build_parser(name).parse(words)
     arguments = dict(given)
-    if name == "predict":
+    if command.reads_texts:
         arguments["input"] = Path(given["input"])  # a string is a text
-    if COMMANDS[name].writes_json and sys.stdout is None and given.get("out") is None:
+    if command.writes_json and sys.stdout is None and given.get("out") is None:
         from electra.errors import UsageError
 
-        hint = "; name a file for the predictions by --out" if name == "predict" else ""
+        hint = "; name a file by --out" if command.reads_texts else ""
         raise UsageError("stdout-closed", f"standard output is closed{hint}")
     result = getattr(commands, name.replace("-", "_"))(**arguments)
-    if COMMANDS[name].shows:
+    if command.shows:
         from electra import display
 
         getattr(display, f"show_{name.replace('-', '_')}")(result, given)

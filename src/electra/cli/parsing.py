@@ -76,8 +76,8 @@ def take_flags(words: list[str]) -> set[str]:
     return flags
 
 
-def check_predict_words(words: Sequence[str]) -> None:
-    """Raise a `UsageError` for a text among the words of `electra predict`, where it takes the name of a file."""
+def check_input_words(name: str, words: Sequence[str]) -> None:
+    """Raise a `UsageError` for a text among the words of a command that takes the name of a file, such as `predict`."""
     import shlex
 
     from electra.errors import UsageError
@@ -92,7 +92,7 @@ def check_predict_words(words: Sequence[str]) -> None:
             raise UsageError(
                 code,
                 f"{shlex.quote(source)} {problem}; texts are read from a file, --input FILE, or from standard input: "
-                f"echo {shlex.quote(source)} | electra predict --model MODEL --input -",
+                f"echo {shlex.quote(source)} | electra {name} --model MODEL --input -",
             )
 
 

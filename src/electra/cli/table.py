@@ -29,6 +29,8 @@ class Command:
     """What it prints is its result; the other commands continue when their output cannot be written."""
     writes_json: bool = False
     """Its result are JSON lines on standard output, so that log records and progress go to standard error."""
+    reads_texts: bool = False
+    """Its --input is a file of texts, or standard input; in Python a string is a text."""
     shows: bool = True
     """There is a function in `electra.display` for what it returns."""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,6 +72,7 @@ COMMANDS = {
         "electra.inference.config.PredictConfig",
         is_result=True,
         writes_json=True,
+        reads_texts=True,
         changes={
             "model": {"positional": False},
             "input": {
@@ -79,6 +82,22 @@ COMMANDS = {
                 "- is the standard input.",
             },
             "out": {"help": "File for the JSON lines; by default the standard output."},
+        },
+    ),
+    "embed": Command(
+        "Compute sentence vectors with an encoder, as JSON lines, a NumPy array or Parquet.",
+        "electra.inference.config.EmbedConfig",
+        is_result=True,
+        writes_json=True,
+        reads_texts=True,
+        changes={
+            "model": {"positional": False},
+            "input": {
+                "positional": False,
+                "many": False,
+                "help": "Texts (.txt .jsonl .csv .tsv .parquet); - is the standard input.",
+            },
+            "out": {"help": "File (.jsonl .npy .parquet); by default JSON lines on the standard output."},
         },
     ),
     "glue": Command(

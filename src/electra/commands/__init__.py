@@ -3,7 +3,7 @@
 from electra.commands.advice import advise
 from electra.commands.conversion import convert
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
-from electra.commands.finetuning import finetune, glue, load, predict
+from electra.commands.finetuning import embed, finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
 from electra.commands.scores import score
@@ -12,6 +12,7 @@ from electra.commands.studies import flops, paper_table, study
 __all__ = [
     "advise",
     "convert",
+    "embed",
     "evaluate",
     "evaluate_mlm",
     "fill_mask",

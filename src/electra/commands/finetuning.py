@@ -1,4 +1,4 @@
-"""The commands of fine-tuning and prediction: finetune, glue, predict, load."""
+"""The commands of fine-tuning and prediction: finetune, glue, predict, load, embed."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,9 +30,9 @@ def finetune(
 
     Args:
         task: A task of GLUE (cola to ax, or WNLI by candidate antecedents), question answering (squad1, squad2, mrqa), tagging
-            (chunk, ner, pos), or a task over files of your own (table, multiple-choice, tagging).
-        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the
-            hub.
+            (chunk, ner, pos), or a task over files of your own (table, multiple-choice, tagging, and embedding: sentence
+            vectors).
+        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the hub.
         out: Directory of the results, with a run directory for each seed.
         seeds: Number of runs, with consecutive seeds from `seed` on.
         at: end: the finished model; all: each network that the run `model` exported on its way (pretrain --export-at), each
@@ -89,8 +89,7 @@ def glue(
     """Fine-tune an encoder on every task of GLUE over several seeds. Called again with the same `out`, it resumes.
 
     Args:
-        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the
-            hub.
+        model: Hugging Face ELECTRA directory, run directory, or owner/name or owner/name@revision of the hub.
         data: Folder in GLUE's layout, or hf://nyu-mll/glue.
         out: Directory of the results, with one directory per task.
         tasks: Tasks of GLUE, wnli and ax included; by default the paper's eight, and with `submission` also WNLI if there
@@ -208,3 +207,45 @@ def load(model: PathLike, **options: Any) -> "Predictor":
 
     check_local({"--model": model})
     return load_predictor(os.fspath(model), build_predict_config(options))
+
+
+def embed(
+    model: PathLike,
+    input: PathLike | Mapping[str, Any] | Iterable[Any],
+    *,
+    out: PathLike | None = None,
+    private: bool = False,
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    """Compute sentence vectors with an encoder, best one that `electra finetune embedding` has trained.
+
+    A string is a text, a `pathlib.Path` a file, as in `predict`.
+
+    Args:
+        model: Hugging Face ELECTRA or BERT directory, run directory, directory of sentence-transformers with one of these
+            encoders, or owner/name or owner/name@revision of the hub.
+        input: From Python, one input or an iterable of inputs: strings, or dictionaries with the column of a table. As a path,
+            lines of text or a .jsonl, .csv, .tsv or .parquet file. `Path("-")` is standard input.
+        out: File for the vectors, by its suffix JSON lines (.jsonl), a float32 array (.npy) or Parquet (.parquet), in float32
+            too. It is written as the iterator advances, and appears when it ends.
+        private: Restrict the file to its owner: it gets mode 0600, new directories get 0700.
+        options: Fields of `electra.inference.config.EmbedConfig`.
+
+    Returns:
+        An iterator in the order of the inputs of dictionaries with the `id` of the input, or its number from 0, and its
+        `vector`, a list of floats. The model is loaded before this returns, and inputs in a sequence are read; files and other
+        iterables are read as the iterator advances.
+
+    Raises:
+        ModelError: `model` is not a model, is damaged, or is a directory of sentence-transformers with other modules.
+        TokenizerError: its tokenizer is missing or broken.
+        DataError: an input is empty or cannot be read; the message names file and line, or the number of the input.
+        UsageError: an option has a wrong value, or `out` another suffix.
+        StorageError: `out` cannot be written.
+    """
+    from electra.config.checks import check_local
+    from electra.inference.config import build_embed_config
+    from electra.inference.embed import embed as run
+
+    check_local({"--model": model})
+    return run(os.fspath(model), input, build_embed_config(options), out, private)

@@ -4,7 +4,7 @@ Shapes: B examples of a batch, G sequences of each, L tokens of the longest of t
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -74,7 +74,7 @@ class LabeledBatch:
     def to(self, device: torch.device) -> "LabeledBatch":
         """Move the batch to a device."""
         targets = {name: target.to(device) for name, target in self.targets.items()}
-        return LabeledBatch(self.inputs.to(device), targets, self.group_size)
+        return replace(self, inputs=self.inputs.to(device), targets=targets)
 
 
 def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: list[str]) -> list[Encoded]:
@@ -92,7 +92,7 @@ def encode_with_progress(encode: Callable[[list[str]], list[Encoded]], texts: li
 def collate(examples: EncodedExamples, indices: Int[np.ndarray, " B"], pad_id: int) -> LabeledBatch:
     """Build a batch of the examples at `indices` (at least one), in this order."""
     size = examples.group_size
-    rows = [int(i) * size + choice for i in indices for choice in range(size)]
+    rows = (indices[:, None] * size + np.arange(size)).ravel().tolist()
     inputs = pad_batch([examples.input_ids[i] for i in rows], [examples.segment_a[i] for i in rows], pad_id)
     length = inputs.input_ids.shape[1]
     targets = {name: collate_target(target, indices, length) for name, target in examples.targets.items()}

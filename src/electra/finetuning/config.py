@@ -8,6 +8,7 @@ from electra.config.checks import check_local, check_range
 from electra.config.options import choice_field, fixed_field
 from electra.config.resolve import resolve
 from electra.finetuning.classification.pooling import POOLINGS
+from electra.finetuning.embedding.config import EmbeddingConfig
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.recipe import BATCH_SIZE, DROPOUT, WARMUP, WEIGHT_DECAY
 from electra.finetuning.training.class_weights import parse_class_weights
@@ -35,12 +36,14 @@ class FinetuneConfig:
     test: str | None = None
     """File to predict, with or without labels."""
     text: str | None = None
-    """Task table: column of the text; multiple-choice: column of the context, by default sent1, startphrase or context."""
+    """Task table: column of the text; multiple-choice: column of the context, by default sent1, startphrase or context;
+    embedding: column of the text."""
     text_pair: str | None = None
     """Task table: column of the second text of a pair; multiple-choice: of a text with which every ending begins, by default
-    sent2 beside sent1."""
+    sent2 beside sent1; embedding: of a text with the same meaning."""
     label: str | None = None
-    """Task table: column of the label; multiple-choice: of the number of the right ending, from 0, by default label."""
+    """Task table: column of the label; multiple-choice: of the number of the right ending, from 0, by default label;
+    embedding: column with entailment, neutral or contradiction, by which pairs become positives and hard negatives."""
     kind: Literal["classification", "multilabel", "regression"] | None = None
     """Task table: the kind of labels; by default inferred from them and logged."""
     skip_bad_rows: bool = False
@@ -52,8 +55,8 @@ class FinetuneConfig:
     seed: int = 0
     """Seed of the head's initial weights, the order of the examples and dropout."""
     epochs: float | None = None
-    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 3 for other tasks, and for
-    encoders narrower than 256 at least 10 over up to 10,000 examples."""
+    """Passes over the training examples; by default 10 for RTE and STS-B, 2 for question answering, 1 for embedding, 3 for
+    other tasks, and for encoders narrower than 256 at least 10 over up to 10,000 examples."""
     learning_rate: float | None = None
     """Peak learning rate; by default 3e-4, 1e-4 or 5e-5 for the sizes Small, Base and Large, for narrower encoders 1e-3."""
     layerwise_decay: float | None = None
@@ -73,7 +76,7 @@ class FinetuneConfig:
     these are fewer."""
     pooling: str | None = choice_field(None, lambda: POOLINGS)
     """Text classification: the vector of a text is that of [CLS], the mean over its tokens, or a mean by learned attention;
-    by default cls."""
+    by default cls. Embedding: cls or mean, the default."""
     swap_pairs: bool | None = None
     """Train on pairs in both orders (Appendix B); by default for MRPC and STS-B."""
     summed_loss: bool = False
@@ -94,6 +97,8 @@ class FinetuneConfig:
     retry_failed_seeds: int = 0
     """Start a seed whose training failed (its loss in the last epoch is that of a constant prediction) again with another
     seed, at most this many times."""
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+    """Embedding: the contrastive loss, and columns of its files."""
     from_scratch: bool = False
     """Start from random weights instead of the pre-trained ones, with the same sizes, as a baseline."""
     baseline: Literal["none", "simple", "random"] = "simple"

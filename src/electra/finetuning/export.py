@@ -37,6 +37,7 @@ def save_finetuned(directory: Path, model: FinetunedModel, task: Task, spec: Tas
         class_name += f", its head in {HEAD_FILE}: no class of Hugging Face has it"
     tokenizer.save(directory, model.encoder.config.max_positions)
     write_atomically(directory / "task.json", (json.dumps(settings, indent=2) + "\n").encode())
+    spec.write_more(directory, model.encoder.config, settings)
     log.info(f"model saved in {directory} ({class_name})", extra={"code": "saved"})
 
 

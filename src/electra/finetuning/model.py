@@ -27,7 +27,7 @@ class FinetunedModel(nn.Module):
         self.head = head
 
     def compute_hidden(self, batch: LabeledBatch) -> Tensor:
-        """Compute the encoder's last hidden states: [B, L, H], or [B, 1, H] of [CLS] alone if the head reads no other."""
+        """Compute the encoder's last hidden states: [R, L, H], or [R, 1, H] of [CLS] alone if the head reads no other."""
         inputs = batch.inputs
         cls = inputs.input_ids.new_zeros(len(inputs.input_ids), 1) if cast(Head, self.head).only_cls else None
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)

@@ -77,7 +77,7 @@ def resolve_hyperparameters(
         config.epochs or size.choose_epochs(spec.recipe, examples),
         config.learning_rate or size.learning_rate,
         config.layerwise_decay or size.layerwise_decay,
-        choose_pooling(config.pooling, encoder) if "pooling" in spec.options else None,
+        choose_pooling(config.pooling or spec.recipe.pooling, encoder) if "pooling" in spec.options else None,
     )
 
 

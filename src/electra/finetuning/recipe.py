@@ -25,6 +25,8 @@ class TaskRecipe:
     epochs: float = 3.0
     max_length: int = 128
     """Maximum tokens of an example, as in the original code; fewer if the encoder has fewer positions."""
+    pooling: str | None = None
+    """A key of `classification.pooling.POOLINGS`; None: that of the size."""
 
 
 TEXTS = TaskRecipe()
@@ -32,6 +34,8 @@ SMALL_TEXTS = TaskRecipe(epochs=10.0)
 """For RTE and STS-B."""
 QUESTIONS = TaskRecipe(epochs=2.0, max_length=512)
 TAGS = TaskRecipe(max_length=256)
+VECTORS = TaskRecipe(epochs=1.0, pooling="mean")
+"""For sentence vectors; not from the paper. One epoch as in SimCSE (Gao et al., 2021) without labels."""
 
 
 @dataclass(frozen=True)

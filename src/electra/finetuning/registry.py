@@ -5,6 +5,7 @@ from electra.errors import UsageError
 from electra.finetuning.classification.glue import AX, GLUE, build_glue_spec
 from electra.finetuning.classification.table import TABLE
 from electra.finetuning.config import FinetuneConfig
+from electra.finetuning.embedding.task import EMBEDDING
 from electra.finetuning.multiple_choice.task import MULTIPLE_CHOICE
 from electra.finetuning.qa.task import MRQA, SQUAD1, SQUAD2
 from electra.finetuning.tagging.task import CHUNKS, ENTITIES, OWN_TAGS, PARTS_OF_SPEECH
@@ -26,13 +27,14 @@ TASKS: dict[str, TaskSpec] = {
     "table": TABLE,
     "multiple-choice": MULTIPLE_CHOICE,
     "tagging": OWN_TAGS,
+    "embedding": EMBEDDING,
 }
 """Every task by its name on the command line and in `task.json`. A program may add its own."""
 
 TASK_OPTIONS = (
     *("data", "train", "dev", "test"),
     *("text", "text_pair", "label", "kind"),
-    *("skip_bad_rows", "pooling", "swap_pairs", "span", "class_weights"),
+    *("skip_bad_rows", "pooling", "swap_pairs", "span", "class_weights", "embedding"),
 )
 """Fields of `FinetuneConfig` that not every task uses; see `TaskSpec.options`."""
 

@@ -2,8 +2,8 @@
 
 A new kind of task is a `TaskSpec` in `registry.TASKS`; no other module has a list of the tasks.
 
-Shapes: B examples of a batch, L tokens, H hidden size, N examples of a split, C classes; Q is L, or 1 for a head that reads
-[CLS] alone.
+Shapes: B examples of a batch, R rows of it (B, unless an example has several, see `EncodedExamples`), L tokens, H hidden size,
+N examples of a split, C classes; Q is L, or 1 for a head that reads [CLS] alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,12 +35,12 @@ class Head(Protocol):
     """Output layers on the encoder: an `nn.Module`, initialized as in the original code (Glorot uniform, zero biases)."""
 
     only_cls: bool
-    """Whether it reads the hidden state of [CLS] alone; then `hidden` is [B, 1, H], else [B, L, H]."""
+    """Whether it reads the hidden state of [CLS] alone; then `hidden` is [R, 1, H], else [R, L, H]."""
 
-    def loss(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
+    def loss(self, hidden: Float[Tensor, "R Q H"], batch: LabeledBatch) -> Float[Tensor, " B"]:
         """Compute the loss of each example from the encoder's last hidden states."""
 
-    def predict(self, hidden: Float[Tensor, "B Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
+    def predict(self, hidden: Float[Tensor, "R Q H"], batch: LabeledBatch) -> dict[str, Tensor]:
         """Compute outputs by name, tensors [B, ...]; `batch` may have no targets."""
 
 
@@ -181,6 +181,8 @@ class TaskSpec:
     """Convert a head to a Hugging Face class, given `Task.get_settings()`; None: its weights are saved in their own file."""
     export_hint: str = ""
     """What to do if `export` returns None, for a message."""
+    write_more: Callable[[Path, EncoderConfig, Mapping[str, Any]], None] = lambda directory, encoder, settings: None
+    """Write further files into the directory of the saved model, given the sizes and `Task.get_settings()`."""
     from_hugging_face: Callable[[list[str], str | None, int], SavedTask] | None = None
     """Build the `SavedTask` of a model without `task.json`, from the labels, the `problem_type` and the number of positions in
     its config.json."""

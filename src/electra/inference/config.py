@@ -1,12 +1,16 @@
-"""The options of prediction."""
+"""The options of prediction and of sentence vectors."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from electra.config.checks import check_range
+from electra.config.options import choice_field
 from electra.config.resolve import resolve
 from electra.errors import UsageError
+from electra.finetuning.config import MIN_LENGTH
+from electra.finetuning.embedding.sentence_transformers import POOLING_MODES
 from electra.runtime.setup import RuntimeConfig
 
 
@@ -37,3 +41,33 @@ def build_predict_config(given: Mapping[str, Any]) -> PredictConfig:
         UsageError: an unknown name or a wrong value.
     """
     return resolve(PredictConfig(), {}, given, command="predict")
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """Options of sentence vectors."""
+
+    text: str | None = None
+    """Column of the text in tables; by default "sentence"."""
+    pooling: str | None = choice_field(None, lambda: POOLING_MODES)
+    """The vector of a text is the mean of the last hidden states of its tokens, or that of [CLS]; by default that of a
+    sentence-transformers directory, else mean."""
+    normalize: bool = True
+    """Divide each vector by its L2 norm, so that dot products are cosine similarities."""
+    max_length: int | None = None
+    """Maximum tokens of a text; by default that of a sentence-transformers directory or of pre-training, else the positions of
+    the model."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    """Device and precision."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "", "max_length", at_least=MIN_LENGTH, at_most=10**7)
+
+
+def build_embed_config(given: Mapping[str, Any]) -> EmbedConfig:
+    """Build the configuration from options by name; nested names as in `electra.config.resolve.resolve`.
+
+    Raises:
+        UsageError: an unknown name or a wrong value.
+    """
+    return resolve(EmbedConfig(), {}, given, command="embed")

@@ -1,14 +1,11 @@
 """Prediction with a fine-tuned model for a stream of inputs."""
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from electra.config.checks import check_local
@@ -21,9 +18,10 @@ from electra.finetuning.readers.inputs import STANDARD_INPUT
 from electra.finetuning.task import Outputs, Prediction, Values
 from electra.inference.config import PredictConfig
 from electra.inference.finetuned import LoadedModel, load_finetuned
+from electra.inference.output import open_json_lines, write_rows
 from electra.model.cpu.library import kernels_compiled
 from electra.runtime.setup import Runtime, start_runtime
-from electra.storage import check_writable, convert_os_errors, lock_output, restrict_permissions
+from electra.storage import check_writable
 from electra.text.coverage import CoverageMonitor
 
 log = logging.getLogger(__name__)
@@ -97,7 +95,9 @@ class Predictor:
             inputs = self.loaded.task.read_values(input, self.config)
             inputs = iter(list(inputs)) if isinstance(input, Sized) else inputs
             predictions = predict_stream(inputs, FILE_INPUTS, partial(self._predict_inputs, self.loaded))
-        return predictions if out is None else write_predictions(predictions, check_output_file(out), private)
+        if out is None:
+            return predictions
+        return write_rows(predictions, check_output_file(out), private, open_json_lines)
 
     def _predict_file(self, file: str) -> Iterator[Prediction]:
         """Yield predictions for a file, then log the share of [UNK]."""
@@ -177,20 +177,3 @@ def count_chars(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(count_chars, value.values()))
     return sum(map(count_chars, value)) if isinstance(value, list | tuple) else 0
-
-
-def write_predictions(predictions: Iterable[Prediction], out: Path, private: bool) -> Iterator[Prediction]:
-    """Yield the predictions and write each to a locked partial file, which is renamed to `out` when it is complete."""
-    partial_file = out.with_name(f".{out.name}.partial")
-    with ExitStack() as opened, convert_os_errors(out):
-        with restrict_permissions(
-            private
-        ):  # not during the loop, where the code of the caller runs between predictions
-            opened.enter_context(lock_output(out, out.with_name(f".{out.name}.lock")))
-            opened.callback(partial_file.unlink, missing_ok=True)
-            file = opened.enter_context(partial_file.open("w", encoding="utf-8"))
-        for prediction in predictions:
-            file.write(json.dumps(prediction, ensure_ascii=False) + "\n")
-            yield prediction
-        file.close()
-        partial_file.replace(out)

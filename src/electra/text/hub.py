@@ -14,7 +14,10 @@ PREFIX = "hf://"
 BATCH_ROWS = 64
 
 
-MODEL_FILES = ("config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json")
+MODEL_FILES = (
+    *("config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "tokenizer*.json"),
+    *("modules.json", "1_Pooling/config.json", "*sentence*.json"),  # of sentence-transformers
+)
 """Files of a model that are downloaded."""
 MODEL_NAME = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?", re.ASCII)
 
