@@ -1,5 +1,6 @@
 """Checks of external input: file types, paths, JSON and Unicode; escaping and formats of text in messages."""
 
+import importlib.util
 import json
 import os
 import re
@@ -20,6 +21,26 @@ HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """JSON escape of half of a surrogate pair; a complete pair has two of these."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, marks that change the writing direction, and half surrogate pairs."""
+
+EXTRAS = {"hub": ("datasets", "huggingface_hub"), "onnx": ("onnx", "onnxruntime", "onnxscript")}
+"""Extras in pyproject.toml -> their packages."""
+
+
+def require_extra(extra: str, subject: str) -> None:
+    """Check that the packages of an extra are installed.
+
+    Args:
+        extra: A key of `EXTRAS`.
+        subject: Start of the message: what needs them, in the singular.
+
+    Raises:
+        UsageError: a package is missing; the message has the command that installs the extra.
+    """
+    if any(importlib.util.find_spec(package) is None for package in EXTRAS[extra]):
+        raise UsageError(
+            "missing-extra",
+            f"{subject} needs an extra: pip install 'electra[{extra}]' (from a clone: '.[{extra}]')",
+        )
 
 
 def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
