@@ -2,6 +2,7 @@
 
 from electra.commands.advice import advise
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
+from electra.commands.exporting import export
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
@@ -12,6 +13,7 @@ __all__ = [
     "advise",
     "evaluate",
     "evaluate_mlm",
+    "export",
     "fill_mask",
     "finetune",
     "flops",
