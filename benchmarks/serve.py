@@ -4,10 +4,10 @@
 
 Sentences of mixed lengths (3 to 100 words of running text, more short ones) are classified from a file. Ours is what
 `electra predict` runs after loading the model: read the file, tokenize, sort by length, predict, and build a record for each
-sentence. The pipeline gets the same sentences as a list, with truncation: one at a time, its default, and in batches of 32,
-padded to the longest of each. The mark is against the faster of the two. By default the model is an ELECTRA-Small with random
-weights and a classifier of two labels, which is as fast as a trained one. On a CPU, if onnxruntime and onnxscript are
-installed, another side is ours with the encoder in ONNX Runtime (`onnx_encoder.py`).
+sentence. On a CPU, two more rows are ours in ONNX Runtime, from files that `electra export` writes in float32 and int8. The
+pipeline gets the same sentences as a list, with truncation: one at a time, its default, and in batches of 32, padded to the
+longest of each. The mark is against the faster of the two. By default the model is an ELECTRA-Small with random weights and a
+classifier of two labels, which is as fast as a trained one.
 """
 
 import random
@@ -15,7 +15,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,15 @@ from measuring import Mark, build_parser, compute_median_ratio, report, run_inte
 from peer import build_hf_config
 from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
 
-from electra.inference.config import PredictConfig
-from electra.inference.finetuned import load_finetuned
-from electra.inference.predict import Predictor
+import electra
 from electra.model.cpu.library import find_kernel_problem
 from electra.presets import PRESETS
 from electra.runtime.setup import Runtime, RuntimeConfig, start_runtime
 
 MARK = 3.0
-OURS, ONNX, ONE, BATCHES = "electra", "electra-onnx", "pipeline", "pipeline-batches"
+OURS, ONE, BATCHES = "electra", "pipeline", "pipeline-batches"
+ONNX = {"fp32": "electra-onnx", "int8": "electra-onnx-int8"}
+"""Precision -> side in ONNX Runtime."""
 SHORTEST, LONGEST = 3, 100  # words
 MEGABYTES = 4
 
@@ -62,15 +61,19 @@ def split_into_sentences(text: Path, number: int) -> list[str]:
     return sentences
 
 
-def build_ours(model: Path, file: Path, runtime: Runtime, onnx: bool = False) -> Callable[[], list[str]]:
-    """Return a function that labels the file's sentences by `electra predict`, optionally with ONNX Runtime."""
-    finetuned = load_finetuned(str(model))
-    if onnx:
-        from onnx_encoder import OnnxEncoder  # imported here, because it needs optional packages
-
-        finetuned.model.encoder = OnnxEncoder(finetuned.model.encoder, torch.get_num_threads())
-    predictor = Predictor(finetuned, PredictConfig(), runtime)
+def build_ours(model: Path, file: Path, **options: Any) -> Callable[[], list[str]]:
+    """Return a function that labels the file's sentences by `electra predict`."""
+    predictor = electra.load(model, runtime=options)
     return lambda: [str(row["label"]) for row in predictor.predict(file)]
+
+
+def build_onnx(model: Path, file: Path, folder: Path) -> dict[str, Callable[[], list[str]]]:
+    """Export the model to folders in `folder`; return the sides in ONNX Runtime."""
+    sides = {}
+    for precision, name in ONNX.items():
+        electra.export(model, out=folder / name, precision=precision)
+        sides[name] = build_ours(folder / name, file, engine="onnx")
+    return sides
 
 
 def build_pipeline(model: Path, sentences: list[str], runtime: Runtime, batch_size: int) -> Callable[[], list[str]]:
@@ -99,21 +102,24 @@ def time_side(side: Callable[[], Any], runtime: Runtime) -> Callable[[], float]:
 
 
 def measure(model: Path, sentences: list[str], file: Path, rounds: int, runtime: Runtime) -> dict[str, Any]:
-    """Compute medians, ratios, and the smallest share of sentences with the same label as ours over the other sides."""
-    onnx = runtime.device.type == "cpu" and all(map(find_spec, ("onnxruntime", "onnxscript")))
+    """Compute medians, ratios, and for each other side the share of sentences with the same label as ours."""
     sides = {
-        OURS: build_ours(model, file, runtime),
-        **({ONNX: build_ours(model, file, runtime, onnx=True)} if onnx else {}),
+        OURS: build_ours(model, file, device=runtime.device.type),
+        **(build_onnx(model, file, file.parent) if runtime.device.type == "cpu" else {}),
         ONE: build_pipeline(model, sentences, runtime, 1),
         BATCHES: build_pipeline(model, sentences, runtime, 32),
     }
-    labels, *others = (side() for side in sides.values())
+    labels = {name: side() for name, side in sides.items()}
     seconds = run_interleaved({name: time_side(side, runtime) for name, side in sides.items()}, rounds)
     rates = {name: [len(sentences) / each for each in times] for name, times in seconds.items()}
     return {
         "sentences_per_second": {name: statistics.median(each) for name, each in rates.items()},
         "ratio": {name: compute_median_ratio(rates[OURS], each) for name, each in rates.items() if name != OURS},
-        "same_label": min(statistics.mean(a == b for a, b in zip(labels, other, strict=True)) for other in others),
+        "same_label": {
+            name: statistics.mean(a == b for a, b in zip(labels[OURS], each, strict=True))
+            for name, each in labels.items()
+            if name != OURS
+        },
         "rounds": rates,
     }
 
@@ -143,11 +149,11 @@ def main(argv: list[str] | None = None) -> None:
         file.write_text("\n".join(sentences) + "\n")
         found = measure(model, sentences, file, given.rounds, runtime)
         print(f"{len(sentences):,} sentences of {SHORTEST} to {LONGEST} words, on {runtime.describe()}")
-        print(f"{'':<20}{'sentences/s':>12}{'electra is':>12}")
+        print(f"{'':<20}{'sentences/s':>12}{'electra is':>12}{'same label':>12}")
         for name, rate in found["sentences_per_second"].items():
             times = f"{found['ratio'][name]:.2f} x" if name in found["ratio"] else ""
-            print(f"{name:<20}{rate:>12,.1f}{times:>12}")
-        print(f"the same label for {found['same_label']:.1%} of the sentences")
+            same = f"{found['same_label'][name]:.1%}" if name in found["same_label"] else ""
+            print(f"{name:<20}{rate:>12,.1f}{times:>12}{same:>12}")
         mark = Mark("times the faster pipeline", min(found["ratio"][name] for name in (ONE, BATCHES)), MARK)
         about = {"model": str(given.model) if given.model else f"{given.preset}, random", "sentences": len(sentences)}
         report(

@@ -27,10 +27,9 @@ import run_all
 import scaling
 import serve
 from corpora import prepare_text
-from onnx_encoder import OnnxEncoder
 
 from electra.data.loader import pad_batch
-from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.encoder import EncoderConfig
 from electra.presets import small
 from electra.pretraining.build import build_meta_model
 from electra.pretraining.objectives.networks import compute_generator_sizes
@@ -197,22 +196,11 @@ def test_loader(text: Path, tmp_path: Path) -> None:
 def test_serve(text: Path, tmp_path: Path) -> None:
     serve.main([*toy("serve", text, tmp_path), "--threads=1"])
     found = result(tmp_path, "serve_cpu")
-    assert found["same_label"] == 1
-    assert set(found["sentences_per_second"]) == {serve.OURS, serve.ONNX, serve.ONE, serve.BATCHES}
+    others = {*serve.ONNX.values(), serve.ONE, serve.BATCHES}
+    assert set(found["sentences_per_second"]) == {serve.OURS, *others}
+    assert set(found["same_label"]) == others
+    assert {share for name, share in found["same_label"].items() if name != serve.ONNX["int8"]} == {1}
     assert found["marks"][0]["value"] == min(found["ratio"][name] for name in (serve.ONE, serve.BATCHES))
-
-
-@pytest.mark.slow
-def test_encoder_in_onnx_runtime_equals_the_encoder() -> None:
-    sizes = EncoderConfig(80, 8, 16, 2, 2, 32, max_positions=24)
-    encoder = Encoder(sizes).eval()
-    exported = OnnxEncoder(encoder, threads=1)
-    for shape in ((3, 11), (1, 24)):
-        ids = torch.randint(80, shape)
-        mask = torch.arange(shape[1]).expand(shape) < shape[1] - torch.arange(shape[0]).unsqueeze(1)
-        for given in (mask, None):
-            inputs = (ids, torch.zeros_like(ids), given, torch.arange(shape[0])[:, None] % 2)
-            torch.testing.assert_close(exported(*inputs), encoder(*inputs))
 
 
 @pytest.mark.slow

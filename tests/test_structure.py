@@ -33,6 +33,7 @@ LAYERS = [
 """Modules and sub-packages of `electra`; each imports from those above it in this list."""
 
 SUBPACKAGES = {
+    "inference": [{"onnx"}],
     "model": [{"cpu", "tensorflow"}],
     "pretraining": [{"objectives"}, {"stages"}, {"validation"}, {"evaluation"}, {"reporting"}],
     "finetuning": [

@@ -145,6 +145,20 @@ def write_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
         output.flush()
 
 
+def show_export(result: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Show the file, and its differences from PyTorch."""
+    equal = result["equal_predictions"]
+    rows = [
+        ["file", result["file"]],
+        ["size", f"{result['bytes'] / 1e6:,.1f} MB"],
+        ["compared on", format_count(result["sequences"], "sequence")],
+        ["largest difference", f"{result['max_difference']:.2g}"],
+        ["equal predictions", "none in these outputs" if equal is None else f"{equal:.1%}"],
+    ]
+    for name, value in rows:
+        console.print(f"{name:<20}{value}", markup=False)
+
+
 def show_advise(record: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show the sizes, the recommended run, the reasons and the next command."""
     from electra.studies.advice.report import format_record

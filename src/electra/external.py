@@ -5,7 +5,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,30 @@ HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """JSON escape of half of a surrogate pair; a complete pair has two of these."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, marks that change the writing direction, and half surrogate pairs."""
+
+EXTRAS = {
+    "hub": ("datasets", "huggingface_hub"),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "tf": ("google_crc32c",),
+}
+"""Extras in pyproject.toml -> their packages."""
+
+
+def require_extra(extra: str, subject: str) -> None:
+    """Check that the packages of an extra are installed.
+
+    Args:
+        extra: A key of `EXTRAS`.
+        subject: Start of the message: what needs them, in the singular.
+
+    Raises:
+        UsageError: a package is missing; the message has the command that installs the extra.
+    """
+    if any(importlib.util.find_spec(package) is None for package in EXTRAS[extra]):
+        raise UsageError(
+            "missing-extra",
+            f"{subject} needs an extra: pip install 'electra[{extra}]' (from a clone: '.[{extra}]')",
+        )
 
 
 def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
@@ -65,19 +89,6 @@ def check_output_file(out: str | os.PathLike[str], option: str = "--out") -> Pat
             "not-regular-file", f"{option} {path}: not a regular file; name a file to write, or omit {option}"
         )
     return path
-
-
-def require_extra(place: str, extra: str, packages: Sequence[str], thing: str) -> None:
-    """Check that the packages of an extra are installed, before `place` is read; `thing` is what needs them, for the message.
-
-    Raises:
-        UsageError: a package is missing; the message has the command that installs the extra.
-    """
-    if any(importlib.util.find_spec(package) is None for package in packages):
-        raise UsageError(
-            "missing-extra",
-            f"{place}: {thing} needs an extra: pip install 'electra[{extra}]' (from a clone: '.[{extra}]')",
-        )
 
 
 def decode_json(

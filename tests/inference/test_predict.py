@@ -25,7 +25,7 @@ from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.qa.config import SpanConfig
 from electra.finetuning.run import finetune
 from electra.inference import predict
-from electra.runtime.setup import RuntimeConfig
+from electra.inference.config import PredictRuntimeConfig
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_runtime_options(runs: Path, tmp_path: Path, monkeypatch) -> None:
     used = []
     start = predict.start_runtime
     monkeypatch.setattr(predict, "start_runtime", lambda config: used.append(config) or start(config))
-    model, config = str(runs / "sst2"), RuntimeConfig(precision="bfloat16", threads=1)
+    model, config = str(runs / "sst2"), PredictRuntimeConfig(precision="bfloat16", threads=1)
     for given in (
         {"runtime": config},
         {"runtime": {"precision": "bfloat16", "threads": 1}},

@@ -13,7 +13,7 @@ from support.toy_tasks import finetune_settings, save_model, write_conll, write_
 import electra
 from electra.errors import DataError, ModelError, StorageError, UsageError
 from electra.finetuning.run import finetune
-from electra.inference import predict
+from electra.inference import engines, predict
 
 TEXTS = ["the cat is good", "the dog is very bad", "the owl"]
 PAIRS = [("the cat sleeps", "a cat hunts mice"), ("the dog sleeps", "a cat hunts mice")]
@@ -90,8 +90,8 @@ def test_questions(runs: Path, tmp_path: Path) -> None:
 
 def test_model_is_loaded_once(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    load = predict.load_finetuned
-    monkeypatch.setattr(predict, "load_finetuned", lambda model: loaded.append(model) or load(model))
+    load = engines.load_finetuned
+    monkeypatch.setattr(engines, "load_finetuned", lambda model: loaded.append(model) or load(model))
     model = electra.load(runs / "sst2", runtime={"device": "cpu"})
     expected = of_lines(model=runs / "sst2", lines=TEXTS, file=tmp_path / "a.txt")
     assert list(model.predict(TEXTS)) == list(model.predict(TEXTS)) == expected

@@ -7,7 +7,7 @@ from support.attention import CANNOT_COMPILE
 from support.errors import notices
 
 import electra
-from electra.inference import predict
+from electra.inference import engines
 from electra.model.checkpoints import load_pretrained
 from electra.model.cpu.attention import PackedAttention
 from electra.presets import PRESETS
@@ -71,7 +71,7 @@ def test_finetuning_and_prediction_use_kernels(
         assert ("C++ kernel" in results["hardware"]) == kernels
         computed.clear()
     for compiled in (True, False):
-        monkeypatch.setattr(predict, "kernels_compiled", lambda compiled=compiled: compiled)
+        monkeypatch.setattr(engines, "kernels_compiled", lambda compiled=compiled: compiled)
         (tmp_path / "line.txt").write_text("one line\n")
         assert len(list(electra.predict(f"{out}/seed-0", tmp_path / "line.txt"))) == 1
         assert bool(computed) == compiled, "prediction does not compile the kernels"

@@ -100,6 +100,11 @@ COMMANDS = {
             "out": {"help": "File (.jsonl .npy .parquet); by default JSON lines on the standard output."},
         },
     ),
+    "export": Command(
+        "Export a model to a format of other programs, and compare it with PyTorch.",
+        is_result=True,
+        changes={"to": {"choices": lookup("electra.inference.export.EXPORT_FORMATS")}},
+    ),
     "glue": Command(
         "Fine-tune an encoder on the tasks of GLUE over several seeds, and compare it with the paper.",
         "electra.finetuning.config.FinetuneConfig",

@@ -3,6 +3,7 @@
 from electra.commands.advice import advise
 from electra.commands.conversion import convert
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
+from electra.commands.exporting import export
 from electra.commands.finetuning import embed, finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
@@ -15,6 +16,7 @@ __all__ = [
     "embed",
     "evaluate",
     "evaluate_mlm",
+    "export",
     "fill_mask",
     "finetune",
     "flops",

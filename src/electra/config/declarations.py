@@ -112,10 +112,12 @@ def is_path(kind: Any) -> bool:
 
 
 def parse_field_docstrings(config: type) -> dict[str, str]:
-    """Parse the docstrings under the fields of a dataclass: name -> text in one line."""
+    """Parse the docstrings under the fields of a dataclass and those it inherits: name -> text in one line."""
     body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
     assert isinstance(body, ast.ClassDef)
-    found = {}
+    found: dict[str, str] = {}
+    for base in config.__bases__:
+        found |= parse_field_docstrings(base) if dataclasses.is_dataclass(base) else {}
     for statement, following in pairwise(body.body):
         if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
             name, text = statement.target, following.value

@@ -1,7 +1,7 @@
 """An encoder with the head of a task, for training and inference."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,7 +29,8 @@ class FinetunedModel(nn.Module):
     def compute_hidden(self, batch: LabeledBatch) -> Tensor:
         """Compute the encoder's last hidden states: [R, L, H], or [R, 1, H] of [CLS] alone if the head reads no other."""
         inputs = batch.inputs
-        cls = inputs.input_ids.new_zeros(len(inputs.input_ids), 1) if cast(Head, self.head).only_cls else None
+        # The shape, not len(): an exported graph has any number of examples.
+        cls = inputs.input_ids.new_zeros(inputs.input_ids.shape[0], 1) if cast(Head, self.head).only_cls else None
         return self.encoder(inputs.input_ids, inputs.token_type_ids, inputs.attention_mask, cls)
 
     def forward(self, batch: LabeledBatch, counts: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -55,17 +56,24 @@ class FinetunedModel(nn.Module):
     @torch.inference_mode()
     def compute_outputs(self, examples: EncodedExamples, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
         """Compute the outputs of the head for every example, in the order of `examples`; the model is left in eval mode."""
-        by_index: dict[int, dict[str, np.ndarray]] = {}
-        for indices, batch in iterate_by_length(examples, batch_size, pad_id):
-            by_index.update(zip(indices.tolist(), self._compute_batch_outputs(batch, runtime), strict=True))
-        return [by_index[i] for i in range(len(examples))]
-
-    def _compute_batch_outputs(self, batch: LabeledBatch, runtime: Runtime) -> Iterator[dict[str, Any]]:
         self.eval()
-        batch = batch.to(runtime.device)
-        with runtime.autocast():
-            hidden = self.compute_hidden(batch)
-        outputs = cast(Head, self.head).predict(hidden.float(), batch)
-        arrays = {name: tensor.float().cpu().numpy() for name, tensor in outputs.items()}
-        for i in range(len(batch)):
-            yield {name: np.asarray(array[i]) for name, array in arrays.items()}
+
+        def compute(batch: LabeledBatch) -> dict[str, Tensor]:
+            batch = batch.to(runtime.device)
+            with runtime.autocast():
+                hidden = self.compute_hidden(batch)
+            return cast(Head, self.head).predict(hidden.float(), batch)
+
+        return compute_by_length(examples, batch_size, pad_id, compute)
+
+
+def compute_by_length(
+    examples: EncodedExamples, batch_size: int, pad_id: int, compute: Callable[[LabeledBatch], dict[str, Tensor]]
+) -> Outputs:
+    """Compute outputs by name, tensors [B, ...], in batches of similar length; return them in the order of `examples`."""
+    by_index: dict[int, dict[str, np.ndarray]] = {}
+    for indices, batch in iterate_by_length(examples, batch_size, pad_id):
+        arrays = {name: tensor.float().cpu().numpy() for name, tensor in compute(batch).items()}
+        for row, index in enumerate(indices.tolist()):
+            by_index[index] = {name: np.asarray(array[row]) for name, array in arrays.items()}
+    return [by_index[i] for i in range(len(examples))]

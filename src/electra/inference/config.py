@@ -6,12 +6,30 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from electra.config.checks import check_range
-from electra.config.options import choice_field
+from electra.config.options import choice_field, lookup
 from electra.config.resolve import resolve
 from electra.errors import UsageError
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.embedding.sentence_transformers import POOLING_MODES
 from electra.runtime.setup import RuntimeConfig
+
+
+@dataclass(frozen=True)
+class PredictRuntimeConfig(RuntimeConfig):
+    """Device, precision, threads, kernels, and what computes the network."""
+
+    engine: str = choice_field("torch", lookup("electra.inference.engines.ENGINES"))
+    """torch: PyTorch; onnx: ONNX Runtime, for a directory of electra export or a .onnx file in one, on a CPU and in the
+    precision of the file."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.engine == "onnx" and (self.device == "cuda" or self.precision == "bfloat16"):
+            raise UsageError(
+                "conflicting-options",
+                "--runtime.engine onnx computes on a CPU in the precision of the file, but --runtime.device is "
+                f"{self.device} and --runtime.precision {self.precision}; leave both out, or use the engine torch",
+            )
 
 
 @dataclass(frozen=True)
@@ -26,8 +44,8 @@ class PredictConfig:
     """Format of a .txt file to tag: words in columns (CoNLL) or sentences in lines; standard input has sentences in lines."""
     null_threshold: float | None = None
     """Null odds above which a question has no answer; by default the threshold with the best F1 on dev in fine-tuning."""
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    """Device and precision."""
+    runtime: PredictRuntimeConfig = field(default_factory=PredictRuntimeConfig)
+    """Device, precision and engine."""
 
     def __post_init__(self) -> None:
         if self.null_threshold is not None and math.isnan(self.null_threshold):

@@ -14,6 +14,7 @@ from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import VOCABULARY_ADVICE, load_encoder
 from electra.finetuning.task import Prediction, Values
 from electra.inference.config import EmbedConfig, PredictConfig
+from electra.inference.engines import place
 from electra.inference.finetuned import LoadedModel
 from electra.inference.output import find_vector_writer, write_rows
 from electra.inference.predict import Predictor, check_paths
@@ -75,8 +76,8 @@ def load_embedder(model: str, config: EmbedConfig) -> Predictor:
         config.normalize,
     )
     encoder = load_encoder(pretrained, FinetuneConfig(dropout=0.0), tokenizer)
-    network = FinetunedModel(encoder, task.build_head(encoder.config, "none"))
+    network = FinetunedModel(encoder, task.build_head(encoder.config, "none")).eval()
     monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
-    loaded = LoadedModel(network.eval(), tokenizer, task.task, EMBEDDING, task, monitor)
     with start_runtime(config.runtime) as runtime:  # only its device and precision are used after that
-        return Predictor(loaded, PredictConfig(text=config.text, runtime=config.runtime), runtime)
+        loaded = LoadedModel(place(network, runtime), tokenizer, task.task, EMBEDDING, task, monitor)
+        return Predictor(loaded, PredictConfig(text=config.text), runtime)

@@ -3,27 +3,31 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra.errors import ModelError, UsageError
+from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.config import MIN_LENGTH
 from electra.finetuning.export import HEAD_FILE
 from electra.finetuning.hub import find_model_directory
 from electra.finetuning.model import FinetunedModel
 from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.registry import TASKS
-from electra.finetuning.task import SavedTask, TaskSpec
+from electra.finetuning.task import Outputs, SavedTask, TaskSpec
 from electra.model.architecture import ARCHITECTURES, Architecture
 from electra.model.checkpoints import load_pretrained
-from electra.model.encoder import Encoder
+from electra.model.encoder import Encoder, EncoderConfig
 from electra.model.hf_config import CONFIG_BYTES, use_meta_device
 from electra.model.weights_file import check_finite, load_tensors
+from electra.runtime.setup import Runtime
 from electra.schema import read_bytes, read_json, validate_json
 from electra.text.coverage import CoverageMonitor
 from electra.text.tokenizer import Tokenizer, load_tokenizer
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,19 @@ class LabelConfig:
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
 
 
+@runtime_checkable
+class Network(Protocol):
+    """A network with the head of a task, in PyTorch or another engine."""
+
+    def compute_outputs(self, examples: EncodedExamples, runtime: Runtime, batch_size: int, pad_id: int) -> Outputs:
+        """Compute the outputs of the head for every example, in the order of `examples`."""
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A fine-tuned model in memory, with its tokenizer and its task."""
 
-    model: FinetunedModel
+    model: Network
     tokenizer: Tokenizer
     name: str
     """Name of the task in `registry.TASKS`."""
@@ -55,6 +67,34 @@ class LoadedModel:
     """Task with the settings of `task.json`, or with those inferred from `config.json`."""
     coverage: CoverageMonitor
     """Counter of [UNK] in the inputs."""
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A fine-tuned directory without the weights of the encoder."""
+
+    directory: Path
+    sizes: EncoderConfig
+    """Without dropout."""
+    kind: str
+    """Kind of head of the class in config.json."""
+    name: str
+    task: SavedTask
+    tokenizer: Tokenizer
+
+    @property
+    def head_file(self) -> Path | None:
+        """File of the weights of a head that no Hugging Face class has."""
+        return file if (file := self.directory / HEAD_FILE).exists() else None
+
+    def build_head(self) -> nn.Module:
+        """Build the head into which weights are loaded."""
+        return self.task.build_head(self.sizes, self.kind)
+
+    def attach(self, network: Network) -> LoadedModel:
+        """Return the model with this network."""
+        monitor = CoverageMonitor(self.tokenizer, "input", VOCABULARY_ADVICE)
+        return LoadedModel(network, self.tokenizer, self.name, TASKS[self.name], self.task, monitor)
 
 
 def load_finetuned(model: str) -> LoadedModel:
@@ -67,42 +107,57 @@ def load_finetuned(model: str) -> LoadedModel:
     """
     directory = find_model_directory(model)
     pretrained = load_pretrained(directory)
+    saved = read_saved_model(directory, pretrained.config)
+    state, file = pretrained.state(saved.kind), directory / "config.json"
+    if (head_file := saved.head_file) is not None:
+        file = head_file
+        head_state = {f"head.{name}": tensor for name, tensor in load_head_weights(head_file).items()}
+        state = pretrained.state("none") | head_state
+    network = build_checked(file, state, lambda: FinetunedModel(Encoder(saved.sizes), saved.build_head()))
+    network.load_state_dict(state)
+    return saved.attach(network.eval())
+
+
+def read_saved_model(directory: Path, config: EncoderConfig) -> SavedModel:
+    """Read what a fine-tuned directory has beside the weights; `config` are the sizes in its config.json.
+
+    Raises:
+        ModelError: the model is not fine-tuned, or its files are damaged or inconsistent.
+        TokenizerError: its tokenizer is missing or broken.
+    """
     label_config = read_json(directory / "config.json", LabelConfig, ModelError, CONFIG_BYTES)
     class_name = (label_config.architectures or ["none"])[0]
-    architecture = ARCHITECTURES[pretrained.config.architecture]
+    architecture = ARCHITECTURES[config.architecture]
     kind = architecture.find_head(class_name)
-    positions = pretrained.config.max_positions
     if (directory / "task.json").exists():
-        name, task = read_task(directory / "task.json", architecture, class_name, positions)
+        name, task = read_task(directory / "task.json", architecture, class_name, config.max_positions)
     else:
-        name, task = infer_task(directory, label_config, kind, positions)
+        name, task = infer_task(directory, label_config, kind, config.max_positions)
+    assert kind is not None, "the task has been read or inferred from it"
     tokenizer = load_tokenizer(directory)
-    if tokenizer.vocab_size > pretrained.config.vocab_size:
+    if tokenizer.vocab_size > config.vocab_size:
         raise ModelError(
             "vocabulary-over-embeddings",
             f"{directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, but the model has embeddings of "
-            f"{pretrained.config.vocab_size:,}",
+            f"{config.vocab_size:,}",
         )
-    sizes = replace(pretrained.config, dropout=0.0, attention_dropout=0.0)
-    assert kind is not None, "the task has been read or inferred from it"
-    state, file = pretrained.state(kind), directory / "config.json"
-    if (head_file := directory / HEAD_FILE).exists():
-        weights, file = load_tensors(head_file), head_file
-        check_finite(file, weights)
-        state = pretrained.state("none") | {f"head.{name}": tensor for name, tensor in weights.items()}
-    model_with_head = build_checked(file, state, lambda: FinetunedModel(Encoder(sizes), task.build_head(sizes, kind)))
-    model_with_head.load_state_dict(state)
-    monitor = CoverageMonitor(tokenizer, "input", VOCABULARY_ADVICE)
-    return LoadedModel(model_with_head.eval(), tokenizer, name, TASKS[name], task, monitor)
+    return SavedModel(directory, replace(config, dropout=0.0, attention_dropout=0.0), kind, name, task, tokenizer)
 
 
-def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], FinetunedModel]) -> FinetunedModel:
-    """Build a model after a check, before its parameters are allocated, that their shapes are those of the weights.
+def load_head_weights(file: Path) -> dict[str, Tensor]:
+    """Load the weights of a head that no Hugging Face class has. Raises a `ModelError` if one is not finite."""
+    weights = load_tensors(file)
+    check_finite(file, weights)
+    return weights
+
+
+def build_checked(file: Path, state: Mapping[str, Tensor], build: Callable[[], Module]) -> Module:
+    """Build a module after a check, before its parameters are allocated, that their shapes are those of the weights.
 
     Args:
         file: File of the weights, for messages.
         state: Weights by name.
-        build: Builds the model.
+        build: Builds the module.
 
     Raises:
         ModelError: the names or the shapes differ.

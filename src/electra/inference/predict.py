@@ -10,16 +10,15 @@ from typing import Any
 
 from electra.config.checks import check_local
 from electra.errors import UsageError
-from electra.execution import enable_kernels
 from electra.external import check_output_file
 from electra.finetuning.batching import EncodedExamples
 from electra.finetuning.preparation import VOCABULARY_ADVICE
 from electra.finetuning.readers.inputs import STANDARD_INPUT
 from electra.finetuning.task import Outputs, Prediction, Values
 from electra.inference.config import PredictConfig
-from electra.inference.finetuned import LoadedModel, load_finetuned
+from electra.inference.engines import ENGINES
+from electra.inference.finetuned import LoadedModel
 from electra.inference.output import open_json_lines, write_rows
-from electra.model.cpu.library import kernels_compiled
 from electra.runtime.setup import Runtime, start_runtime
 from electra.storage import check_writable
 from electra.text.coverage import CoverageMonitor
@@ -37,7 +36,7 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class Predictor:
-    """A fine-tuned model in memory, on the device of `runtime`; `electra.load` returns one.
+    """A fine-tuned model in memory, prepared by an engine for `runtime`; `electra.load` returns one.
 
     Raises:
         UsageError: an option has no meaning for the task of the model.
@@ -55,11 +54,6 @@ class Predictor:
                     "meaningless-option",
                     f"--{field.name.replace('_', '-')} has no meaning for a model of the task {self.loaded.name}",
                 )
-        if (
-            self.runtime.kernels and kernels_compiled()
-        ):  # not compiled here: that takes longer than predicting a few lines
-            enable_kernels(self.loaded.model, self.runtime)
-        self.loaded.model.to(self.runtime.device)
 
     def predict(
         self, input: os.PathLike[str] | Values, *, out: str | os.PathLike[str] | None = None, private: bool = False
@@ -136,7 +130,7 @@ def load_predictor(model: str, config: PredictConfig) -> Predictor:
         UsageError: an option has no meaning for the task of the model.
     """
     with start_runtime(config.runtime) as runtime:  # only its device and precision are used after that
-        return Predictor(load_finetuned(model), config, runtime)
+        return Predictor(ENGINES[config.runtime.engine](model, runtime), config, runtime)
 
 
 def report_at_end(predictions: Iterator[Prediction], coverage: CoverageMonitor) -> Iterator[Prediction]:

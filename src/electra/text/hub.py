@@ -24,7 +24,7 @@ MODEL_NAME = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*
 
 def require_hub(source: str) -> None:
     """Check that the packages of the extra `hub` are installed, before `source` is read from the hub. Raises a UsageError."""
-    require_extra(source, "hub", ("datasets", "huggingface_hub"), "the hub")
+    require_extra("hub", f"{source}: the hub")
 
 
 def is_hub_name(name: str) -> bool:

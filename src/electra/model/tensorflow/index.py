@@ -81,7 +81,7 @@ def read_index(file: Path) -> Index:
         ModelError: it is missing, truncated, damaged, compressed, or of another format.
         UsageError: the extra `tf` is not installed.
     """
-    require_extra(str(file), "tf", ("google_crc32c",), "a TensorFlow checkpoint")
+    require_extra("tf", f"{file}: a TensorFlow checkpoint")
     data = read_bytes(file, ModelError, INDEX_BYTES)
     if len(data) < FOOTER_BYTES or not data.endswith(MAGIC):
         raise ModelError("not-index", f"{file}: not the index of a TensorFlow checkpoint, or truncated")
