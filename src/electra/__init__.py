@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         prepare,
         pretrain,
         score,
+        serve,
         study,
         tokenizer,
     )
@@ -50,6 +51,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "score",
+    "serve",
     "show_log",
     "study",
     "tokenizer",

@@ -78,6 +78,11 @@ COMMANDS = {
             "out": {"help": "File for the JSON lines; by default the standard output."},
         },
     ),
+    "serve": Command(
+        "Serve a fine-tuned model over HTTP: JSON in, predictions out.",
+        "electra.inference.config.PredictConfig",
+        shows=False,
+    ),
     "glue": Command(
         "Fine-tune an encoder on the tasks of GLUE over several seeds, and compare it with the paper.",
         "electra.finetuning.config.FinetuneConfig",
