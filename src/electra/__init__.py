@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         prepare,
         pretrain,
         score,
+        serve,
         study,
         tokenizer,
     )
@@ -56,6 +57,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "score",
+    "serve",
     "show_log",
     "study",
     "tokenizer",

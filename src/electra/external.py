@@ -25,6 +25,7 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u20
 EXTRAS = {
     "hub": ("datasets", "huggingface_hub"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "serve": ("fastapi", "uvicorn"),
     "tf": ("google_crc32c",),
 }
 """Extras in pyproject.toml -> their packages."""

@@ -105,6 +105,11 @@ COMMANDS = {
         is_result=True,
         changes={"to": {"choices": lookup("electra.inference.export.EXPORT_FORMATS")}},
     ),
+    "serve": Command(
+        "Serve a fine-tuned model over HTTP: JSON in, predictions out.",
+        "electra.inference.config.PredictConfig",
+        shows=False,
+    ),
     "glue": Command(
         "Fine-tune an encoder on the tasks of GLUE over several seeds, and compare it with the paper.",
         "electra.finetuning.config.FinetuneConfig",

@@ -4,7 +4,7 @@ from electra.commands.advice import advise
 from electra.commands.conversion import convert
 from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
 from electra.commands.exporting import export
-from electra.commands.finetuning import embed, finetune, glue, load, predict
+from electra.commands.finetuning import embed, finetune, glue, load, predict, serve
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
 from electra.commands.scores import score
@@ -28,6 +28,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "score",
+    "serve",
     "study",
     "tokenizer",
 ]

@@ -1,4 +1,4 @@
-"""The commands of fine-tuning and prediction: finetune, glue, predict, load, embed."""
+"""The commands of fine-tuning and prediction: finetune, glue, predict, load, embed, serve."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from electra.config.checks import check_choice
-from electra.external import check_output_path
+from electra.external import check_output_path, require_extra
 from electra.storage import PathLike, restrict_permissions
 from electra.train.callbacks import Callback
 
@@ -249,3 +249,40 @@ def embed(
 
     check_local({"--model": model})
     return run(os.fspath(model), input, build_embed_config(options), out, private)
+
+
+def serve(
+    model: PathLike,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    max_inputs: int = 256,
+    max_chars: int = 100_000,
+    max_body_bytes: int = 4 << 20,
+    max_waiting: int = 64,
+    **options: Any,
+) -> None:
+    """Serve a fine-tuned model over HTTP until SIGINT or SIGTERM: POST /predict answers as `predict`.
+
+    Args:
+        model: Directory that `electra finetune` wrote, another fine-tuned Hugging Face ELECTRA, or a hub name.
+        host: Address to listen on; by default only this machine can connect.
+        port: Port to listen on; 0 is a free one, which is logged.
+        max_inputs: Maximum inputs of a request.
+        max_chars: Maximum characters of an input, all its texts together.
+        max_body_bytes: Maximum bytes of the body of a request.
+        max_waiting: Maximum requests that wait while a batch is computed; further ones are answered with status 503.
+        options: Fields of `electra.inference.config.PredictConfig`.
+
+    Raises:
+        UsageError: the extra `serve` is not installed, the port cannot be opened, or an option has no meaning for the
+            model, or a wrong value.
+        ModelError: the model is not fine-tuned, is damaged, or cannot predict new inputs.
+        SystemExit: a signal ended the server; running requests have been answered.
+    """
+    require_extra("serve", "electra serve")
+    from electra.inference.serving import Limits
+    from electra.inference.serving import serve as run
+
+    limits = Limits(max_inputs, max_chars, max_body_bytes, max_waiting)
+    run(lambda: load(model, **options), os.fspath(model), host, port, limits)
