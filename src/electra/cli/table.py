@@ -78,6 +78,7 @@ COMMANDS = {
             "out": {"help": "File for the JSON lines; by default the standard output."},
         },
     ),
+    "push": Command("Send a model to the Hugging Face hub."),
     "glue": Command(
         "Fine-tune an encoder on the tasks of GLUE over several seeds, and compare it with the paper.",
         "electra.finetuning.config.FinetuneConfig",

@@ -5,6 +5,7 @@ from electra.commands.evaluation import evaluate, evaluate_mlm, minimal_pairs
 from electra.commands.finetuning import finetune, glue, load, predict
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
+from electra.commands.publishing import push
 from electra.commands.scores import score
 from electra.commands.studies import flops, paper_table, study
 
@@ -22,6 +23,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "push",
     "score",
     "study",
     "tokenizer",
