@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from hub_server import TOKEN, Hub, serve_hub
 from huggingface_hub import constants
 from support import toy_tasks
 from support.errors import fails, raises
-from support.hub_server import TOKEN, Hub, serve_hub
 from support.toy import TINY_RUN
 
 import electra
