@@ -20,6 +20,9 @@ import electra
 from electra import cli
 from electra.errors import HubError, ModelError, RunError, UsageError
 
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+"""From huggingface_hub, whose upload calls its HTTP client in an older form."""
+
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
