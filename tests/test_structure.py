@@ -22,7 +22,7 @@ LAYERS = [
     {"execution"},
     {"data"},
     {"pretraining", "finetuning"},
-    {"inference"},
+    {"inference", "publishing"},
     {"presets"},
     {"studies"},
     {"commands"},

@@ -114,6 +114,18 @@ def show_finetune(summary: Mapping[str, Any], options: Mapping[str, Any]) -> Non
     console.print(f"Results: {Path(options['out']) / 'results.json'}", markup=False)
 
 
+def show_push(result: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Show the files with their sizes, and the addresses of the commits."""
+    rows = [[each["revision"], each["name"], f"{each['bytes']:,}"] for each in result["files"]]
+    show_rows([["revision", "file", "bytes"], *rows])
+    total = f"{format_count(len(rows), 'file')}, {sum(each['bytes'] for each in result['files']):,} bytes"
+    kind = "private" if result["private"] else "public"
+    verb = "sent" if result["commits"] else "would be sent"
+    console.print(f"{total} {verb} to {result['repository']} ({kind})", markup=False)
+    for address in result["commits"].values():
+        console.print(address, markup=False)
+
+
 def show_glue(results: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Show a table of the scores, with those of the paper."""
     from electra.finetuning.benchmark.score_table import build_table_rows, list_notes

@@ -9,6 +9,7 @@
     ├── ModelError        a model directory that is missing, broken or does not match
     ├── RunError          an invalid or conflicting run directory
     ├── StorageError      a full disk, or missing permission to write
+    ├── HubError          a hub that refuses, fails or cannot be reached
     └── DivergedError     training diverged
 
 A message names the object and the place, what was found and expected, and what to do, in one line without a traceback.
@@ -62,6 +63,10 @@ class RunError(ElectraError):
 
 class StorageError(ElectraError):
     """A full disk, or missing permission to write."""
+
+
+class HubError(ElectraError):
+    """The Hugging Face hub refuses a request, fails or cannot be reached."""
 
 
 class DivergedError(ElectraError):

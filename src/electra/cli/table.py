@@ -110,6 +110,7 @@ COMMANDS = {
         "electra.inference.config.PredictConfig",
         shows=False,
     ),
+    "push": Command("Send a model to the Hugging Face hub."),
     "glue": Command(
         "Fine-tune an encoder on the tasks of GLUE over several seeds, and compare it with the paper.",
         "electra.finetuning.config.FinetuneConfig",

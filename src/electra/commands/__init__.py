@@ -7,6 +7,7 @@ from electra.commands.exporting import export
 from electra.commands.finetuning import embed, finetune, glue, load, predict, serve
 from electra.commands.masked_lm import fill_mask
 from electra.commands.pretraining import prepare, pretrain, tokenizer
+from electra.commands.publishing import push
 from electra.commands.scores import score
 from electra.commands.studies import flops, paper_table, study
 
@@ -27,6 +28,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "push",
     "score",
     "serve",
     "study",
