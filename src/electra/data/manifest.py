@@ -37,6 +37,8 @@ def is_prepared(data: str) -> bool:
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1, le=10**7)]
 T = TypeVar("T")
+SourceRun = tuple[Count, Count]
+"""Consecutive examples of one source: its index in `Settings.names`, and their number."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Settings:
     seq_len: Size
     seed: int
     heldout: float
+    names: list[str] | None = None
+    """The sources as they were given, as in Corpus.sources; None in data of older versions."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class ShardEntry:
     """Tokens with special tokens."""
     bytes: Count
     sha256: str
+    sources: list[SourceRun] | None = None
+    """The examples in their order by source; None in data of older versions."""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ def prepare(
         seq_len=seq_len,
         seed=seed,
         heldout=heldout,
+        names=list(corpus.sources),
     )
     if is_finished(out, settings):
         return _open_finished(corpus, out, settings)

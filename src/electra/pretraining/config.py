@@ -9,6 +9,7 @@ from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
 from electra.data.loader import BatchWarmup, LengthWarmup
 from electra.data.prepare import check_usage
+from electra.data.sources import check_mixing
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.catalog import OBJECTIVES
@@ -73,6 +74,12 @@ class PretrainConfig:
     """Hours of training instead of a number of updates; the learning rate schedule follows the elapsed time."""
     flops: float | None = None
     """Training FLOPs, counted as in Appendix E, instead of a number of updates."""
+    weights: tuple[str, ...] = ()
+    """How often training reads each of several sources, as in wiki=2 law=1: two examples of wiki for each one of law. A source
+    is named by its path or the last part of it. By default, an epoch has every example once."""
+    mix_temperature: float | None = None
+    """Weights by size instead: n^(1/mix_temperature) for a source of n training examples, as in multilingual BERT. 1 is
+    proportional to size; higher values are closer to equal weights."""
     seq_len: int = 128
     """Tokens of the longest example."""
     documents: Literal["blank-line", "file", "line"] = "blank-line"
@@ -133,6 +140,7 @@ class PretrainConfig:
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
+        check_mixing(self.weights, self.mix_temperature)
         check_range(self, "", "stage_one_share", above=0, below=1)
         check_choice("--objective", self.objective, OBJECTIVES)
         check_choice("--procedure", self.procedure, PROCEDURES)

@@ -14,6 +14,7 @@ from electra.config.files import flatten
 from electra.config.suggestions import format_flag
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
+from electra.data.sources import build_mixture
 from electra.errors import DeviceError
 from electra.execution import enable_kernels
 from electra.pretraining.build import build_model
@@ -188,6 +189,7 @@ def train_model(
         seed=recipe.seed,
         length_warmup=config.length_warmup,
         batch_warmup=config.batch_warmup,
+        mixture=build_mixture(data.manifest, config.weights, config.mix_temperature, recipe.seed),
         padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
         rank=runtime.rank,
         world_size=runtime.world_size,
@@ -248,6 +250,11 @@ def log_training_setup(config: PretrainConfig, micro_batch_size: int, loader: Ba
                 f"it ends before it reads sequences of {config.seq_len} tokens",
                 extra={"code": "length-warmup-over-run"},
             )
+    if loader.mixture is not None:
+        log.info(
+            f"mixture: {loader.mixture.describe(config.steps and loader.count(config.steps))}",
+            extra={"code": "mixture"},
+        )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
         follows = "the clock" if config.hours is not None else "the FLOPs"

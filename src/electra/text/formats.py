@@ -36,6 +36,8 @@ class Piece(NamedTuple):
     """Whether the document ends here; otherwise it continues in the next piece."""
     bytes_read: int
     """Compressed bytes of the file read so far (of the corpus, in pieces from Corpus), to show progress."""
+    source: int = 0
+    """Index in `Corpus.sources`, in pieces from Corpus."""
 
 
 @dataclass(frozen=True)

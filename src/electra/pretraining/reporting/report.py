@@ -29,6 +29,8 @@ class Report:
     metrics: Mapping[str, Metric]
     """Descriptions of the metrics, in the order of the tables."""
     evaluation: Evaluation
+    by_source: Mapping[str, Mapping[str, float]]
+    """Held-out metrics of each of several sources; empty for one."""
     samples: Sequence[Sample]
     findings: Sequence[Finding]
 
@@ -61,6 +63,15 @@ def format_metrics(metrics: Mapping[str, float], descriptions: Mapping[str, Metr
         yield metric.description, f"{value:.1%}" if metric.percent else f"{value:.3f}"
 
 
+def build_metric_table(
+    metrics: Mapping[str, float], by_source: Mapping[str, Mapping[str, float]], descriptions: Mapping[str, Metric]
+) -> list[list[str]]:
+    """Build the rows of the held-out metrics, of all text and of each source, below a heading if there are several sources."""
+    columns = [dict(format_metrics(each, descriptions)) for each in (metrics, *by_source.values())]
+    rows = [[meaning, *(column.get(meaning, "") for column in columns)] for meaning in columns[0]]
+    return [["", "all", *by_source], *rows] if by_source else rows
+
+
 def format_period(finding: Finding, last_step: int) -> str:
     """Format the steps at which a problem was found, in a run whose last row of metrics is that of `last_step`."""
     if finding.last_step is None:
@@ -75,8 +86,8 @@ def format_page(report: Report, images: Sequence[str]) -> str:
     """Format the report as one HTML page."""
     facts = "".join(f"<tr><td>{html.escape(k)}<td>{html.escape(v)}" for k, v in report.facts.items())
     metrics = "".join(
-        f"<tr><td>{html.escape(meaning)}<td class=n>{value}"
-        for meaning, value in format_metrics(report.evaluation.metrics, report.metrics)
+        f"<tr><td>{html.escape(meaning)}" + "".join(f"<td class=n>{html.escape(value)}" for value in values)
+        for meaning, *values in build_metric_table(report.evaluation.metrics, report.by_source, report.metrics)
     )
     last_step = report.rows[-1]["step"] if report.rows else 0
     findings = "".join(
