@@ -1,5 +1,6 @@
 """Checks of external input: file types, paths, JSON and Unicode; escaping and formats of text in messages."""
 
+import importlib.util
 import json
 import os
 import re
@@ -39,6 +40,18 @@ def refuse_special_file(path: Path, error: type[ElectraError]) -> None:
                 "special-file",
                 f"{path}: {name}, expected a regular file; write its content to a file and give that file",
             )
+
+
+def require_extra(subject: str, extra: str, *packages: str) -> None:
+    """Check that the packages of an extra are installed, before `subject`, an option or an address, needs them.
+
+    Raises:
+        UsageError: a package is missing; the message has the command that installs the extra.
+    """
+    if any(importlib.util.find_spec(package) is None for package in packages):
+        raise UsageError(
+            "missing-extra", f"{subject}: needs an extra: pip install 'electra[{extra}]' (from a clone: '.[{extra}]')"
+        )
 
 
 def check_output_path(out: str | os.PathLike[str], option: str = "--out") -> Path:

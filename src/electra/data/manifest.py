@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from pydantic import Field
 
 from electra.errors import DataError
+from electra.external import format_count
 from electra.schema import read_bytes, validate_json
 from electra.storage import write_atomically
 from electra.text.coverage import Coverage
@@ -65,6 +66,9 @@ class Settings:
     heldout: float
     names: list[str] | None = None
     """The sources as they were given, as in Corpus.sources; None in data of older versions."""
+    deduplicate: str = "none"
+    dedup_threshold: float | None = None
+    """None unless the method has one."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,24 @@ class Checksum:
 
 
 @dataclass(frozen=True)
+class SourceDuplicates:
+    """Size of a source, and of its documents that were dropped because they duplicate earlier ones."""
+
+    documents: Count
+    bytes: Count
+    """Bytes of the text in UTF-8."""
+    dropped_documents: Count
+    dropped_bytes: Count
+
+    def __str__(self) -> str:
+        share = self.dropped_bytes / max(self.bytes, 1)
+        return (
+            f"{self.dropped_documents:,} of {format_count(self.documents, 'document')}, "
+            f"{self.dropped_bytes / 1e6:,.2f} of {self.bytes / 1e6:,.2f} MB ({share:.1%})"
+        )
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Content of prepared data. It is written last: a directory that has one is complete."""
 
@@ -101,6 +123,8 @@ class Manifest:
     unigrams: Checksum
     coverage: Coverage | None = None
     """How well the vocabulary covers the text; None in data of older versions."""
+    duplicates: list[SourceDuplicates] | None = None
+    """What deduplication dropped of each source in `Settings.names`; None without deduplication."""
 
     @property
     def seq_len(self) -> int:

@@ -7,6 +7,7 @@ from typing import Literal
 from electra.config.checks import check_choice, check_local, check_range
 from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
+from electra.data.deduplication import THRESHOLD, Method, check_deduplication
 from electra.data.loader import BatchWarmup, LengthWarmup
 from electra.data.prepare import check_usage
 from electra.data.sources import check_mixing
@@ -88,6 +89,10 @@ class PretrainConfig:
     """Field of .jsonl, .parquet and hub data sets that holds the text."""
     encoding_errors: Literal["strict", "replace"] = "strict"
     """Stop at bytes that are not UTF-8 (strict), or replace them."""
+    deduplicate: Method = "none"
+    """Drop documents that equal an earlier one (exact), or are similar to one (minhash, needs the extra dedup)."""
+    dedup_threshold: float = THRESHOLD
+    """Jaccard similarity from which minhash drops a document."""
     cased: bool = False
     """Keep capital letters (when a tokenizer is trained)."""
     keep_accents: bool = False
@@ -140,6 +145,7 @@ class PretrainConfig:
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
+        check_deduplication(self.deduplicate, self.dedup_threshold)
         check_mixing(self.weights, self.mix_temperature)
         check_range(self, "", "stage_one_share", above=0, below=1)
         check_choice("--objective", self.objective, OBJECTIVES)

@@ -64,7 +64,14 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
     log_corpus(corpus)
     tokenizer = load_or_train_tokenizer(config, corpus, directory)
     data = prepare_with_progress(
-        corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
+        corpus,
+        tokenizer,
+        directory.data,
+        seq_len=config.seq_len,
+        workers=config.workers,
+        seed=config.seed,
+        deduplicate=config.deduplicate,
+        dedup_threshold=config.dedup_threshold,
     )
     return require_enough_data(data, config), tokenizer
 

@@ -1,12 +1,11 @@
 """Streaming of data sets from the Hugging Face hub: `hf://owner/name[:config][@split]`."""
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from electra.errors import TextError, UsageError
-from electra.external import one_line
+from electra.external import one_line, require_extra
 from electra.text.formats import Piece, check_text, format_names, split_document
 
 PREFIX = "hf://"
@@ -17,12 +16,9 @@ def require_hub(source: str) -> None:
     """Check that the packages of the extra `hub` are installed, before `source` is read from the hub.
 
     Raises:
-        UsageError: a package is missing; the message has the command that installs the extra.
+        UsageError: a package is missing.
     """
-    if any(importlib.util.find_spec(package) is None for package in ("datasets", "huggingface_hub")):
-        raise UsageError(
-            "missing-extra", f"{source}: the hub needs an extra: pip install 'electra[hub]' (from a clone: '.[hub]')"
-        )
+    require_extra(source, "hub", "datasets", "huggingface_hub")
 
 
 def open_dataset(source: str, text_field: str) -> Any:
