@@ -289,7 +289,7 @@ print((peak() - before) / number)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "number", "limit"), [("exact", 300_000, 100), ("minhash", 30_000, 4_000)])
+@pytest.mark.parametrize(("method", "number", "limit"), [("exact", 300_000, 100), ("minhash", 30_000, 6_000)])
 def test_memory_for_each_document(method: str, number: int, limit: int) -> None:
     pytest.importorskip("rensa")
     command = [sys.executable, "-c", MEMORY, method, str(number)]

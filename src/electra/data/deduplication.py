@@ -79,7 +79,7 @@ class MinHashFinder:
 
     The estimate is that of MinHash with NUM_HASHES hashes (Broder, 1997), whose standard error is 0.035 at a similarity of
     0.8. Candidates are found by locality-sensitive hashing: see `choose_bands`. A shorter document is one such sequence; one
-    without words is never a duplicate. It takes less than 4 kB of memory for each document that is kept.
+    without words is never a duplicate. It takes less than 6 kB of memory for each document that is kept.
     """
 
     def __init__(self, threshold: float) -> None:
