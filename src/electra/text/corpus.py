@@ -143,6 +143,7 @@ class Corpus:
         except OSError as error:
             raise make_read_error(path, error) from error
         found = list(list_files(path)) if path.is_dir() else [path]
+        check_one_split(path, found)
         known = [file for file in found if find_reader(file)]
         if not path.is_dir() and not known:
             raise TextError("unknown-format", f"{path}: unknown text format; the formats are {describe_formats()}")
@@ -162,7 +163,23 @@ class Corpus:
         return reader.read(file.path, ReadOptions(file.documents, self.text_field, self.encoding_errors))
 
 
+def check_one_split(folder: Path, files: list[Path]) -> None:
+    """Raise TextError for a folder with several splits of a data set that Hugging Face datasets saved."""
+    if folder / "dataset_dict.json" not in files:
+        return
+    splits = sorted({file.parent.name for file in files if file.parent != folder})
+    if len(splits) > 1:
+        raise TextError(
+            "several-splits",
+            f"{folder}: a saved data set with {len(splits)} splits ({', '.join(splits)}); name those to train on, "
+            f"as {folder / splits[-1]}",
+        )
+
+
 def describe_file(name: str, path: Path, documents: Documents, source: int) -> SourceFile:
-    """Describe a file by its current size and times."""
-    stat = path.stat()
+    """Describe a file by its current size and times. Raises TextError for a broken link."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise make_read_error(path, error) from error
     return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents, source)
