@@ -43,7 +43,7 @@ def tokenizer(
         cased: Keep capital letters.
         keep_accents: Keep accents in an uncased vocabulary.
         documents: Separator of documents in a .txt file.
-        text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
+        text_field: Field of records, tables and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8 (strict), or replace them.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
@@ -95,7 +95,7 @@ def prepare(
         deduplicate: Drop documents that equal an earlier one (exact), or are similar to one (minhash, needs the extra dedup).
         dedup_threshold: Jaccard similarity from which minhash drops a document.
         documents: Separator of documents in a .txt file.
-        text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
+        text_field: Field of records, tables and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8 (strict), or replace them.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.

@@ -86,7 +86,7 @@ class PretrainConfig:
     documents: Literal["blank-line", "file", "line"] = "blank-line"
     """Separator of documents in a .txt file."""
     text_field: str = "text"
-    """Field of .jsonl, .parquet and hub data sets that holds the text."""
+    """Field of records, tables and hub data sets that holds the text."""
     encoding_errors: Literal["strict", "replace"] = "strict"
     """Stop at bytes that are not UTF-8 (strict), or replace them."""
     deduplicate: Method = "none"
