@@ -159,8 +159,8 @@ READERS: dict[str, Reader] = {
     ".txt": Reader(read_txt, "plain text"),
     ".jsonl": Reader(read_jsonl, "a JSON object per line"),
     ".parquet": Reader(read_parquet, "a table with a text column"),
-    ".arrow": Reader(read_arrow, "the same, as in a data set saved by Hugging Face datasets"),
-    ".json": Reader(read_jsonl, "the same as .jsonl, but only compressed", only_compressed=True),
+    ".arrow": Reader(read_arrow, "an Arrow table with a text column"),
+    ".json": Reader(read_jsonl, "as .jsonl, only compressed", only_compressed=True),
 }
 """Suffix in lower case -> reader; a new format is a new entry."""
 
