@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 def show_pretrain(summary: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Show the held-out metrics, and sample sentences if this call finished the run."""
     if summary:  # it is empty in all processes but the main one
-        show_metrics(summary["heldout"])
+        show_metrics(summary["heldout"], summary.get("heldout_by_source", {}))
         show_samples(summary.get("samples", []))
 
 
-def show_evaluate(metrics: Mapping[str, float] | list[dict[str, Any]], options: Mapping[str, Any]) -> None:
+def show_evaluate(metrics: Mapping[str, Any] | list[dict[str, Any]], options: Mapping[str, Any]) -> None:
     """Show the held-out metrics, or those of each export."""
     if isinstance(metrics, list):
         show_learning_curve(metrics)
     else:
-        show_metrics(metrics)
+        show_metrics(metrics, metrics.get("by_source", {}))
 
 
 def show_learning_curve(rows: Sequence[Mapping[str, int | float]]) -> None:
@@ -211,16 +211,16 @@ def show_study(result: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         raise SystemExit(1)
 
 
-def show_metrics(metrics: Mapping[str, float]) -> None:
-    """Show held-out metrics with their descriptions."""
+def show_metrics(metrics: Mapping[str, Any], by_source: Mapping[str, Mapping[str, float]]) -> None:
+    """Show held-out metrics with their descriptions, of all text and of each of several sources."""
     from rich.table import Table
 
     from electra.pretraining.objectives.catalog import OBJECTIVES
-    from electra.pretraining.reporting.report import format_metrics
+    from electra.pretraining.reporting.report import build_metric_table
 
     descriptions = {name: metric for row in OBJECTIVES.values() for name, metric in row.all_metrics.items()}
     grid = Table(title="held-out text", title_justify="left", show_header=False, box=None)
-    for row in format_metrics(metrics, descriptions):
+    for row in build_metric_table(metrics, by_source, descriptions):
         grid.add_row(*row)
     console.print(grid)
 

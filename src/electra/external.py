@@ -23,6 +23,7 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u20
 """Control characters, line separators, marks that change the writing direction, and half surrogate pairs."""
 
 EXTRAS = {
+    "dedup": ("rensa",),
     "hub": ("datasets", "huggingface_hub"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "serve": ("fastapi", "uvicorn"),

@@ -72,8 +72,11 @@ td, th {{ padding: .15rem 1rem .15rem 0; border-bottom: 1px solid #ddd }}
 """
 
 
-def format_table(rows: Iterable[tuple[str, str]], numbers: bool = False) -> str:
-    """Format rows of a description and a value as an HTML table; numbers are aligned on the right."""
+def format_table(rows: Iterable[Sequence[str]], numbers: bool = False) -> str:
+    """Format rows of a description and its values as an HTML table; numbers are aligned on the right."""
     start = "<td class=n>" if numbers else "<td>"
-    cells = (f"<tr><td>{html.escape(name)}{start}{html.escape(value)}" for name, value in rows)
+    cells = (
+        f"<tr><td>{html.escape(name)}" + "".join(f"{start}{html.escape(value)}" for value in values)
+        for name, *values in rows
+    )
     return f"<table>{''.join(cells)}</table>"

@@ -26,6 +26,8 @@ class Stream(IntEnum):
     HELDOUT_ROWS = 6
     DROPOUT = 7
     DEV_SPLIT = 8
+    SOURCE_CHOICE = 9
+    SOURCE_ORDER = 10
 
 
 class Draw(IntEnum):
@@ -58,6 +60,13 @@ def hash_key(stream: Stream, *key: int) -> int:
 def build_numpy_generator(stream: Stream, *key: int) -> np.random.Generator:
     """Build a NumPy generator from a key."""
     return np.random.Generator(np.random.PCG64([int(stream), len(key), *key]))
+
+
+def shuffle(size: int, stream: Stream, *key: int) -> Int[np.ndarray, " N"]:
+    """Permute the numbers below `size` by a key; 32 bits, if sufficient, take half the memory and two thirds of the time."""
+    order = np.arange(size, dtype=np.int32 if size <= 2**31 else np.int64)
+    build_numpy_generator(stream, *key).shuffle(order)
+    return order
 
 
 def seed_everything(stream: Stream, *key: int) -> None:

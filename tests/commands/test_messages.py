@@ -72,7 +72,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "folder without text": (
         "electra tokenizer pictures --out new",
         "pictures: no text in this folder: none of its 2 files is one of .txt (plain text), .jsonl (a JSON object per line), "
-        ".parquet (a table with a text column), each plain, .gz or .zst",
+        ".parquet (a table with a text column), .arrow (an Arrow table with a text column), .json (as .jsonl, only compressed), each plain, .gz or .zst",
     ),
     "not UTF-8": (
         "electra tokenizer latin-1.txt --out new",

@@ -426,7 +426,8 @@ def test_readers_are_complete() -> None:
         assert reader.description
         assert f"{suffix} ({reader.description})" in formats.describe_formats()
         for compression in files.COMPRESSIONS:
-            assert formats.find_reader(Path(f"corpus{suffix.upper()}{compression}")) is reader
+            is_read = compression or not reader.only_compressed
+            assert formats.find_reader(Path(f"corpus{suffix.upper()}{compression}")) is (reader if is_read else None)
 
 
 def read_bars(path: Path, options: formats.ReadOptions) -> Iterator[formats.Piece]:

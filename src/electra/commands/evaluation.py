@@ -15,7 +15,7 @@ from electra.storage import PathLike, check_writable, restrict_permissions
 
 def evaluate(
     run: PathLike, *, data: PathLike | None = None, at: Literal["end", "all"] = "end"
-) -> dict[str, float] | list[dict[str, Any]]:
+) -> dict[str, Any] | list[dict[str, Any]]:
     """Compute the held-out metrics of a run, from its newest checkpoint or from all that it exported on its way.
 
     Args:
@@ -25,7 +25,8 @@ def evaluate(
             is written to RUN/exports/held_out.csv too if it is of the run's own data.
 
     Returns:
-        The metrics by name; with all, a list of these, each with step, tokens, flops and seconds of training.
+        The metrics by name, and for data of several sources `by_source`, those of each; with all, a list of metrics, each
+        with step, tokens, flops and seconds of training.
 
     Raises:
         RunError: `run` is not a run directory, has no checkpoint or no exports, or is damaged.

@@ -44,7 +44,7 @@ def tokenizer(
         cased: Keep capital letters.
         keep_accents: Keep accents in an uncased vocabulary.
         documents: Separator of documents in a .txt file.
-        text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
+        text_field: Field of records, tables and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8 (strict), or replace them.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
@@ -77,6 +77,8 @@ def prepare(
     seq_len: int = 128,
     workers: int | None = None,
     seed: int = 0,
+    deduplicate: Literal["none", "exact", "minhash"] = "none",
+    dedup_threshold: float = 0.8,
     documents: Literal["blank-line", "file", "line"] = "blank-line",
     text_field: str = "text",
     encoding_errors: Literal["strict", "replace"] = "strict",
@@ -91,8 +93,10 @@ def prepare(
         seq_len: Maximum tokens of an example.
         workers: Number of processes; by default one per core. The result does not depend on it.
         seed: Seed of segment lengths and of the choice of held-out documents.
+        deduplicate: Drop documents that equal an earlier one (exact), or are similar to one (minhash, needs the extra dedup).
+        dedup_threshold: Jaccard similarity from which minhash drops a document.
         documents: Separator of documents in a .txt file.
-        text_field: Field of .jsonl, .parquet and hub data sets that holds the text.
+        text_field: Field of records, tables and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8 (strict), or replace them.
         private: Restrict the files to their owner: directories get mode 0700, files 0600. The umask of the process is
             changed during the call.
@@ -108,16 +112,27 @@ def prepare(
         RunError: another process writes to `out`.
         StorageError: `out` cannot be written.
     """
+    from electra.data.deduplication import check_deduplication
     from electra.data.pipeline import log_corpus, open_corpus, prepare_with_progress
     from electra.text.tokenizer import load_named_tokenizer
 
     check_local({"--tokenizer": tokenizer, "--out": out})
     directory = check_output_path(out)
+    check_deduplication(deduplicate, dedup_threshold)
     corpus = open_corpus(list_sources(text), documents, text_field, encoding_errors)
     loaded_tokenizer = load_named_tokenizer(os.fspath(tokenizer))
     log_corpus(corpus)
     with restrict_permissions(private):
-        prepare_with_progress(corpus, loaded_tokenizer, directory, seq_len=seq_len, workers=workers, seed=seed)
+        prepare_with_progress(
+            corpus,
+            loaded_tokenizer,
+            directory,
+            seq_len=seq_len,
+            workers=workers,
+            seed=seed,
+            deduplicate=deduplicate,
+            dedup_threshold=dedup_threshold,
+        )
     log.info(f"prepared data in {out} (electra pretrain --data {out} --out RUN)", extra={"code": "prepared"})
     return directory
 

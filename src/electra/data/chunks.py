@@ -19,6 +19,8 @@ class Document:
 
     lines: list[str]
     heldout: bool = False
+    source: int = 0
+    """Index in `Corpus.sources`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _split_corpus(corpus: Iterable[Piece]) -> Iterator[_PendingChunk]:
         if is_open and documents:
             documents[-1].lines.extend(piece.lines)
         else:
-            documents.append(Document(list(piece.lines)))
+            documents.append(Document(list(piece.lines), source=piece.source))
         is_open = not piece.ends_document
         chars += sum(map(len, piece.lines))
         bytes_read = piece.bytes_read
@@ -145,5 +147,6 @@ def _hold_out_end(chunk: Chunk, num_characters: float) -> Chunk:
             first -= 1
             size += len(lines[first])
         train, end = lines[:first], lines[first:]
-    documents = [*chunk.documents[:-1], Document(train), Document(end, heldout=True)]
+    *others, document = chunk.documents
+    documents = [*others, replace(document, lines=train), replace(document, lines=end, heldout=True)]
     return replace(chunk, documents=documents, cuts_end=True)

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from electra.data.manifest import Settings, ShardEntry
 from electra.errors import DataError
-from electra.external import one_line
+from electra.external import format_count, one_line
 
 MIN_TOKENS = 3
 """Minimum tokens of an example: `[CLS] a [SEP]`."""
@@ -56,6 +56,19 @@ def check_shard(path: Path, entry: ShardEntry, settings: Settings) -> None:
         )
     if not ((segment_a >= 1) & (segment_a <= lengths)).all():
         raise DataError("wrong-segment", f"{path}: a segment_a that is longer than its example or less than 1")
+
+
+def check_sources(path: Path, entry: ShardEntry, settings: Settings) -> None:
+    """Raise a DataError unless the sources in the entry of a shard, if there are any, exist and have all of its examples."""
+    if entry.sources is None:
+        return
+    known, counted = len(settings.names or []), sum(number for _, number in entry.sources)
+    if counted != entry.examples or any(source >= known for source, _ in entry.sources):
+        raise DataError(
+            "wrong-sources",
+            f"{path}: the sources of {entry.name} are not those of its {format_count(entry.examples, 'example')}; "
+            "it was changed: delete it and run electra prepare as before",
+        )
 
 
 def get_arrays(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

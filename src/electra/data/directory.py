@@ -127,7 +127,8 @@ def _describe_setting_differences(existing: Settings, requested: Settings) -> li
     differing = []
     for field in fields(Settings):
         values = getattr(existing, field.name), getattr(requested, field.name)
-        if field.name != "sources" and values[0] != values[1]:
+        is_unknown = field.name == "names" and values[0] is None  # in data of older versions
+        if field.name != "sources" and values[0] != values[1] and not is_unknown:
             shown = [str(value)[:12] if field.name == "tokenizer" else value for value in values]
             differing.append(f"{field.name} {shown[0]}, now {shown[1]}")
     return differing

@@ -20,8 +20,9 @@ from electra.config.checks import check_range
 from electra.data.batch import Batch
 from electra.data.examples import MIN_SEQ_LEN
 from electra.data.shards import Example, ExampleSet
+from electra.data.sources import Mixture, SourceRows
 from electra.errors import UsageError
-from electra.seeding import Stream, build_numpy_generator, derive_keys, derive_row_keys
+from electra.seeding import Stream, derive_keys, derive_row_keys, shuffle
 
 PREFETCHED_STEPS = 2
 
@@ -92,7 +93,8 @@ class BatchLoader:
     changes the examples of a step. Random numbers of a row depend on its index in the global batch, not on its micro-batch.
     With `padded_to` (ascending lengths), micro-batches are padded to one of these, not to their longest row, to have few
     shapes. With `batch_warmup`, the micro-batches of a smaller batch are the largest that divide `micro_batch_size` and
-    the batch's share of a rank. `seed` is one number or several.
+    the batch's share of a rank. With a `mixture`, it determines the sequence of examples, in epochs for each source. `seed`
+    is one number or several.
 
     Raises:
         UsageError: ranks and micro-batches do not divide the batch, or there are fewer examples than one batch.
@@ -108,6 +110,7 @@ class BatchLoader:
         seed: tuple[int, ...],
         length_warmup: LengthWarmup = LengthWarmup(),
         batch_warmup: BatchWarmup = BatchWarmup(),
+        mixture: Mixture | None = None,
         padded_to: Sequence[int] = (),
         rank: int = 0,
         world_size: int = 1,
@@ -137,15 +140,20 @@ class BatchLoader:
         self._pad_id = pad_id
         self._length_warmup = length_warmup
         self._batch_warmup = batch_warmup
+        self.mixture = mixture
         self._padded_to = padded_to
         self._rank = rank
         self._world_size = world_size
         # A batch spans two epochs at most.
         self._order = lru_cache(maxsize=2)(lambda epoch: shuffle(len(examples), Stream.DATA_ORDER, *seed, epoch))
 
+    def count(self, step: int) -> int:
+        """Number of examples in the first `step` steps."""
+        return self._batch_warmup.count(step, self._batch_size)[0]
+
     def epoch(self, step: int) -> float:
-        """Number of epochs after `step` steps."""
-        return self._batch_warmup.count(step, self._batch_size)[0] / len(self._examples)
+        """Number of epochs after `step` steps; with a mixture, the mean over the examples."""
+        return self.count(step) / len(self._examples)
 
     def batches(self, step: int) -> list[Batch]:
         """Build this rank's micro-batches of a global step."""
@@ -170,6 +178,8 @@ class BatchLoader:
     def _global_batch(self, step: int) -> Int[np.ndarray, " B"]:
         """Indices of the examples of a step, in the order of their epoch."""
         first, number = self._batch_warmup.count(step, self._batch_size)
+        if self.mixture is not None:
+            return self.mixture.rows(first, number)
         epoch, start = divmod(first, len(self._examples))
         rows = self._order(epoch)[start : start + number]
         missing = number - len(rows)
@@ -185,13 +195,6 @@ def prefetch(batches: Callable[[int], StepBatches], first_step: int) -> Iterator
             ready = ahead.popleft().result()
             ahead.append(pool.submit(batches, next(steps)))
             yield ready
-
-
-def shuffle(size: int, stream: Stream, *key: int) -> Int[np.ndarray, " N"]:
-    """Permute the numbers below `size` by a key; 32 bits, if sufficient, take half the memory and two thirds of the time."""
-    order = np.arange(size, dtype=np.int32 if size <= 2**31 else np.int64)
-    build_numpy_generator(stream, *key).shuffle(order)
-    return order
 
 
 def build_batch(
@@ -250,15 +253,21 @@ def pad_batch(
 
 
 def iterate_evaluation_batches(
-    examples: ExampleSet, *, batch_size: int, pad_id: int, max_examples: int | None = None
+    examples: ExampleSet,
+    *,
+    batch_size: int,
+    pad_id: int,
+    max_examples: int | None = None,
+    source: SourceRows | None = None,
 ) -> Iterator[Batch]:
-    """Yield every example once, in ascending length; deterministic, and the last batch may be smaller.
+    """Yield every example, or every one of a source, once, in ascending length; the last batch may be smaller.
 
     If there are more than `max_examples`, that many are selected evenly from all of the text.
     """
-    size = len(examples)
+    size = len(examples) if source is None else len(source)
     number = size if max_examples is None else min(size, max_examples)
     rows = np.arange(number) * size // max(number, 1)
+    rows = rows if source is None else source[rows]
     rows = rows[np.argsort(examples.lengths(rows), kind="stable")]
     for start in range(0, number, batch_size):
         batch_rows = rows[start : start + batch_size]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from pydantic import Field
 
 from electra.errors import DataError
+from electra.external import format_count
 from electra.schema import read_bytes, validate_json
 from electra.storage import write_atomically
 from electra.text.coverage import Coverage
@@ -37,6 +38,8 @@ def is_prepared(data: str) -> bool:
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1, le=10**7)]
 T = TypeVar("T")
+SourceRun = tuple[Count, Count]
+"""Consecutive examples of one source: its index in `Settings.names`, and their number."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class Settings:
     seq_len: Size
     seed: int
     heldout: float
+    names: list[str] | None = None
+    """The sources as they were given, as in Corpus.sources; None in data of older versions."""
+    deduplicate: str = "none"
+    dedup_threshold: float | None = None
+    """None unless the method has one."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +82,32 @@ class ShardEntry:
     """Tokens with special tokens."""
     bytes: Count
     sha256: str
+    sources: list[SourceRun] | None = None
+    """The examples in their order by source; None in data of older versions."""
 
 
 @dataclass(frozen=True)
 class Checksum:
     bytes: Count
     sha256: str
+
+
+@dataclass(frozen=True)
+class SourceDuplicates:
+    """Size of a source, and of its documents that were dropped because they duplicate earlier ones."""
+
+    documents: Count
+    bytes: Count
+    """Bytes of the text in UTF-8."""
+    dropped_documents: Count
+    dropped_bytes: Count
+
+    def __str__(self) -> str:
+        share = self.dropped_bytes / max(self.bytes, 1)
+        return (
+            f"{self.dropped_documents:,} of {format_count(self.documents, 'document')}, "
+            f"{self.dropped_bytes / 1e6:,.2f} of {self.bytes / 1e6:,.2f} MB ({share:.1%})"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,6 +123,8 @@ class Manifest:
     unigrams: Checksum
     coverage: Coverage | None = None
     """How well the vocabulary covers the text; None in data of older versions."""
+    duplicates: list[SourceDuplicates] | None = None
+    """What deduplication dropped of each source in `Settings.names`; None without deduplication."""
 
     @property
     def seq_len(self) -> int:

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 from electra.console import reading_progress
+from electra.data.deduplication import THRESHOLD, Method
 from electra.data.manifest import is_prepared
 from electra.data.prepare import PrepareProgress, prepare
 from electra.data.shards import PreparedData
@@ -122,7 +123,15 @@ def train_tokenizer_with_progress(corpus: Corpus, vocab_size: int, cased: bool, 
 
 
 def prepare_with_progress(
-    corpus: Corpus, tokenizer: Tokenizer, out: Path, *, seq_len: int, workers: int | None, seed: int
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    seq_len: int,
+    workers: int | None,
+    seed: int,
+    deduplicate: Method = "none",
+    dedup_threshold: float = THRESHOLD,
 ) -> PreparedData:
     """Prepare a corpus, show progress, and log the numbers of documents, examples and tokens."""
     last: PrepareProgress | None = None
@@ -130,7 +139,8 @@ def prepare_with_progress(
     def on_progress(progress: PrepareProgress) -> None:
         nonlocal last
         last = progress
-        show(progress.bytes_read, f"{progress.tokens / 1e6:.1f} M tokens")
+        doing = "searching for duplicates" if progress.searching else f"{progress.tokens / 1e6:.1f} M tokens"
+        show(progress.bytes_read, doing)
 
     with reading_progress("preparing", corpus.total_bytes()) as show:
         data = prepare(
@@ -140,6 +150,8 @@ def prepare_with_progress(
             seq_len=seq_len,
             workers=workers,
             seed=seed,
+            deduplicate=deduplicate,
+            dedup_threshold=dedup_threshold,
             on_progress=on_progress,
         )
     if last is None:

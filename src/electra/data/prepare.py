@@ -7,12 +7,20 @@ preparation keeps its finished chunks, and the result does not depend on the num
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from electra.config.checks import check_number
 from electra.data.chunks import Chunk, read_chunks
+from electra.data.deduplication import (
+    THRESHOLD,
+    Method,
+    check_deduplication,
+    describe_duplicates,
+    drop_documents,
+    find_duplicates,
+)
 from electra.data.directory import (
     is_finished,
     list_changed_files,
@@ -23,7 +31,7 @@ from electra.data.directory import (
     write_settings,
 )
 from electra.data.examples import MIN_SEQ_LEN
-from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, save_json
+from electra.data.manifest import MANIFEST, SETTINGS, Manifest, Settings, SourceDuplicates, save_json
 from electra.data.shards import PreparedData, write_unigrams
 from electra.data.tokenization import ChunkRecord, ChunkWriter, format_record_name, is_made_of, load_finished_record
 from electra.errors import DataError, StorageError, TextError
@@ -56,6 +64,8 @@ class PrepareProgress:
     chunks: int
     found_chunks: int
     """Chunks that an earlier call had finished."""
+    searching: bool = False
+    """Whether duplicates are searched for, before the work counted above."""
 
 
 def prepare(
@@ -67,12 +77,15 @@ def prepare(
     workers: int | None = None,
     seed: int = 0,
     heldout: float = HELDOUT,
+    deduplicate: Method = "none",
+    dedup_threshold: float = THRESHOLD,
     on_progress: Callable[[PrepareProgress], None] | None = None,
 ) -> PreparedData:
     """Prepare a corpus in the directory `out`, resume preparation there, or open finished data.
 
     `workers` processes are used, by default one per core; each takes about 200 MB of memory, independent of the size of the
     corpus. `heldout` is the share of held-out documents; there is always at least one, or the end of one (see `read_chunks`).
+    Deduplication reads the text once before, and takes memory for each document (`electra.data.deduplication`).
 
     Raises:
         UsageError: a setting is out of range.
@@ -82,6 +95,7 @@ def prepare(
         StorageError: the disk is full, or writing is not allowed.
     """
     check_usage(seq_len, workers, heldout)
+    check_deduplication(deduplicate, dedup_threshold)
     if workers is None:
         workers = available_cores()
     out = Path(out)
@@ -95,6 +109,9 @@ def prepare(
         seq_len=seq_len,
         seed=seed,
         heldout=heldout,
+        names=list(corpus.sources),
+        deduplicate=deduplicate,
+        dedup_threshold=dedup_threshold if deduplicate == "minhash" else None,
     )
     if is_finished(out, settings):
         return _open_finished(corpus, out, settings)
@@ -119,7 +136,7 @@ def _open_finished(corpus: Corpus, out: Path, settings: Settings) -> PreparedDat
             f"{files[0]} may have changed since {out} was prepared (it is read again and compared)",
             extra={"code": "text-may-have-changed"},
         )
-        if not is_made_of(out, read_chunks(corpus, settings.seed, settings.heldout)):
+        if not is_made_of(out, read_kept_chunks(corpus, settings)[0]):
             changed = files[0] if len(files) == 1 else f"one of {len(files):,} files (such as {files[0]})"
             raise DataError(
                 "other-content",
@@ -140,7 +157,10 @@ def _prepare(
     on_progress: Callable[[PrepareProgress], None],
 ) -> PreparedData:
     """Prepare all chunks that are not finished."""
-    chunks = read_chunks(corpus, settings.seed, settings.heldout)
+    searched = PrepareProgress(0, corpus.total_bytes(), 0, 0, 0, 0, 0, searching=True)
+    chunks, duplicates = read_kept_chunks(
+        corpus, settings, lambda bytes_read: on_progress(replace(searched, bytes_read=bytes_read))
+    )
     first = next(chunks, None)  # before anything is written
     if first is None:
         raise TextError("no-text", f"{', '.join(corpus.sources)}: no text in it, only empty lines or nothing at all")
@@ -161,9 +181,24 @@ def _prepare(
         if not any(record.train for record in records):
             remove_all(out)
             raise TextError("no-tokens", f"{', '.join(corpus.sources)}: the text has no tokens to train on")
-        return _finish(out, settings, tokenizer, records)
+        return _finish(out, settings, tokenizer, records, duplicates)
     finally:
         remove_partial(out)
+
+
+def read_kept_chunks(
+    corpus: Corpus, settings: Settings, on_progress: Callable[[int], None] = lambda bytes_read: None
+) -> tuple[Iterator[Chunk], list[SourceDuplicates] | None]:
+    """Read the chunks of the documents that are not duplicates; return also the counts of these by source.
+
+    Without deduplication, these are all documents, and None.
+    """
+    if settings.deduplicate == "none":
+        return read_chunks(corpus, settings.seed, settings.heldout), None
+    names, threshold = list(corpus.sources), settings.dedup_threshold or THRESHOLD
+    duplicates, counts = find_duplicates(corpus, settings.deduplicate, threshold, names, on_progress)
+    log.info(describe_duplicates(counts, names), extra={"code": "duplicates"})
+    return read_chunks(drop_documents(corpus, duplicates), settings.seed, settings.heldout), counts
 
 
 def check_usage(seq_len: int, workers: int | None, heldout: float = HELDOUT) -> None:
@@ -214,7 +249,13 @@ def _write_chunks(
     return sorted(records, key=lambda record: record.number)
 
 
-def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[ChunkRecord]) -> PreparedData:
+def _finish(
+    out: Path,
+    settings: Settings,
+    tokenizer: Tokenizer,
+    records: list[ChunkRecord],
+    duplicates: list[SourceDuplicates] | None,
+) -> PreparedData:
     train = [record.train for record in records if record.train]
     heldout = [record.heldout for record in records if record.heldout]
     remove_leftovers(
@@ -228,6 +269,7 @@ def _finish(out: Path, settings: Settings, tokenizer: Tokenizer, records: list[C
         heldout=heldout,
         unigrams=write_unigrams(out, train, settings.vocab_size, (tokenizer.cls_id, tokenizer.sep_id)),
         coverage=sum((record.coverage for record in records if record.coverage), Coverage()),
+        duplicates=duplicates,
     )
     save_json(out / MANIFEST, manifest)
     return PreparedData.open(out)

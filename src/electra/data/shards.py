@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int, Int64, UInt
 
-from electra.data.content import check_shard, read_counts
+from electra.data.content import check_shard, check_sources, read_counts
 from electra.data.examples import Examples
-from electra.data.manifest import MANIFEST, Checksum, Manifest, ShardEntry, Split
+from electra.data.manifest import MANIFEST, Checksum, Manifest, ShardEntry, SourceRun, Split
 from electra.errors import DataError
 from electra.schema import check_file
 from electra.storage import write_atomically
@@ -119,6 +119,7 @@ class PreparedData:
         def open_checked(entry: ShardEntry) -> Shard:
             shard = _open_shard(path, entry)
             check_shard(path / entry.name, entry, manifest.settings)
+            check_sources(path / MANIFEST, entry, manifest.settings)
             return shard
 
         with ThreadPoolExecutor() as pool:  # hashing releases the GIL
@@ -148,8 +149,10 @@ class PreparedData:
             )
 
 
-def write_shard(directory: Path, split: Split, number: int, examples: Examples) -> ShardEntry:
-    """Write a shard atomically. Raises StorageError."""
+def write_shard(
+    directory: Path, split: Split, number: int, examples: Examples, sources: list[SourceRun] | None = None
+) -> ShardEntry:
+    """Write a shard atomically; `sources` are those of its examples. Raises StorageError."""
     name = f"{split}/{number:05}.arrow"
     ids = pa.LargeListArray.from_arrays(_to_arrow(examples.offsets), _to_arrow(examples.ids))
     batch = pa.record_batch({"input_ids": ids, "segment_a": _to_arrow(examples.segment_a)})
@@ -158,7 +161,7 @@ def write_shard(directory: Path, split: Split, number: int, examples: Examples) 
         writer.write_batch(batch)
     data = sink.getvalue().to_pybytes()
     write_atomically(directory / name, data)
-    return ShardEntry(name, len(examples), len(examples.ids), len(data), hashlib.sha256(data).hexdigest())
+    return ShardEntry(name, len(examples), len(examples.ids), len(data), hashlib.sha256(data).hexdigest(), sources)
 
 
 def _to_arrow(values: np.ndarray) -> pa.Array:

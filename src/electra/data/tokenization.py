@@ -1,5 +1,6 @@
 """Tokenize a chunk of text, cut it into examples, and write its shards; runs in the worker processes."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ import numpy as np
 
 from electra.data.chunks import Chunk, Document
 from electra.data.examples import Examples, cut_examples, pack_examples
-from electra.data.manifest import ShardEntry, Split, load_json, save_json
+from electra.data.manifest import ShardEntry, SourceRun, Split, load_json, save_json
 from electra.data.shards import is_intact, write_shard
 from electra.errors import DataError
 from electra.seeding import Stream, build_numpy_generator
@@ -53,8 +54,8 @@ class ChunkWriter:
 
         def write(split: Split) -> tuple[ShardEntry | None, Coverage]:
             documents = [document for document in chunk.documents if document.heldout == (split == "heldout")]
-            examples, coverage = build_examples(documents, self.encoder, self.counter, self.seq_len, rng)
-            entry = write_shard(self.directory, split, chunk.number, examples) if len(examples) else None
+            examples, sources, coverage = build_examples(documents, self.encoder, self.counter, self.seq_len, rng)
+            entry = write_shard(self.directory, split, chunk.number, examples, sources) if len(examples) else None
             return entry, coverage
 
         (train, of_train), (heldout, of_heldout) = write("train"), write("heldout")
@@ -77,9 +78,11 @@ def load_finished_record(directory: Path, chunk: Chunk) -> ChunkRecord | None:
         record = load_json(path, ChunkRecord)
     except DataError:
         return None  # damaged: the chunk is prepared again
-    if record.digest != chunk.digest() or record.coverage is None:
+    entries = [entry for entry in (record.train, record.heldout) if entry]
+    is_old = record.coverage is None or any(entry.sources is None for entry in entries)
+    if is_old or record.digest != chunk.digest():
         return None
-    return record if all(is_intact(directory, entry) for entry in (record.train, record.heldout) if entry) else None
+    return record if all(is_intact(directory, entry) for entry in entries) else None
 
 
 def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
@@ -95,16 +98,18 @@ def is_made_of(directory: Path, chunks: Iterable[Chunk]) -> bool:
 
 def build_examples(
     documents: list[Document], encoder: LineEncoder, counter: CoverageCounter, seq_len: int, rng: np.random.Generator
-) -> tuple[Examples, Coverage]:
-    """Build the examples of documents in order, and count how well the vocabulary covers them."""
+) -> tuple[Examples, list[SourceRun], Coverage]:
+    """Build the examples of documents in order, list their sources, and count how well the vocabulary covers them."""
     tokens, lengths = encoder.encode([line for document in documents for line in document.lines])
     tokenizer = encoder.tokenizer
     cuts = [np.zeros((0, 3), np.int64)]
+    sources: Counter[int] = Counter()  # a corpus has all documents of a source in sequence
     line = position = 0
     for document in documents:
         of_document = lengths[line : line + len(document.lines)].tolist()
         cuts.append(cut_examples(of_document, seq_len, rng) + position)
+        sources[document.source] += len(cuts[-1])
         line += len(of_document)
         position += sum(of_document)
     examples = pack_examples(tokens, np.concatenate(cuts), tokenizer.cls_id, tokenizer.sep_id)
-    return examples, counter.count(tokens)
+    return examples, list(sources.items()), counter.count(tokens)

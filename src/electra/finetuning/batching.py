@@ -15,8 +15,8 @@ from torch import Tensor
 
 from electra.console import reading_progress
 from electra.data.batch import Batch
-from electra.data.loader import pad_batch, prefetch, shuffle
-from electra.seeding import Stream
+from electra.data.loader import pad_batch, prefetch
+from electra.seeding import Stream, shuffle
 
 IGNORED = -100
 """Target of a token that is not scored; the default `ignore_index` of torch's cross-entropy."""

@@ -7,8 +7,10 @@ from typing import Literal
 from electra.config.checks import check_choice, check_local, check_range
 from electra.config.options import choice_field
 from electra.config.resolve import read_config, resolve
+from electra.data.deduplication import THRESHOLD, Method, check_deduplication
 from electra.data.loader import BatchWarmup, LengthWarmup
 from electra.data.prepare import check_usage
+from electra.data.sources import check_mixing
 from electra.errors import UsageError
 from electra.model.encoder import EncoderConfig
 from electra.pretraining.objectives.catalog import OBJECTIVES
@@ -78,14 +80,24 @@ class PretrainConfig:
     """Hours of training instead of a number of updates; the learning rate schedule follows the elapsed time."""
     flops: float | None = None
     """Training FLOPs, counted as in Appendix E, instead of a number of updates."""
+    weights: tuple[str, ...] = ()
+    """How often training reads each of several sources, as in wiki=2 law=1: two examples of wiki for each one of law. A source
+    is named by its path or the last part of it. By default, an epoch has every example once."""
+    mix_temperature: float | None = None
+    """Weights by size instead: n^(1/mix_temperature) for a source of n training examples, as in multilingual BERT. 1 is
+    proportional to size; higher values are closer to equal weights."""
     seq_len: int = 128
     """Tokens of the longest example."""
     documents: Literal["blank-line", "file", "line"] = "blank-line"
     """Separator of documents in a .txt file."""
     text_field: str = "text"
-    """Field of .jsonl, .parquet and hub data sets that holds the text."""
+    """Field of records, tables and hub data sets that holds the text."""
     encoding_errors: Literal["strict", "replace"] = "strict"
     """Stop at bytes that are not UTF-8 (strict), or replace them."""
+    deduplicate: Method = "none"
+    """Drop documents that equal an earlier one (exact), or are similar to one (minhash, needs the extra dedup)."""
+    dedup_threshold: float = THRESHOLD
+    """Jaccard similarity from which minhash drops a document."""
     cased: bool = False
     """Keep capital letters (when a tokenizer is trained)."""
     keep_accents: bool = False
@@ -140,6 +152,8 @@ class PretrainConfig:
         check_range(self, "", "seed", at_least=0, at_most=2**63 - 1)
         check_range(self, "", "loss_weight", at_least=0, at_most=10**6)
         check_usage(self.seq_len, self.workers)
+        check_deduplication(self.deduplicate, self.dedup_threshold)
+        check_mixing(self.weights, self.mix_temperature)
         check_range(self, "", "stage_one_share", above=0, below=1)
         check_choice("--objective", self.objective, OBJECTIVES)
         check_choice("--procedure", self.procedure, PROCEDURES)

@@ -15,6 +15,7 @@ import electra
 from electra.data.batch import Batch
 from electra.data.loader import build_batch, iterate_evaluation_batches
 from electra.data.shards import ExampleSet, PreparedData
+from electra.data.sources import SourceRows, label_sources, list_source_rows
 from electra.errors import RunError
 from electra.execution import describe_execution, enable_kernels
 from electra.external import format_count
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 # Held-out examples to evaluate: enough for three digits, in seconds.
 MAX_EXAMPLES = 2_000
 EVALUATION_BATCH_SIZE = 32
+MAX_SOURCE_EXAMPLES = 500
+"""The same for each of several sources; there may be a hundred languages."""
 
 
 def finish(
@@ -59,6 +62,7 @@ def finish(
     if not runtime.is_main:
         return {}
     evaluation = evaluate_heldout(model, data, tokenizer, runtime)
+    by_source = evaluate_sources(model, data, tokenizer, runtime)
     heldout_findings = check_heldout(state.step, evaluation.metrics, model.scores_all_tokens)
     findings = check_vocabulary(data.manifest.coverage) + findings + heldout_findings
     samples = collect_samples(model, select_samples(data.heldout, tokenizer), list(tokenizer.vocabulary), runtime)
@@ -68,6 +72,7 @@ def finish(
         "tokens": state.tokens,
         "flops": state.flops,
         "heldout": evaluation.metrics,
+        **({"heldout_by_source": by_source} if by_source else {}),
         "findings": [asdict(finding) for finding in findings],
         "hardware": describe_execution(model, runtime),
         "versions": {"electra": electra.__version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -85,6 +90,7 @@ def finish(
         rows=list(read_metrics(directory.path / "metrics.jsonl")),
         metrics=model.spec.objective.all_metrics,
         evaluation=evaluation,
+        by_source=by_source,
         samples=samples,
         findings=findings,
     )
@@ -108,16 +114,42 @@ def log_results(directory: RunDirectory) -> None:
     log.info(f"report: {directory.report}", extra={"code": "report"})
 
 
-def evaluate_heldout(model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime) -> Evaluation:
-    """Compute the held-out metrics."""
+def evaluate_heldout(
+    model: PretrainingModel,
+    data: PreparedData,
+    tokenizer: Tokenizer,
+    runtime: Runtime,
+    source: SourceRows | None = None,
+) -> Evaluation:
+    """Compute the held-out metrics, of all text or of a source."""
     batches = iterate_evaluation_batches(
-        data.heldout, batch_size=EVALUATION_BATCH_SIZE, pad_id=tokenizer.pad_id, max_examples=MAX_EXAMPLES
+        data.heldout,
+        batch_size=EVALUATION_BATCH_SIZE,
+        pad_id=tokenizer.pad_id,
+        max_examples=MAX_EXAMPLES if source is None else MAX_SOURCE_EXAMPLES,
+        source=source,
     )
     return evaluate(model, batches, torch.from_numpy(data.unigrams), runtime)
 
 
-def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
+def evaluate_sources(
+    model: PretrainingModel, data: PreparedData, tokenizer: Tokenizer, runtime: Runtime
+) -> dict[str, dict[str, float]]:
+    """Compute the held-out metrics of each of several sources that has held-out text, by short name; empty for one."""
+    names, sources = data.manifest.settings.names or [], list_source_rows(data.manifest, "heldout")
+    if len(names) < 2:
+        return {}
+    return {
+        label: evaluate_heldout(model, data, tokenizer, runtime, rows).metrics
+        for label, rows in zip(label_sources(names), sources, strict=False)
+        if len(rows)
+    }
+
+
+def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, Any]:
     """Compute the held-out metrics of a run's newest checkpoint, on its own or other data.
+
+    `by_source` has those of each source, if there are several.
 
     Raises:
         RunError: not a run directory, or it has no checkpoint yet.
@@ -130,11 +162,12 @@ def evaluate_run(run: Path, data_directory: Path | None) -> dict[str, float]:
             raise RunError("no-checkpoint", f"{run}: has no checkpoint yet")
         enable_kernels(model, runtime)
         evaluation = evaluate_heldout(model.to(runtime.device), data, tokenizer, runtime)
+        by_source = evaluate_sources(model, data, tokenizer, runtime)
     log.info(
         f"step {state.step:,} of {run} on {data.path}: {evaluation.metrics['evaluated_tokens']:,.0f} held-out tokens",
         extra={"code": "heldout-metrics"},
     )
-    return evaluation.metrics
+    return evaluation.metrics | ({"by_source": by_source} if by_source else {})
 
 
 @contextmanager

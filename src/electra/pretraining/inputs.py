@@ -12,6 +12,7 @@ from electra.data.pipeline import (
     train_tokenizer_with_progress,
 )
 from electra.data.shards import PreparedData
+from electra.data.sources import check_sources
 from electra.errors import DataError, TextError, UsageError
 from electra.external import format_count
 from electra.pretraining.config import PretrainConfig
@@ -44,6 +45,8 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
             "text-and-data" if config.text else "no-text",
             f"give either text to train on (files, folders, hf://owner/name or builtin) or --data DIR{given}",
         )
+    if config.text:
+        check_sources(config.weights, config.mix_temperature, config.text)  # before hours of preparation
     if config.data is not None:
         data, tokenizer = open_data(config, Path(config.data))
         tokenizer.save(directory.tokenizer)
@@ -61,7 +64,14 @@ def load_inputs(config: PretrainConfig, directory: RunDirectory) -> tuple[Prepar
     log_corpus(corpus)
     tokenizer = load_or_train_tokenizer(config, corpus, directory)
     data = prepare_with_progress(
-        corpus, tokenizer, directory.data, seq_len=config.seq_len, workers=config.workers, seed=config.seed
+        corpus,
+        tokenizer,
+        directory.data,
+        seq_len=config.seq_len,
+        workers=config.workers,
+        seed=config.seed,
+        deduplicate=config.deduplicate,
+        dedup_threshold=config.dedup_threshold,
     )
     return require_enough_data(data, config), tokenizer
 

@@ -15,6 +15,7 @@ from electra.config.files import flatten
 from electra.config.suggestions import format_flag
 from electra.data.loader import BatchLoader
 from electra.data.shards import PreparedData
+from electra.data.sources import build_mixture
 from electra.errors import DeviceError
 from electra.execution import enable_kernels
 from electra.pretraining.build import build_meta_model, build_model
@@ -197,6 +198,7 @@ def train_model(
         SystemExit: a signal stopped the run; the status is 128 plus its number, as in shells.
     """
     recipe = config.recipe()
+    mixture = build_mixture(data.manifest, config.weights, config.mix_temperature, recipe.seed)
 
     def build_loader(rank: int, world_size: int) -> BatchLoader:
         return BatchLoader(
@@ -207,6 +209,7 @@ def train_model(
             seed=recipe.seed,
             length_warmup=config.length_warmup,
             batch_warmup=config.batch_warmup,
+            mixture=mixture,
             padded_to=list_graph_lengths(data.manifest.seq_len) if recipe.training.graphs else (),
             rank=rank,
             world_size=world_size,
@@ -271,6 +274,11 @@ def log_training_setup(config: PretrainConfig, micro_batch_size: int, loader: Ba
                 f"it ends before it reads sequences of {config.seq_len} tokens",
                 extra={"code": "length-warmup-over-run"},
             )
+    if loader.mixture is not None:
+        log.info(
+            f"mixture: {loader.mixture.describe(config.steps and loader.count(config.steps))}",
+            extra={"code": "mixture"},
+        )
     warmup = schedule.warmup(config.steps)
     if config.steps is None:
         follows = "the clock" if config.hours is not None else "the FLOPs"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import Field, FiniteFloat
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from electra.config.files import describe_difference, to_yaml
 from electra.errors import DataError, DeviceError, ModelError, RunError, TextError, TokenizerError, UsageError
@@ -68,6 +68,7 @@ class Summary(TypedDict):
     tokens: Amount
     flops: Amount
     heldout: dict[str, float]
+    heldout_by_source: NotRequired[dict[str, dict[str, float]]]
     findings: list[FindingRecord]
     hardware: str
     versions: dict[str, str]

@@ -41,6 +41,8 @@ def list_reasons(config: PretrainConfig) -> dict[str, str]:
     found |= {f"masking.{name}": f"the corruption of {objective} does not read it" for name in others}
     others = frozenset().union(*(each.uses for each in MASKING.values())) - strategy.uses
     found |= {f"masking.{name}": f"masking.strategy is {config.masking.strategy}" for name in others}
+    if config.deduplicate != "minhash":
+        found["dedup_threshold"] = f"--deduplicate is {config.deduplicate}"
     if config.init:
         found["model.attention_initializer"] = "--init has attention and positions of its own"
     if PROCEDURES[config.procedure].stage_one is None:

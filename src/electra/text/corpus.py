@@ -30,6 +30,8 @@ class SourceFile(NamedTuple):
     stamp: tuple[int, int]
     """mtime and ctime in nanoseconds."""
     documents: Documents
+    source: int
+    """Index in `Corpus.sources`."""
 
 
 class Listing(NamedTuple):
@@ -74,11 +76,11 @@ class Corpus:
         before = 0
         for file in self._listing.files:
             for piece in self._read(file):
-                yield piece._replace(bytes_read=before + piece.bytes_read) if before else piece
+                yield piece._replace(bytes_read=before + piece.bytes_read, source=file.source)
             before += file.size
         for source in self._hub_sources:
             for piece in hub.read_dataset(source, self.text_field):
-                yield piece._replace(bytes_read=before)
+                yield piece._replace(bytes_read=before, source=self.sources.index(source))
 
     def check(self) -> None:
         """Check that every source exists, can be opened and has a known format. Raises TextError or UsageError.
@@ -122,17 +124,17 @@ class Corpus:
     def _listing(self) -> Listing:
         files: dict[Path, SourceFile] = {}
         skipped: list[Path] = []
-        for source in self.sources:
+        for number, source in enumerate(self.sources):
             if source.startswith(hub.PREFIX):
                 continue
-            for file in self._find(source, skipped):
+            for file in self._find(source, number, skipped):
                 files.setdefault(file.path.resolve(), file)
         return Listing(tuple(files.values()), tuple(skipped))
 
-    def _find(self, source: str, skipped: list[Path]) -> Iterator[SourceFile]:
+    def _find(self, source: str, number: int, skipped: list[Path]) -> Iterator[SourceFile]:
         if source == BUILTIN:
             path = get_builtin_text()
-            yield describe_file(BUILTIN, path, "blank-line")
+            yield describe_file(BUILTIN, path, "blank-line", number)
             return
         path = Path(source)
         refuse_special_file(path, TextError)
@@ -141,6 +143,7 @@ class Corpus:
         except OSError as error:
             raise make_read_error(path, error) from error
         found = list(list_files(path)) if path.is_dir() else [path]
+        check_one_split(path, found)
         known = [file for file in found if find_reader(file)]
         if not path.is_dir() and not known:
             raise TextError("unknown-format", f"{path}: unknown text format; the formats are {describe_formats()}")
@@ -152,7 +155,7 @@ class Corpus:
         skipped.extend(file for file in found if not find_reader(file))
         for file in known:
             refuse_special_file(file, TextError)
-            yield describe_file(str(file), file, self.documents)
+            yield describe_file(str(file), file, self.documents, number)
 
     def _read(self, file: SourceFile) -> Iterator[Piece]:
         reader = find_reader(file.path)
@@ -160,7 +163,23 @@ class Corpus:
         return reader.read(file.path, ReadOptions(file.documents, self.text_field, self.encoding_errors))
 
 
-def describe_file(name: str, path: Path, documents: Documents) -> SourceFile:
-    """Describe a file by its current size and times."""
-    stat = path.stat()
-    return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents)
+def check_one_split(folder: Path, files: list[Path]) -> None:
+    """Raise TextError for a folder with several splits of a data set that Hugging Face datasets saved."""
+    if folder / "dataset_dict.json" not in files:
+        return
+    splits = sorted({file.parent.name for file in files if file.parent != folder})
+    if len(splits) > 1:
+        raise TextError(
+            "several-splits",
+            f"{folder}: a saved data set with {len(splits)} splits ({', '.join(splits)}); name those to train on, "
+            f"as {folder / splits[-1]}",
+        )
+
+
+def describe_file(name: str, path: Path, documents: Documents, source: int) -> SourceFile:
+    """Describe a file by its current size and times. Raises TextError for a broken link."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise make_read_error(path, error) from error
+    return SourceFile(name, path, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), documents, source)

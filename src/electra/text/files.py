@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from electra.errors import TextError
 from electra.external import refuse_special_file
+from electra.schema import read_json
 from electra.storage import convert_os_errors
 
 COMPRESSIONS = {"": None, ".gz": "gzip", ".zst": "zstd"}
@@ -24,6 +26,18 @@ MAX_UNPACKED_BYTES = 2 << 30
 """Maximum decompressed size of a file that cannot be streamed; a few compressed MB can expand to any size."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class SavedFile(TypedDict):
+    """File of a saved data set."""
+
+    filename: str
+
+
+class SavedDataset(TypedDict):
+    """Keys of the `state.json` of a data set that Hugging Face datasets saved that are read."""
+
+    _data_files: list[SavedFile]
 
 
 class LineBlock(NamedTuple):
@@ -45,11 +59,19 @@ def split_compression(path: Path) -> tuple[str, str]:
 
 
 def list_files(folder: Path) -> Iterator[Path]:
-    """List the files of a folder recursively in sorted order, without hidden files and symbolic links to folders."""
+    """List the files of a folder recursively in sorted order, without hidden files and symbolic links to folders.
+
+    Of a data set that Hugging Face datasets saved, these are the files that its `state.json` lists, because the same folder
+    has the cached results of its transformations. Raises TextError.
+    """
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise make_read_error(folder, error) from error
+    if {"dataset_info.json", "state.json"} <= {entry.name for entry in entries}:
+        saved = read_json(folder / "state.json", SavedDataset, TextError)
+        yield from (folder / Path(file["filename"]).name for file in saved["_data_files"])
+        return
     for entry in entries:
         if entry.name.startswith("."):
             continue

@@ -1,7 +1,6 @@
 """Text formats: READERS maps the suffix of a file to the function that reads its documents."""
 
 import codecs
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from electra.errors import TextError
 from electra.external import check_unicode, decode_json, is_unicode, one_line, replace_surrogates
+from electra.text.fields import check_text, choose_column, choose_field, make_missing_error
 from electra.text.files import LineBlock, make_read_error, open_decompressed, read_line_blocks, split_compression
 
 Documents = Literal["blank-line", "file", "line"]
@@ -23,8 +23,12 @@ PIECE_CHARS = 1 << 20
 
 RECORD_HINT = "; a .jsonl file has one record per line"
 
-PARQUET_ROWS = 64
+TABLE_ROWS = 64
 """Rows decoded at a time; few, because a row can be a book."""
+
+
+ARROW_MAGIC = b"ARROW1"
+"""First bytes of an Arrow file; a stream, which Hugging Face datasets writes, has none."""
 
 
 class Piece(NamedTuple):
@@ -36,6 +40,8 @@ class Piece(NamedTuple):
     """Whether the document ends here; otherwise it continues in the next piece."""
     bytes_read: int
     """Compressed bytes of the file read so far (of the corpus, in pieces from Corpus), to show progress."""
+    source: int = 0
+    """Index in `Corpus.sources`, in pieces from Corpus."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,9 @@ class Reader(NamedTuple):
     """Yields the documents of a file, decompressed by `electra.text.files` if necessary. Raises TextError."""
     description: str
     """Short description for messages."""
+    only_compressed: bool = False
+    """Whether only compressed files are read. C4, Dolma and others have .json.gz with a record per line; a plain .json beside
+    text is mostly a file of settings."""
 
 
 def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
@@ -86,24 +95,26 @@ def read_txt(path: Path, options: ReadOptions) -> Iterator[Piece]:
 
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[Piece]:
     """Read a JSON object per line; blank lines are skipped."""
-    text_field, errors = options.text_field, options.encoding_errors
+    errors, text_field = options.encoding_errors, None
     for block in read_line_blocks(path):
         records = _decode(path, block, errors).split("\n")
         for number, record in enumerate(records, block.first_line):
             if record and not record.isspace():
-                text = _get_json_text(record, text_field, f"{path}:{number}", errors)
+                place = f"{path}:{number}"
+                value = _parse_record(record, place)
+                text_field = text_field or choose_field(value, options.text_field, place, str(path.parent))
+                text = _get_json_text(value, text_field, place, errors)
                 yield from split_document(text, block.bytes_read)
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
     """Read a record per row. A compressed file is first decompressed to a temporary file: the format needs random access."""
-    text_field = options.text_field
     with open_decompressed(path) as source:
         size, rows = path.stat().st_size, 0
         try:
             with pq.ParquetFile(source, pre_buffer=False) as file:
-                check_column(file.schema_arrow, text_field, str(path))
-                for batch in file.iter_batches(PARQUET_ROWS, columns=[text_field]):
+                text_field = choose_column(file.schema_arrow, options.text_field, path)
+                for batch in file.iter_batches(TABLE_ROWS, columns=[text_field]):
                     bytes_read = size * (rows + batch.num_rows) // file.metadata.num_rows
                     for row, text in enumerate(batch.column(0).to_pylist(), rows + 1):
                         yield from split_document(check_text(text, text_field, f"{path}: row {row:,}"), bytes_read)
@@ -116,17 +127,48 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[Piece]:
             raise TextError("damaged", f"{path}: not a valid Parquet file ({one_line(error)})") from error
 
 
+def read_arrow(path: Path, options: ReadOptions) -> Iterator[Piece]:
+    """Read a record per row of an Arrow file or stream, such as those of `Dataset.save_to_disk` of Hugging Face datasets."""
+    with open_decompressed(path) as source:
+        size, rows = path.stat().st_size, 0
+        try:
+            with pa.memory_map(str(source)) if isinstance(source, Path) else pa.PythonFile(source) as file:
+                is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
+                file.seek(0)
+                with pa.ipc.open_stream(file) if is_stream else pa.ipc.open_file(file) as reader:
+                    text_field = choose_column(reader.schema, options.text_field, path)
+                    batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+                    for batch in batches:
+                        column = batch.column(text_field)
+                        column.validate(full=True)  # offsets outside the data would be read
+                        for start in range(0, len(column), TABLE_ROWS):
+                            texts = column.slice(start, TABLE_ROWS).to_pylist()
+                            for row, text in enumerate(texts, rows + 1):
+                                place = f"{path}: row {row:,}"
+                                yield from split_document(check_text(text, text_field, place), size)
+                            rows += len(texts)
+        except PermissionError as error:
+            raise make_read_error(path, error) from error
+        except UnicodeDecodeError as error:
+            raise TextError("not-utf8", f"{path}: after row {rows:,}: the text is not UTF-8") from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TextError("damaged", f"{path}: not a valid Arrow file ({one_line(error)})") from error
+
+
 READERS: dict[str, Reader] = {
     ".txt": Reader(read_txt, "plain text"),
     ".jsonl": Reader(read_jsonl, "a JSON object per line"),
     ".parquet": Reader(read_parquet, "a table with a text column"),
+    ".arrow": Reader(read_arrow, "an Arrow table with a text column"),
+    ".json": Reader(read_jsonl, "as .jsonl, only compressed", only_compressed=True),
 }
 """Suffix in lower case -> reader; a new format is a new entry."""
 
 
 def find_reader(path: Path) -> Reader | None:
     """Return the reader for a file's suffix before that of its compression; None for an unknown format."""
-    return READERS.get(get_text_suffix(path))
+    reader = READERS.get(get_text_suffix(path))
+    return None if reader and reader.only_compressed and not split_compression(path)[1] else reader
 
 
 def get_text_suffix(path: Path) -> str:
@@ -155,41 +197,19 @@ def split_document(text: str, bytes_read: int) -> Iterator[Piece]:
         yield Piece(lines, True, bytes_read)
 
 
-def check_column(schema: pa.Schema, text_field: str, place: str) -> None:
-    if text_field not in schema.names:
-        raise TextError(
-            "missing-column",
-            f"{place}: no column {text_field!r}; it has {format_names(schema.names)}: choose with --text-field",
-        )
-    if schema.names.count(text_field) > 1:
-        raise TextError("repeated-column", f"{place}: two columns are called {text_field!r}: rename one")
-    kind = schema.field(text_field).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise TextError(
-            "wrong-type", f"{place}: column {text_field!r} holds {kind}, not text: choose another with --text-field"
-        )
-
-
-def check_text(text: Any, text_field: str, place: str) -> str:
-    if not isinstance(text, str):
-        kind = "null" if text is None else type(text).__name__
-        raise TextError("wrong-type", f"{place}: field {text_field!r} is {kind}, not a string")
-    return text
-
-
-def _get_json_text(record: str, text_field: str, place: str, errors: Encoding) -> str:
+def _parse_record(record: str, place: str) -> dict[str, Any]:
     value = decode_json(record, place, TextError, hint=RECORD_HINT, half_surrogates=True)  # allowed in other fields
     if not isinstance(value, dict):
         raise TextError(
             "wrong-type",
-            f"{place}: a record must be an object, like {{{json.dumps(text_field)}: ...}}, not {_name_json_type(value)}",
+            f'{place}: a record must be an object, like {{"text": ...}}, not {_name_json_type(value)}',
         )
+    return value
+
+
+def _get_json_text(value: dict[str, Any], text_field: str, place: str, errors: Encoding) -> str:
     if text_field not in value:
-        raise TextError(
-            "missing-column",
-            f"{place}: no field {text_field!r}; it has {format_names(value)}: choose with --text-field",
-        )
+        raise make_missing_error(value, text_field, place)
     text = check_text(value[text_field], text_field, place)
     if errors == "replace":
         return text if is_unicode(text) else replace_surrogates(text)
@@ -217,11 +237,3 @@ def _split_lines(text: str) -> Iterable[str]:
 
 def _name_json_type(value: Any) -> str:
     return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
-
-
-def format_names(names: Iterable[str], limit: int = 10) -> str:
-    names = list(names)
-    return (
-        ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")
-        or "none"
-    )

@@ -8,7 +8,8 @@ from typing import Any
 
 from electra.errors import ElectraError, ModelError, TextError, UsageError
 from electra.external import one_line, require_extra
-from electra.text.formats import Piece, check_text, format_names, split_document
+from electra.text.fields import check_text, choose_field
+from electra.text.formats import Piece, split_document
 
 PREFIX = "hf://"
 BATCH_ROWS = 64
@@ -77,8 +78,8 @@ def download_model(name: str, revision: str | None) -> Path:
     return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
 
 
-def open_dataset(source: str, text_field: str) -> Any:
-    """Open a data set as a streaming `datasets.IterableDataset` with only its text column.
+def open_dataset(source: str, text_field: str) -> tuple[Any, str]:
+    """Open a data set as a streaming `datasets.IterableDataset` with only its text column; return also the column's name.
 
     Raises:
         UsageError: the name is malformed, or the extra `hub` is not installed.
@@ -100,18 +101,14 @@ def open_dataset(source: str, text_field: str) -> Any:
         raise TextError(
             "unreadable", f"{source}: cannot be opened: {type(error).__name__}: {one_line(error, 500)}"
         ) from error
-    if text_field not in columns:
-        raise TextError(
-            "missing-column",
-            f"{source}: no column {text_field!r}; it has {format_names(columns)}: choose with --text-field",
-        )
-    return dataset.select_columns([text_field])
+    text_field = choose_field(columns, text_field, source, source)
+    return dataset.select_columns([text_field]), text_field
 
 
 def read_dataset(source: str, text_field: str) -> Iterator[Piece]:
     """Read a document per row. bytes_read is always 0 because the size is unknown."""
-    batches = open_dataset(source, text_field).iter(BATCH_ROWS)
-    rows = 0
+    dataset, text_field = open_dataset(source, text_field)
+    batches, rows = dataset.iter(BATCH_ROWS), 0
     while True:
         try:
             texts = next(batches)[text_field]

@@ -26,6 +26,8 @@ class Report:
     metrics: Mapping[str, Metric]
     """Descriptions of the metrics, in the order of the tables."""
     evaluation: Evaluation
+    by_source: Mapping[str, Mapping[str, float]]
+    """Held-out metrics of each of several sources; empty for one."""
     samples: Sequence[Sample]
     findings: Sequence[Finding]
 
@@ -43,6 +45,15 @@ def format_metrics(metrics: Mapping[str, float], descriptions: Mapping[str, Metr
         yield metric.description, f"{value:.1%}" if metric.percent else f"{value:.3f}"
 
 
+def build_metric_table(
+    metrics: Mapping[str, float], by_source: Mapping[str, Mapping[str, float]], descriptions: Mapping[str, Metric]
+) -> list[list[str]]:
+    """Build the rows of the held-out metrics, of all text and of each source, below a heading if there are several sources."""
+    columns = [dict(format_metrics(each, descriptions)) for each in (metrics, *by_source.values())]
+    rows = [[meaning, *(column.get(meaning, "") for column in columns)] for meaning in columns[0]]
+    return [["", "all", *by_source], *rows] if by_source else rows
+
+
 def format_period(finding: Finding, last_step: int) -> str:
     """Format the steps at which a problem was found, in a run whose last row of metrics is that of `last_step`."""
     if finding.last_step is None:
@@ -55,6 +66,7 @@ def format_period(finding: Finding, last_step: int) -> str:
 
 def format_body(report: Report) -> str:
     """Format the report as HTML, without its figures."""
+    metrics = build_metric_table(report.evaluation.metrics, report.by_source, report.metrics)
     last_step = report.rows[-1]["step"] if report.rows else 0
     findings = "".join(
         f"<li><b>{html.escape(f.problem)}</b> ({format_period(f, last_step)}): {html.escape(f.advice)}"
@@ -66,7 +78,7 @@ def format_body(report: Report) -> str:
         "Replaced tokens are underlined, followed by the original token in brackets."
     )
     return f"""{format_table(report.facts.items())}
-<h2>Held-out text</h2>{format_table(format_metrics(report.evaluation.metrics, report.metrics), numbers=True)}
+<h2>Held-out text</h2>{format_table(metrics, numbers=True)}
 <h2>Health</h2>{f"<ul>{findings}</ul>" if findings else "<p>No problems were found."}
 {"<h2>Three held-out sentences</h2>" + explained + sentences if sentences else ""}
 """

@@ -141,6 +141,7 @@ def collect_facts(config: PretrainConfig, generator: MaskedLM, data: PreparedDat
         "--training.batch-size": config.training.batch_size,
         "the length warm-up": asdict(config.length_warmup),
         "the batch warm-up": asdict(config.batch_warmup),
+        "the weights of sources": [*config.weights, config.mix_temperature],
         "the masking": asdict(config.masking),
         "the sampling": [getattr(config.generator, name) for name in (*generator_options, "exclude_original_token")],
     }
