@@ -224,11 +224,23 @@ def test_chinese_characters_are_in_the_vocabulary(tmp_path: Path) -> None:
 
 def test_alphabet_is_counted_after_normalization(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = ["Éé e! \u0301中中中\x00".encode(), b"ab"]
-    assert build_alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
-    assert build_alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
-    assert build_alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
+    assert build_alphabet(sample, Normalization().build_normalizer(), 100) == (
+        ["e", "中", "!", "a", "b"],
+        ["e", "a", "b"],
+    )
+    assert build_alphabet(sample, Normalization(False, False).build_normalizer(), 100)[0] == [
+        "中",
+        "!",
+        "a",
+        "b",
+        "e",
+        "É",
+        "é",
+        "\u0301",
+    ]
+    assert build_alphabet(sample, Normalization().build_normalizer(), 2) == (["e", "中"], ["e"])
     monkeypatch.setattr(vocabulary, "COVERAGE", 0.6)
-    assert build_alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
+    assert build_alphabet(sample, Normalization().build_normalizer(), 100)[0] == ["e", "中"]
 
 
 def test_normalization_by_character_equals_that_of_the_library() -> None:
@@ -237,7 +249,7 @@ def test_normalization_by_character_equals_that_of_the_library() -> None:
         text = "".join(DIFFICULT_TEXTS) + TEXT
         whole = normalization.build_normalizer().normalize_str(text)
         expected = {char for char in whole if not char.isspace()}
-        assert set(build_alphabet([text.encode()], normalization, 10**6)[0]) == expected
+        assert set(build_alphabet([text.encode()], normalization.build_normalizer(), 10**6)[0]) == expected
 
 
 def test_sample_is_even_bounded_and_deterministic(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ COMMANDS = {
         changes=PRESET,
     ),
     "advise": Command("Recommend a pre-training run for a text and a number of hours on this machine.", is_result=True),
-    "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
+    "tokenizer": Command("Train a tokenizer on text: WordPiece, BPE or Unigram.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
     "evaluate": Command("Compute the held-out metrics of a run.", is_result=True),
     "evaluate-mlm": Command("Compute the masked-LM accuracy of an ELECTRA on held-out text.", is_result=True),

@@ -28,6 +28,7 @@ from electra.pretraining.validation.training import (
     check_stem_options,
 )
 from electra.runtime.setup import RuntimeConfig
+from electra.text.subwords.training import TokenizerConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
@@ -171,6 +172,11 @@ class PretrainConfig:
         if self.sequence_contrast.weight:
             return "sequence_contrast.weight is not 0"
         return "training.means is local" if self.training.means == "local" else ""
+
+    @property
+    def tokenizer_config(self) -> TokenizerConfig:
+        """What a tokenizer is trained to be, if none is given."""
+        return TokenizerConfig(self.model.vocab_size, cased=self.cased, keep_accents=self.keep_accents, multiple_of=1)
 
     @property
     def stage(self) -> int:

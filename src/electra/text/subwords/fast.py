@@ -124,7 +124,7 @@ def build_pipeline(
             "missing-tokens",
             f"{place}: not in the vocabulary: {', '.join(missing)}; ELECTRA needs tokens for padding, start, end and masks",
         )
-    special = SpecialTokens(**(found | {"unk": unknown or found.get("unk")}))
+    special = SpecialTokens(found["pad"], unknown or found.get("unk"), found["cls"], found["sep"], found["mask"])
     declared = {each["content"] for each in json.loads(backend.to_str())["added_tokens"] if each["special"]}
     backend.add_special_tokens([name for name in special.names() if name not in declared])
     backend.decoder = backend.decoder or build_word_decoder(mark)
