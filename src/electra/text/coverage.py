@@ -113,7 +113,7 @@ class CoverageCounter:
     @cached_property
     def _single(self) -> Bool[np.ndarray, " V"]:
         count = self.tokenizer.pipeline.mark.count_characters
-        return np.array([count(token) == 1 for token in self.tokenizer.vocabulary])
+        return np.array([count(token) <= 1 for token in self.tokenizer.vocabulary])  # 0: the mark of a word alone
 
 
 def report_coverage(coverage: Coverage, text: str, advice: str) -> None:

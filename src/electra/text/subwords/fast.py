@@ -1,6 +1,7 @@
 """Tokenizers of any pipeline of the `tokenizers` library: WordPiece, BPE and Unigram with their normalization."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from electra.text.subwords.special_tokens import SpecialTokens, find_special_tok
 from electra.text.subwords.word_marks import WordMark, build_word_decoder, find_word_mark
 from electra.text.tokenizer_schema import VOCABULARIES, AnyTokenizerFile
 
+RESERVED = re.compile(r"\[unused\d+\]")
+"""Tokens without a use, which no text has, as in BERT's vocabulary."""
 PROBE = "A word, a number 123 and characters that no vocabulary has: \U0010fffd \x07 é 中"
 """Text that is encoded when a tokenizer is loaded, so that a model that fails on unknown characters is refused then."""
 
@@ -40,6 +43,7 @@ class FastPipeline:
         """
         content = json.loads(self.definition)
         names = {*self.special.names(), *(each["content"] for each in content["added_tokens"] if each["special"])}
+        names |= {token for token in vocabulary if RESERVED.fullmatch(token)}
         hidden = {name: f"\uffff{name}\uffff" for name in names}  # U+FFFF is never a character
         model = content["model"]
         if isinstance(model["vocab"], dict):

@@ -169,18 +169,14 @@ def settle_scores(pieces: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
     """Return tokens by score, with what differs between processes made the same.
 
     The library adds up counts in a random order, so that the last digits differ. It gives characters that it would have
-    dropped scores from the lowest one down in steps of 0.0001, in a random order too; here they are in that of the characters.
+    dropped scores near the lowest one, 0.0001 apart, in a random order too; here they are in that of the characters.
     """
-    learned = sorted(((token, round(score, 6)) for token, score in pieces), key=lambda piece: (-piece[1], piece[0]))
-    first = len(learned)
-    while (
-        first
-        and len(learned[first - 1][0]) == 1
-        and learned[first - 1][1] - learned[-1][1] < 2e-4 * (len(learned) - first + 1)
-    ):
-        first -= 1
-    characters = sorted(token for token, _ in learned[first:])
-    return learned[:first] + [(char, score) for char, (_, score) in zip(characters, learned[first:], strict=True)]
+    scores = {token: round(score, 6) for token, score in pieces}
+    characters = sorted(token for token in scores if len(token) == 1)
+    near = min(scores.values()) + 1e-4 * (len(characters) + 1)
+    rare = [char for char in characters if scores[char] <= near]
+    scores |= dict(zip(rare, sorted((scores[char] for char in rare), reverse=True), strict=True))
+    return sorted(scores.items(), key=lambda piece: (-piece[1], piece[0]))
 
 
 def build_normalizers(config: TokenizerConfig) -> list[Any]:
