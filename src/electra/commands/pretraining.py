@@ -98,7 +98,7 @@ def prepare(
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
-        tokenizer: Tokenizer directory or vocab.txt.
+        tokenizer: Tokenizer directory, tokenizer.json or vocab.txt.
         out: Directory for the shards.
         seq_len: Maximum tokens of an example.
         workers: Number of processes; by default one per core. The result does not depend on it.

@@ -47,7 +47,7 @@ class PretrainConfig:
     data: str | None = None
     """Directory that `electra prepare` wrote, instead of text."""
     tokenizer: str | None = None
-    """Tokenizer directory or vocab.txt; by default one is trained on the text."""
+    """Tokenizer directory, tokenizer.json or vocab.txt; by default one is trained on the text."""
     init: str | None = None
     """Hugging Face discriminator to continue from (or a folder with discriminator/ and generator/); its sizes are used. From
     a masked language model, such as a BERT, the encoder is used, and the generator starts from it too if it has its size."""
