@@ -44,6 +44,27 @@ def sentences(number: int, seed: int = 0) -> str:
     return "\n\n".join(documents) + "\n"
 
 
+LANGUAGES = {
+    "ko": ("나는 도서관에서 책을 읽었습니다 . 친구와 함께 공원을 걷고 점심을 먹었습니다 , 날씨가 좋았습니다 .", " "),
+    "zh": ("我们 今天 去 图书馆 看 书 。 天气 很 好 ， 他们 在 公园 里 散步 ， 朋友 喜欢 学习 语言 。", ""),
+    "de": (
+        "Der kleine Fuchs überquert die Straße . Größere Häuser stehen nebeneinander , Kinder spielen draußen .",
+        " ",
+    ),
+    "lower": ("der fuchs läuft und die kinder spielen im garten hinter dem haus", ""),
+}
+"""Language -> words of it, and what separates words in its text; of two, nothing."""
+
+
+def write_language(path: Path, language: str, documents: int = 120) -> Path:
+    """Write documents of random words of a language, separated by blank lines."""
+    words, space = LANGUAGES[language][0].split(), LANGUAGES[language][1]
+    draw = random.Random(language)
+    lines = [[space.join(draw.choices(words, k=12)) for _ in range(3)] for _ in range(documents)]
+    path.write_text("\n\n".join("\n".join(each) for each in lines) + "\n", "utf-8")
+    return path
+
+
 DIFFICULT_TEXTS = [
     "Hello, World! It's 3.14 o'clock... isn't it?",
     "Crème brûlée à la Übergröße, İstanbul, ﬁne, ＡＢＣ, Ångström, e\u0301 o\u0308",

@@ -35,7 +35,10 @@ def test_ids_equal_those_of_transformers(tmp_path: Path, cased: bool, strip_acce
     ours = load_tokenizer(tmp_path)
     assert ours.vocab_size == 30522
     assert our_special_ids(ours) == (0, 100, 101, 102, 103) == theirs_special_ids(theirs)
-    assert (ours.lowercase, ours.strip_accents) == (not cased, not cased if strip_accents is None else strip_accents)
+    assert (ours.pipeline.lowercase, ours.pipeline.strip_accents) == (
+        not cased,
+        not cased if strip_accents is None else strip_accents,
+    )
     lines = DIFFICULT_TEXTS + samples()
     assert ours.encode_lines(lines) == theirs(lines, add_special_tokens=False)["input_ids"]
 
@@ -140,12 +143,12 @@ def test_fingerprint_depends_on_vocabulary_and_settings(trained: Tokenizer) -> N
     swapped = (*trained.vocabulary[:-2], trained.vocabulary[-1], trained.vocabulary[-2])
     others = [replace(trained, vocabulary=swapped), replace(trained, vocabulary=trained.vocabulary[:-1])]
     for change in (
-        {"lowercase": not trained.lowercase},
-        {"strip_accents": not trained.strip_accents},
+        {"lowercase": not trained.pipeline.lowercase},
+        {"strip_accents": not trained.pipeline.strip_accents},
         {"split_chinese": False},
         {"max_word_chars": 100},
     ):
-        others.append(replace(trained, normalization=replace(trained.normalization, **change)))
+        others.append(replace(trained, pipeline=replace(trained.pipeline, **change)))
     assert len({tokenizer.fingerprint for tokenizer in [trained, *others]}) == 7
 
 
@@ -159,7 +162,7 @@ def test_truncation_and_padding_in_a_tokenizer_file_are_ignored(tmp_path: Path) 
     assert json.loads((tmp_path / "theirs/tokenizer.json").read_text())["truncation"] is not None
     ours = load_tokenizer(tmp_path / "theirs")
     line = "中文 is not split and " + "the line is long " * 20
-    assert ours.normalization == Normalization(split_chinese=False, max_word_chars=100)
+    assert ours.pipeline == Normalization(split_chinese=False, max_word_chars=100)
     assert ours.encode_lines([line, "a"]) == theirs([line, "a"], add_special_tokens=False)["input_ids"]
 
 
@@ -221,11 +224,23 @@ def test_chinese_characters_are_in_the_vocabulary(tmp_path: Path) -> None:
 
 def test_alphabet_is_counted_after_normalization(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = ["Éé e! \u0301中中中\x00".encode(), b"ab"]
-    assert build_alphabet(sample, Normalization(), 100) == (["e", "中", "!", "a", "b"], ["e", "a", "b"])
-    assert build_alphabet(sample, Normalization(False, False), 100)[0] == ["中", "!", "a", "b", "e", "É", "é", "\u0301"]
-    assert build_alphabet(sample, Normalization(), 2) == (["e", "中"], ["e"])
+    assert build_alphabet(sample, Normalization().build_normalizer(), 100) == (
+        ["e", "中", "!", "a", "b"],
+        ["e", "a", "b"],
+    )
+    assert build_alphabet(sample, Normalization(False, False).build_normalizer(), 100)[0] == [
+        "中",
+        "!",
+        "a",
+        "b",
+        "e",
+        "É",
+        "é",
+        "\u0301",
+    ]
+    assert build_alphabet(sample, Normalization().build_normalizer(), 2) == (["e", "中"], ["e"])
     monkeypatch.setattr(vocabulary, "COVERAGE", 0.6)
-    assert build_alphabet(sample, Normalization(), 100)[0] == ["e", "中"]
+    assert build_alphabet(sample, Normalization().build_normalizer(), 100)[0] == ["e", "中"]
 
 
 def test_normalization_by_character_equals_that_of_the_library() -> None:
@@ -234,7 +249,7 @@ def test_normalization_by_character_equals_that_of_the_library() -> None:
         text = "".join(DIFFICULT_TEXTS) + TEXT
         whole = normalization.build_normalizer().normalize_str(text)
         expected = {char for char in whole if not char.isspace()}
-        assert set(build_alphabet([text.encode()], normalization, 10**6)[0]) == expected
+        assert set(build_alphabet([text.encode()], normalization.build_normalizer(), 10**6)[0]) == expected
 
 
 def test_sample_is_even_bounded_and_deterministic(tmp_path: Path) -> None:
@@ -297,18 +312,27 @@ def saved(folder: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "code", "values"),
     [
-        ({"model": {"type": "BPE"}}, "unknown-tokenizer", ["BPE", "WordPiece"]),
-        ({"model": None}, "unknown-tokenizer", ["None", "WordPiece"]),
-        ({"model": []}, "unknown-tokenizer", ["None", "WordPiece"]),
-        ({"model__vocab": ["a"]}, "damaged", []),
-        ({"model__vocab": {"a": "b"}}, "damaged", []),
-        ({"normalizer": {"type": "NFC"}}, "unknown-tokenizer", ["NFC", "BertNormalizer"]),
-        ({"pre_tokenizer": None}, "unknown-tokenizer", ["None", "BertPreTokenizer"]),
-        ({"normalizer__clean_text": False}, "unknown-tokenizer", ["clean_text"]),
-        ({"model__continuing_subword_prefix": "@@"}, "unknown-tokenizer", ["##"]),
-        ({"model__vocab": {"[PAD]": 0, "[UNK]": 2}}, "wrong-ids", [0, 1]),
-        ({"model__vocab": {"[PAD]": 0, "[UNK]": 1}, "added_tokens": []}, "missing-tokens", ["[CLS], [SEP], [MASK]"]),
-        ({"added_tokens": [{"content": "new"}]}, "added-tokens", [1, "'new'"]),
+        (
+            {"model": {"type": "WordLevel", "vocab": {}}},
+            "unknown-tokenizer",
+            ["WordLevel", "WordPiece, BPE or Unigram"],
+        ),
+        ({"model": None}, "unknown-tokenizer", ["None"]),
+        ({"model": []}, "unknown-tokenizer", ["None"]),
+        ({"model__vocab": ["a"]}, "wrong-type", []),
+        ({"model__vocab": {"a": "b"}}, "wrong-type", []),
+        ({"normalizer": {"type": "Norm"}}, "damaged", []),
+        ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(["}}}, "damaged", []),
+        ({"model__continuing_subword_prefix": ""}, "no-word-marks", ["##"]),
+        ({"model__vocab": {"[PAD]": 0, "[UNK]": 2}, "added_tokens": []}, "wrong-ids", [0, 1]),
+        ({"model__vocab": {token: 2 * id for id, token in enumerate(SPECIAL_TOKENS)}}, "wrong-ids", [0, 4]),
+        (
+            {"model__vocab": {"[PAD]": 0, "[UNK]": 1}, "added_tokens": []},
+            "missing-tokens",
+            ["[CLS]", "[SEP]", "[MASK]"],
+        ),
+        ({"added_tokens": [{"content": "new"}]}, "missing-field", ["id"]),
+        ({"added_tokens": [{"content": "new", "id": 10**12}]}, "wrong-value", ["id"]),
     ],
     ids=str,
 )

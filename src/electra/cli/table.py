@@ -46,7 +46,7 @@ COMMANDS = {
         changes=PRESET,
     ),
     "advise": Command("Recommend a pre-training run for a text and a number of hours on this machine.", is_result=True),
-    "tokenizer": Command("Train a WordPiece tokenizer on text.", shows=False),
+    "tokenizer": Command("Train a tokenizer on text: WordPiece, BPE or Unigram.", shows=False),
     "prepare": Command("Tokenize text into shards that training maps into memory.", shows=False),
     "convert": Command(
         "Convert a TensorFlow checkpoint of the original code to Hugging Face directories.", shows=False

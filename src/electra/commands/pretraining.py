@@ -27,22 +27,33 @@ def tokenizer(
     text: Iterable[PathLike] | PathLike,
     *,
     out: PathLike,
+    model: Literal["wordpiece", "bpe", "unigram"] = "wordpiece",
     vocab_size: int = 30_522,
+    multiple_of: int = 64,
+    reserved: int = 0,
     cased: bool = False,
     keep_accents: bool = False,
+    byte_fallback: bool = False,
+    pretokenized: bool = False,
     documents: Literal["blank-line", "file", "line"] = "blank-line",
     text_field: str = "text",
     encoding_errors: Literal["strict", "replace"] = "strict",
     private: bool = False,
 ) -> Path:
-    """Train a WordPiece tokenizer, as BERT and ELECTRA have. An existing tokenizer in `out` is never replaced.
+    """Train a tokenizer, by default a WordPiece, as BERT and ELECTRA have. An existing one in `out` is never replaced.
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
-        out: Directory for tokenizer.json, tokenizer_config.json and vocab.txt.
-        vocab_size: Number of tokens, special tokens included.
+        out: Directory for tokenizer.json, tokenizer_config.json and, with a WordPiece, vocab.txt.
+        model: WordPiece; byte-level BPE, which has no unknown characters; or Unigram, also for text without spaces.
+        vocab_size: Number of tokens, special and reserved ones included.
+        multiple_of: The size is rounded up to a multiple of this, except 30,522, the paper's; if the text has too few words,
+            the smaller size is. Tokens without a use fill it.
+        reserved: Number of tokens without a use, [unused0] and so on, for special tokens of your own.
         cased: Keep capital letters.
         keep_accents: Keep accents in an uncased vocabulary.
+        byte_fallback: With unigram, split unknown characters into bytes.
+        pretokenized: The words of the text are separated by spaces; do not split them at punctuation or Chinese characters.
         documents: Separator of documents in a .txt file.
         text_field: Field of records, tables and hub data sets that holds the text.
         encoding_errors: Stop at bytes that are not UTF-8 (strict), or replace them.
@@ -60,12 +71,14 @@ def tokenizer(
         StorageError: `out` cannot be written.
     """
     from electra.data.pipeline import open_corpus, save_trained_tokenizer
+    from electra.text.subwords.training import TokenizerConfig
 
     check_local({"--out": out})
     directory = check_output_path(out)
+    config = TokenizerConfig(vocab_size, model, cased, keep_accents, byte_fallback, pretokenized, multiple_of, reserved)
     corpus = open_corpus(list_sources(text), documents, text_field, encoding_errors)
     with restrict_permissions(private):
-        save_trained_tokenizer(directory, corpus, vocab_size, cased, keep_accents)
+        save_trained_tokenizer(directory, corpus, config)
     return directory
 
 
@@ -88,7 +101,7 @@ def prepare(
 
     Args:
         text: Files, folders, hf://owner/name, or builtin.
-        tokenizer: Tokenizer directory, vocab.txt, or owner/name or owner/name@revision of the hub.
+        tokenizer: Tokenizer directory, tokenizer.json, vocab.txt, or owner/name or owner/name@revision of the hub.
         out: Directory for the shards.
         seq_len: Maximum tokens of an example.
         workers: Number of processes; by default one per core. The result does not depend on it.

@@ -17,8 +17,8 @@ from electra.storage import LOCK, lock_output
 from electra.text.corpus import Corpus, Documents, Encoding
 from electra.text.coverage import report_coverage
 from electra.text.formats import get_text_suffix
+from electra.text.subwords.training import TRAINERS, TokenizerConfig, train
 from electra.text.tokenizer import FILES, Tokenizer, load_tokenizer
-from electra.text.vocabulary import train_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +64,11 @@ def log_corpus(corpus: Corpus) -> None:
         )
 
 
-def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> None:
+def save_trained_tokenizer(out: Path, corpus: Corpus, config: TokenizerConfig) -> None:
     """Train a tokenizer and save it in a separate directory; an equal tokenizer there is not changed.
 
     Raises:
+        UsageError: an option is out of range or has no meaning for the model.
         TokenizerError: the directory contains another tokenizer or other files.
         RunError: another process writes the directory.
         StorageError: the directory cannot be written; checked before the text is read.
@@ -76,7 +77,7 @@ def save_trained_tokenizer(out: Path, corpus: Corpus, vocab_size: int, cased: bo
     with lock_output(out, out / LOCK):
         existing = load_existing_tokenizer(out)
         log_corpus(corpus)
-        tokenizer = train_tokenizer_with_progress(corpus, vocab_size, cased, keep_accents)
+        tokenizer = train_tokenizer_with_progress(corpus, config)
         if existing is None:
             tokenizer.save(out)
             log.info(
@@ -109,14 +110,14 @@ def load_existing_tokenizer(directory: Path) -> Tokenizer | None:
     return load_tokenizer(directory) if names else None
 
 
-def train_tokenizer_with_progress(corpus: Corpus, vocab_size: int, cased: bool, keep_accents: bool) -> Tokenizer:
-    """Train a WordPiece tokenizer and show progress."""
+def train_tokenizer_with_progress(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
+    """Train a tokenizer and show progress."""
     with reading_progress("reading text for a vocabulary", corpus.total_bytes()) as show:
-        tokenizer = train_tokenizer(corpus, vocab_size, cased, keep_accents, lambda read: show(read, ""))
-    fewer = tokenizer.vocab_size < vocab_size
+        tokenizer = train(corpus, config, lambda read: show(read, ""))
+    fewer = tokenizer.vocab_size < config.size
     log.info(
-        f"trained a WordPiece vocabulary of {tokenizer.vocab_size:,} tokens"
-        + f" (requested {vocab_size:,}, but the text has no more)" * fewer,
+        f"trained a {TRAINERS[config.model].title} vocabulary of {tokenizer.vocab_size:,} tokens"
+        + f" (requested {config.size:,}, but the text has no more)" * fewer,
         extra={"code": "vocabulary"},
     )
     return tokenizer

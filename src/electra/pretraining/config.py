@@ -31,6 +31,7 @@ from electra.pretraining.validation.training import (
     check_stem_options,
 )
 from electra.runtime.setup import RuntimeConfig
+from electra.text.subwords.training import TokenizerConfig
 from electra.train.config import Recipe, TrainingConfig
 from electra.train.optimizer import OptimizerConfig
 from electra.train.schedule import Budget, ScheduleConfig
@@ -49,8 +50,8 @@ class PretrainConfig:
     data: str | None = None
     """Directory that `electra prepare` wrote, instead of text."""
     tokenizer: str | None = None
-    """Tokenizer directory, vocab.txt, or owner/name or owner/name@revision of the hub; by default one is trained on the
-    text."""
+    """Tokenizer directory, tokenizer.json, vocab.txt, or owner/name or owner/name@revision of the hub; by default one is
+    trained on the text."""
     init: str | None = None
     """Model to continue from, whose sizes are used: a Hugging Face discriminator, a folder with discriminator/ and generator/,
     owner/name or owner/name@revision of the hub, or a TensorFlow checkpoint of the original code. From a masked language
@@ -194,6 +195,11 @@ class PretrainConfig:
         if self.sequence_contrast.weight:
             return "sequence_contrast.weight is not 0"
         return "training.means is local" if self.training.means == "local" else ""
+
+    @property
+    def tokenizer_config(self) -> TokenizerConfig:
+        """What a tokenizer is trained to be, if none is given."""
+        return TokenizerConfig(self.model.vocab_size, cased=self.cased, keep_accents=self.keep_accents, multiple_of=1)
 
     @property
     def stage(self) -> int:

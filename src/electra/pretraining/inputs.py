@@ -144,6 +144,6 @@ def load_or_train_tokenizer(config: PretrainConfig, corpus: Corpus, directory: R
     if (directory.tokenizer / "tokenizer.json").exists():
         log.info("reusing the tokenizer trained for this run", extra={"code": "reused-tokenizer"})
         return load_tokenizer(directory.tokenizer)
-    tokenizer = train_tokenizer_with_progress(corpus, config.model.vocab_size, config.cased, config.keep_accents)
+    tokenizer = train_tokenizer_with_progress(corpus, config.tokenizer_config)
     tokenizer.save(directory.tokenizer)
     return tokenizer

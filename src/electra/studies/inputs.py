@@ -63,7 +63,7 @@ def prepare_shared_data(scale: Scale, data: str, out: Path) -> str:
         return str((out / "data").absolute())
     config, tokenizer = scale.config, out / "tokenizer"
     if not (tokenizer / "tokenizer.json").exists():
-        save_trained_tokenizer(tokenizer, corpus, config.model.vocab_size, config.cased, config.keep_accents)
+        save_trained_tokenizer(tokenizer, corpus, config.tokenizer_config)
     prepare_with_progress(corpus, load_tokenizer(tokenizer), out / "data", seq_len=config.seq_len, workers=None, seed=0)
     return str((out / "data").absolute())
 

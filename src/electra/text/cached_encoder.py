@@ -2,7 +2,7 @@
 
 BERT's tokenizer treats the parts of a text between spaces and ASCII punctuation marks independently. So the ids of a line are
 the concatenated ids of its words. Text repeats its words, and looking them up in a table is many times faster than
-normalizing and splitting them again (docs/research/log).
+normalizing and splitting them again (docs/research/log). Lines of other tokenizers are encoded without the table.
 """
 
 import re
@@ -39,6 +39,11 @@ class LineEncoder:
         """Return the concatenated tokens of all lines, and the number of tokens of each line."""
         tokens, lengths = [np.zeros(0, self._table.ids.dtype)], [np.zeros(0, np.int64)]
         for batch in _split_batches(lines):
+            if not self.tokenizer.pipeline.has_independent_words:
+                rows = self.tokenizer.encode_lines(batch)
+                tokens.append(np.fromiter(chain.from_iterable(rows), self._table.ids.dtype))
+                lengths.append(np.array([len(row) for row in rows], np.int64))
+                continue
             words = [split_words(line) for line in batch]
             ids, sizes = self._table.encode(list(chain.from_iterable(words)))
             token_ends = np.append(0, np.cumsum(sizes))

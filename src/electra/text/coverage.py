@@ -91,7 +91,7 @@ class CoverageCounter:
         next_other = np.append(others, len(ids))[np.searchsorted(others, spelled)]
         return Coverage(
             tokens=int(len(ids) - special),
-            unknown=int(counts[self.tokenizer.unk_id]),
+            unknown=0 if self.tokenizer.unk_id is None else int(counts[self.tokenizer.unk_id]),
             words=int(len(begins) - special),
             spelled=int(np.count_nonzero(next_other >= ends)),
         )
@@ -106,11 +106,14 @@ class CoverageCounter:
 
     @cached_property
     def _starts(self) -> Bool[np.ndarray, " V"]:
-        return np.array([not token.startswith("##") for token in self.tokenizer.vocabulary])
+        starts = np.ones(self.tokenizer.vocab_size, np.bool_)
+        starts[list(self.tokenizer.continuation_ids)] = False
+        return starts
 
     @cached_property
     def _single(self) -> Bool[np.ndarray, " V"]:
-        return np.array([len(token.removeprefix("##")) == 1 for token in self.tokenizer.vocabulary])
+        count = self.tokenizer.pipeline.mark.count_characters
+        return np.array([count(token) <= 1 for token in self.tokenizer.vocabulary])  # 0: the mark of a word alone
 
 
 def report_coverage(coverage: Coverage, text: str, advice: str) -> None:

@@ -1,10 +1,12 @@
 """Schemas of the JSON files of a tokenizer."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import NotRequired, TypedDict
+
+TokenId = Annotated[int, Field(ge=0, lt=10**8)]
 
 
 class ModelPart(TypedDict):
@@ -32,11 +34,43 @@ class AddedToken(TypedDict):
 
 
 class TokenizerFile(TypedDict):
-    """Keys of `tokenizer.json` that are read."""
+    """Keys of `tokenizer.json` that are read of BERT's tokenizers."""
 
     model: ModelPart
     normalizer: NormalizerPart
     added_tokens: NotRequired[list[AddedToken]]
+
+
+class NumberedToken(AddedToken):
+    """Token added to the vocabulary, with its id, as the library reads it."""
+
+    id: TokenId
+
+
+class AnyTokenizerFile(TypedDict):
+    """Keys of any `tokenizer.json` whose content is read; the library checks the others."""
+
+    added_tokens: NotRequired[list[NumberedToken]]
+
+
+class NumberedVocabulary(TypedDict):
+    """A model in `tokenizer.json` whose vocabulary has ids."""
+
+    vocab: dict[str, TokenId]
+
+
+class ScoredVocabulary(TypedDict):
+    """A model in `tokenizer.json` whose vocabulary has a token and its score for each id."""
+
+    vocab: list[list[Any]]
+
+
+VOCABULARIES: dict[str, type] = {
+    "WordPiece": NumberedVocabulary,
+    "BPE": NumberedVocabulary,
+    "Unigram": ScoredVocabulary,
+}
+"""Models of the library that are supported -> schema of their vocabulary in `tokenizer.json`."""
 
 
 @dataclass(frozen=True)

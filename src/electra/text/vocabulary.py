@@ -1,4 +1,4 @@
-"""Deterministic training of a WordPiece vocabulary on a sample of a corpus."""
+"""Sample of a corpus, its alphabet, and deterministic training of a WordPiece vocabulary on it."""
 
 import hashlib
 from collections import Counter
@@ -57,18 +57,36 @@ def train_on_sample(sample: Sequence[bytes], vocab_size: int, cased: bool, keep_
     Raises:
         TextError: there is no text.
     """
+    normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
+    return Tokenizer(train_vocabulary(sample, vocab_size, normalization, name), normalization)
+
+
+def require_text(sample: Sequence[bytes], name: str) -> None:
+    """Raise a TextError if a sample is empty."""
     if not sample:
         raise TextError("no-text", f"no text to train a tokenizer on in {name}")
-    normalization = Normalization(lowercase=not cased, strip_accents=not (cased or keep_accents))
-    starts, continuations = build_alphabet(sample, normalization, limit=vocab_size // 3)
+
+
+def train_vocabulary(
+    sample: Sequence[bytes], vocab_size: int, normalization: Normalization, name: str, splitter: Any = None
+) -> tuple[str, ...]:
+    """Train the vocabulary of a WordPiece; `splitter` splits text into words, by default BERT's.
+
+    Raises:
+        TextError: there is no text.
+    """
+    require_text(sample, name)
+    splitter = splitter or BertPreTokenizer()
+    normalizer = normalization.build_normalizer()
+    starts, continuations = build_alphabet(sample, normalizer, vocab_size // 3, splitter)
     if not starts:
         raise TextError(
             "only-control-characters",
             f"no text to train a tokenizer on in {name}: only control characters, which BERT's tokenizers remove",
         )
     backend = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalization.build_normalizer()
-    backend.pre_tokenizer = BertPreTokenizer()
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = splitter
     # The library numbers the characters, and breaks ties among the rarest, in an order that differs between processes, and
     # its merges depend on these numbers. Passing all characters first makes the order deterministic.
     trainer = WordPieceTrainer(
@@ -81,7 +99,7 @@ def train_on_sample(sample: Sequence[bytes], vocab_size: int, cased: bool, keep_
     )
     backend.train_from_iterator((piece.decode().split("\n") for piece in sample), trainer)
     ids: dict[str, int] = backend.get_vocab()
-    return Tokenizer(tuple(sorted(ids, key=ids.__getitem__)), normalization)
+    return tuple(sorted(ids, key=ids.__getitem__))
 
 
 def sample_corpus(
@@ -114,15 +132,18 @@ def sample_corpus(
     return [text for _, text in kept]
 
 
-def build_alphabet(sample: Sequence[bytes], normalization: Normalization, limit: int) -> tuple[list[str], list[str]]:
+def build_alphabet(
+    sample: Sequence[bytes], normalizer: Any, limit: int, splitter: Any = None
+) -> tuple[list[str], list[str]]:
     """Return the characters for a vocabulary, most frequent first, and those of them that occur inside words.
 
-    They cover COVERAGE of the characters of the sample after normalization, but are at most `limit`.
+    They cover COVERAGE of the characters of the sample after normalization, but are at most `limit`. `splitter` splits text
+    into words, by default BERT's.
     """
     codes = count_characters(sample)
     counts: Counter[str] = Counter()
     within: set[str] = set()
-    normalizer, splitter = normalization.build_normalizer(), BertPreTokenizer()
+    splitter = splitter or BertPreTokenizer()
     for code in np.flatnonzero(codes).tolist():
         chars, continues = _normalize_char(chr(code), normalizer, splitter)
         for char in chars:

@@ -31,7 +31,8 @@ def build_windows(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_lengt
     """
     unique = sorted({word for sentence in sentences for word in sentence.words})
     # A word without tokens (a control character, a combining accent alone) has a tag too: encode it as [UNK].
-    pieces = {word: ids or [tokenizer.unk_id] for word, ids in zip(unique, tokenizer.encode_lines(unique), strict=True)}
+    empty = [tokenizer.mask_id if tokenizer.unk_id is None else tokenizer.unk_id]
+    pieces = {word: ids or empty for word, ids in zip(unique, tokenizer.encode_lines(unique), strict=True)}
     capacity = max_length - 2
     windows = []
     for number, sentence in enumerate(sentences):
