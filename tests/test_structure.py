@@ -22,7 +22,7 @@ LAYERS = [
     {"execution"},
     {"data"},
     {"pretraining", "finetuning"},
-    {"inference", "publishing"},
+    {"inference"},
     {"presets"},
     {"studies"},
     {"commands"},

@@ -51,7 +51,7 @@ def push(
 
     check_local({"DIRECTORY": directory})
     require_hub(repository)
-    from electra import publishing
+    from electra.inference import publishing
 
     publishing.check_names(repository, revision)
     languages = [language] if isinstance(language, str) else list(language)
