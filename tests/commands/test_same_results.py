@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 from support import toy_studies
 from support.command_line import RUN
+from support.tensorflow_names import hf_to_tf, write_checkpoint
 
 import electra
 from electra import cli, commands, display
@@ -55,6 +57,13 @@ def cases(inputs: Path, run: Path) -> dict[str, tuple[list[str], dict[str, Any]]
             {"task": "sst2", "model": model, "data": glue, "runtime": {"threads": 1}, "epochs": 1},
         ),
         "predict": (["--model", tuned, "--input", lines], {"model": tuned, "input": Path(lines)}),
+        "embed": (["--model", model, "--input", lines], {"model": model, "input": Path(lines)}),
+        "export": ([tuned], {"model": tuned}),
+        "push": ([tuned, "me/model", "--dry-run"], {"directory": tuned, "repository": "me/model", "dry_run": True}),
+        "convert": (
+            [write_original(inputs), "--tokenizer", model],
+            {"checkpoint": write_original(inputs), "tokenizer": model},
+        ),
         "glue": (
             ["--model", model, "--data", glue, "--tasks", "sst2", "rte", *ONE_EPOCH],
             {"model": model, "data": glue, "tasks": ["sst2", "rte"], "epochs": 1.0, "seeds": 1},
@@ -79,7 +88,17 @@ def write_pairs(folder: Path) -> list[Path]:
     return paths
 
 
-WITHOUT_OUT = ("evaluate", "evaluate-mlm", "fill-mask", "score", "advise", "flops", "paper-table")
+def write_original(inputs: Path) -> str:
+    """Write the weights of the discriminator as a TensorFlow checkpoint."""
+    folder = inputs / "original"
+    if not folder.exists():
+        folder.mkdir()
+        variables = hf_to_tf(load_file(inputs / "model/model.safetensors"), "electra")
+        write_checkpoint(folder / "model.ckpt-7", variables)
+    return str(folder / "model.ckpt-7")
+
+
+WITHOUT_OUT = ("embed", "push", "evaluate", "evaluate-mlm", "fill-mask", "score", "advise", "flops", "paper-table")
 
 
 @pytest.fixture
@@ -92,9 +111,7 @@ def _constant_times() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_constant_times")
-@pytest.mark.parametrize(
-    "name", [name for name in cli.COMMANDS if name != "serve"]
-)  # it has no result, and does not end
+@pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name != "serve"])  # which does not end
 def test_command_line_and_python_give_the_same_results(
     name: str,
     inputs: Path,
@@ -116,7 +133,7 @@ def test_command_line_and_python_give_the_same_results(
     caplog.clear()
     monkeypatch.undo()
     result = getattr(electra, function)(**arguments, **({} if name in WITHOUT_OUT else {"out": python_out}))
-    result = [*result] if name == "predict" else result
+    result = [*result] if name in ("predict", "embed") else result
     assert messages(caplog, python_out) == records
     assert normalize(result, python_out) == normalize(results[0], cli_out)
     assert files(python_out) == files(cli_out)
@@ -128,7 +145,7 @@ def recording(function: Callable[..., Any], results: list[Any]) -> Callable[...,
     @functools.wraps(function)
     def call(*positional: Any, **named: Any) -> Any:
         result = function(*positional, **named)
-        results.append([*result] if function.__name__ == "predict" else result)
+        results.append([*result] if function.__name__ in ("predict", "embed") else result)
         return results[-1]
 
     return call
