@@ -10,6 +10,7 @@ from electra.config.checks import check_local
 from electra.config.files import flatten, format_value
 from electra.config.resolve import check_options, flat_fields, read_config, resolve
 from electra.data.manifest import Manifest
+from electra.errors import ModelError
 from electra.external import check_output_path
 from electra.presets import get_preset
 from electra.pretraining.config import BUDGETS, PretrainConfig
@@ -29,7 +30,7 @@ def tokenizer(
     out: PathLike,
     model: Literal["wordpiece", "bpe", "unigram"] = "wordpiece",
     vocab_size: int = 30_522,
-    multiple_of: int = 64,
+    multiple_of: int = 1,
     reserved: int = 0,
     cased: bool = False,
     keep_accents: bool = False,
@@ -249,7 +250,12 @@ def read_derived_options(named: Mapping[str, Any]) -> dict[str, Any]:
     derived: dict[str, Any] = {"seq_len": Manifest.load(Path(data)).seq_len} if data else {}
     if (init := named.get("init")) is None:
         return derived
-    model = find_initial_model(init, named.get("init_generator"), named.get("model.num_heads"))
+    try:
+        model = find_initial_model(init, named.get("init_generator"), named.get("model.num_heads"))
+    except ModelError as error:
+        if error.code == "missing":  # raised again when the run starts, after conflicts between the options
+            return derived
+        raise
     sizes = convert_to_options(model.main.config, None if model.generator is None else model.generator.config)
     if "model.max_positions" in sizes:
         lengths = (sizes["model.max_positions"], derived.get("seq_len", 0), named.get("seq_len") or 0)

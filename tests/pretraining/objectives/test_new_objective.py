@@ -39,6 +39,7 @@ from electra.pretraining.objectives.targets.replaced_tokens import (
 )
 from electra.pretraining.objectives.targets.target import Prediction, Target
 from electra.pretraining.run_directory import RunDirectory
+from electra.pretraining.stages.initial_model import describe_directory
 from electra.pretraining.stages.initial_sizes import find_main_directory
 from electra.pretraining.stages.warm_start import find_head
 from electra.train.metrics_log import read_metrics
@@ -252,10 +253,11 @@ def test_target_with_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.
 
 def test_initial_model_with_another_kind_of_head_is_refused(tmp_path: Path) -> None:
     save_pretrained(tmp_path, model().target.network.state_dict(), ENCODER, "replaced-token", PAD)
-    find_head(tmp_path, "replaced-token")
+    network = describe_directory(tmp_path)
+    find_head(network, "replaced-token")
     for other in ("token-classification", "head-of-another-architecture"):
         with raises(ModelError, "other-head", tmp_path, "replaced-token", other):
-            find_head(tmp_path, other)
+            find_head(network, other)
 
 
 def test_options_that_a_target_does_not_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def run_tasks(
         name: select_best_runs(read_runs(out / name, summaries[name]["seeds"]), ensemble or 1, "dev") for name in names
     }
     results: dict[str, Any] = {
-        "config": asdict(config) | {"log_to": list(config.log_to), "class_weights": list(config.class_weights)},
+        "config": json.loads(json.dumps(asdict(config))),  # as it is written, with lists for tuples
         "seeds": seeds,
         "intermediate": intermediate,
         "tasks": summaries,

@@ -50,7 +50,7 @@ class TokenizerConfig:
     keep_accents: bool = False
     byte_fallback: bool = False
     pretokenized: bool = False
-    multiple_of: int = 64
+    multiple_of: int = 1
     reserved: int = 0
 
     @property
