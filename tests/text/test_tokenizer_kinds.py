@@ -25,7 +25,7 @@ SIZES = {name: value for name, value in TINY_RUN["model"].items() if name != "vo
 
 def check_chain(text: Path, model: str, more: list[str], folder: Path, lines: list[str]) -> None:
     """Run tokenizer, prepare and pretrain, and compare ids and outputs with transformers'."""
-    size = ["--vocab-size", "384", "--model", model]
+    size = ["--multiple-of", "64", "--vocab-size", "384", "--model", model]
     cli.main(["tokenizer", str(text), "--out", f"{folder}/tokenizer", *size, *more])
     prepare = ["--tokenizer", f"{folder}/tokenizer", "--out", f"{folder}/data", "--seq-len", "24", "--workers", "1"]
     cli.main(["prepare", str(text), *prepare])
