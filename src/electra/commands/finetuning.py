@@ -278,7 +278,7 @@ def serve(
         UsageError: the extra `serve` is not installed, the port cannot be opened, or an option has no meaning for the
             model, or a wrong value.
         ModelError: the model is not fine-tuned, is damaged, or cannot predict new inputs.
-        SystemExit: a signal ended the server; running requests have been answered.
+        SystemExit: a signal ended the server.
     """
     require_extra("serve", "electra serve")
     from electra.inference.serving import Limits
